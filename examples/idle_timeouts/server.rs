@@ -1,0 +1,114 @@
+//! The server: one event loop per core, each with a listener of its own on the same port. The kernel deals the
+//! connections out, and a connection never leaves the core that accepted it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use corewheel::{Config, Cores, TimerHandle};
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::board::Board;
+use crate::event_loop::{CoreReport, EventLoop, LISTENER, WAKER};
+
+/// More than can queue up while a core is busy for a while.
+const BACKLOG: i32 = 4_096;
+
+pub(crate) struct Server {
+    cores: Cores<io::Result<CoreReport>>,
+    wakers: Vec<Arc<Waker>>,
+    pub(crate) address: SocketAddr,
+    board: Arc<Board>,
+}
+
+impl Server {
+    /// Starts a loop per core of the board. The receiver gets the handle of every connection's idle timer.
+    pub(crate) fn start(idle: Duration, board: &Arc<Board>) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
+        let listeners = listen(board.cores.len())?;
+        let address = listeners[0].local_addr()?;
+        let (wakers, seats): (Vec<_>, Vec<_>) = prepare(listeners)?.into_iter().unzip();
+        let (handles, published) = mpsc::channel();
+        let cores = Cores::builder()
+            .shards(seats.len())
+            .config({
+                let wakers = wakers.clone();
+                move |index| wake_through(&wakers[index])
+            })
+            .start({
+                let board = Arc::clone(board);
+                // Each core takes what has been prepared for it; a closure that is called by all of them must share it.
+                let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
+                move |core| {
+                    let seat = seats[core.index()].lock().ok().and_then(|mut seat| seat.take());
+                    let seat = seat.expect("every core starts once");
+                    EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
+                }
+            })?;
+        let server = Self { cores, wakers, address, board: Arc::clone(board) };
+        Ok((server, published))
+    }
+
+    /// Which core of the machine each loop is pinned to; `None` where that was not possible.
+    pub(crate) fn pinned(&self) -> &[Option<usize>] {
+        self.cores.pinned()
+    }
+
+    /// Ends the loops and gives what each has to say, or in words what has ended it before.
+    pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
+        self.board.call_it_over();
+        self.wakers.iter().try_for_each(|waker| waker.wake())?;
+        let ends = self.cores.join().into_iter();
+        Ok(ends
+            .map(|end| match end {
+                Ok(report) => report.map_err(|error| format!("failed: {error}")),
+                Err(_) => Err(String::from("panicked")),
+            })
+            .collect())
+    }
+}
+
+/// How a core is woken from its sleep when another one wants something of its timers.
+fn wake_through(waker: &Arc<Waker>) -> Config {
+    let waker = Arc::clone(waker);
+    Config::new().on_wake(move || {
+        waker.wake().expect("the poll lives as long as the core");
+    })
+}
+
+/// Listeners on one port that the first of them has found.
+fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
+    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    (0..count)
+        .map(|_| {
+            let listener = listen_at(address)?;
+            address = listener.local_addr()?;
+            Ok(listener)
+        })
+        .collect()
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// What a core will poll, prepared before it starts: its waker must be there when its timer is configured.
+type Seat = (Poll, TcpListener);
+
+fn prepare(listeners: Vec<TcpListener>) -> io::Result<Vec<(Arc<Waker>, Seat)>> {
+    let seat = |mut listener: TcpListener| {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok((waker, (poll, listener)))
+    };
+    listeners.into_iter().map(seat).collect()
+}

@@ -1,0 +1,71 @@
+//! How corewheel's models are explored, and how a model that explores nothing is noticed.
+//!
+//! The models themselves are in `tests/`, one file per family of races; they drive the library's public interface, so
+//! what loom takes apart is the code that users run. Without `--cfg loom` this package is empty.
+//!
+//! What loom sees: every state word, mailbox link and head, the parker, the virtual clock. What it does not: the page
+//! tables (`OnceLock`), the ledger of shard numbers (`Mutex`), and, but for the models of the feature `epoch`, the epochs
+//! that keep a shard's memory alive.
+#![cfg(loom)]
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use corewheel::{Config, ManualClock, Shard};
+
+/// Explores every interleaving of `model` with up to three preemptions (`LOOM_MAX_PREEMPTIONS` says otherwise, and with
+/// `COREWHEEL_LOOM_EXHAUSTIVE` there is no bound), prints how many there were, and fails below `floor`: a model that loom
+/// cannot see into would pass after one.
+///
+/// # Panics
+///
+/// If the model fails, or explores too little.
+pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.preemption_bound = match env::var_os("COREWHEEL_LOOM_EXHAUSTIVE") {
+        Some(_) => None,
+        None => builder.preemption_bound.or(Some(3)),
+    };
+    let counted = Arc::clone(&count);
+    builder.check(move || {
+        // Relaxed: loom runs one execution at a time.
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let explored = count.load(Ordering::Relaxed);
+    println!("{name}: {explored} interleavings");
+    assert!(explored >= floor, "{name} explored {explored} interleavings, fewer than {floor}: is it blind?");
+}
+
+/// The tick of the models.
+pub const TICK: Duration = Duration::from_millis(1);
+
+/// A shard in virtual time, and its clock.
+///
+/// # Panics
+///
+/// If there are too many shards.
+#[must_use]
+pub fn shard<T>() -> (Shard<T>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(config(&clock)).expect("valid"), clock)
+}
+
+/// A configuration in virtual time.
+pub fn config(clock: &ManualClock) -> Config {
+    Config::new().tick(TICK).clock(clock)
+}
+
+/// Takes all that is due now out of a shard.
+pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+    shard.turn();
+    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}

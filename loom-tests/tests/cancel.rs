@@ -1,0 +1,160 @@
+//! Who ends a timer: races for the state word. Each model has exactly one winner and zero or one runs.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use std::{cell::Cell, rc::Rc, sync::Arc};
+
+use corewheel::{Cancel, ManualClock, local_timer};
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use loom_tests::{TICK, config, expired, explore, shard};
+
+#[test]
+fn fire_or_cancel_has_one_winner() {
+    explore("fire_or_cancel_has_one_winner", 2, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || handle.cancel());
+        let fired = expired(&mut shard).len();
+        let answer = canceller.join().unwrap();
+        assert_eq!(fired == 0, answer == Cancel::Cancelled, "{fired} fired, and the canceller was told {answer:?}");
+        assert!(expired(&mut shard).is_empty());
+        let counts = shard.counts();
+        assert_eq!((counts.added, counts.live, counts.held, counts.fired + counts.cancelled), (1, 0, 0, 1));
+    });
+}
+
+#[test]
+fn who_is_told_ended_sees_what_the_callback_did() {
+    explore("who_is_told_ended_sees_what_the_callback_did", 2, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&runs);
+        // Relaxed, here and below: whatever orders them is what the model is about.
+        let handle = local_timer().add(TICK, move || counted.store(1, Ordering::Relaxed));
+        clock.advance(TICK);
+        let seen = Arc::clone(&runs);
+        let canceller = thread::spawn(move || {
+            let answer = handle.cancel();
+            (answer, seen.load(Ordering::Relaxed))
+        });
+        let fired = local_timer().turn().fired;
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!(runs.load(Ordering::Relaxed), fired);
+        match answer {
+            Cancel::Cancelled => assert_eq!(fired, 0),
+            Cancel::Running => assert_eq!(fired, 1),
+            Cancel::Ended => assert_eq!((fired, seen), (1, 1), "the callback's writes must be visible"),
+        }
+    });
+}
+
+#[test]
+fn of_two_cancels_and_the_owner_one_wins() {
+    explore("of_two_cancels_and_the_owner_one_wins", 2, || {
+        let (mut shard, _clock) = shard();
+        let payload = Arc::new(());
+        let handle = shard.add(TICK, Arc::clone(&payload));
+        let others = [(); 2].map(|()| thread::spawn(move || handle.cancel()));
+        let own = shard.cancel(handle);
+        let answers = others.map(|other| other.join().unwrap());
+        let won = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count() + usize::from(own.is_some());
+        assert_eq!(won, 1);
+        drop(own);
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!(Arc::strong_count(&payload), 1, "the payload is dropped once, by the owner");
+        assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
+    });
+}
+
+#[test]
+fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
+    explore("a_stale_handle_never_reaches_the_next_timer_of_its_node", 2, || {
+        let (mut shard, clock) = shard();
+        let first = shard.add(TICK, 1);
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || first.cancel());
+        let fired = expired(&mut shard);
+        // If the first has ended, the second takes its node.
+        let second = shard.add(TICK, 2);
+        let answer = canceller.join().unwrap();
+        assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
+        assert!(second.is_pending(), "{first:?} {fired:?} {answer:?} {second:?} {shard:?}");
+        clock.advance(TICK);
+        assert_eq!(expired(&mut shard), [2]);
+        assert_eq!(shard.len(), 0);
+    });
+}
+
+#[test]
+fn a_timer_cancelled_while_it_is_moved_never_fires() {
+    explore("a_timer_cancelled_while_it_is_moved_never_fires", 2, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        let canceller = thread::spawn(move || handle.cancel());
+        let moved = shard.reset(handle, TICK * 20);
+        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        clock.advance(TICK * 40);
+        assert!(expired(&mut shard).is_empty(), "moved: {moved}");
+        assert!(!shard.reset(handle, TICK));
+        assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
+    });
+}
+
+/// A periodic timer is armed again after its run and before the owner has placed it in the wheel: a cancel in between, or
+/// during the run, or before it, forbids every later run.
+#[test]
+fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
+    explore("a_cancel_before_the_owner_has_placed_the_timer_holds", 2, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let runs = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&runs);
+        let handle = local_timer().add_periodic(TICK, move || counted.set(counted.get() + 1));
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || handle.cancel());
+        let first = local_timer().turn().fired;
+        let answer = canceller.join().unwrap();
+        clock.advance(TICK);
+        let later = local_timer().turn().fired;
+        assert_eq!(later, 0, "first {first}, {answer:?}");
+        assert_eq!(runs.get(), first);
+        assert!(answer != Cancel::Ended && (answer != Cancel::Running || first == 1));
+        assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
+    });
+}
+
+/// The other thread looks while the owner adds, fires and adds again.
+#[test]
+fn is_pending_is_true_only_of_its_own_timer() {
+    explore("is_pending_is_true_only_of_its_own_timer", 2, || {
+        let (mut shard, clock) = shard();
+        let first = shard.add(TICK, 1);
+        let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
+        clock.advance(TICK);
+        expired(&mut shard);
+        shard.add(TICK, 2);
+        let (before, after) = observer.join().unwrap();
+        assert!(before || !after, "it does not come back");
+        assert!(!first.is_pending());
+    });
+}
+
+/// Cancelling a timer through a shared handle races with its firing as any other.
+#[test]
+fn a_local_timer_that_was_shared_has_one_winner() {
+    explore("a_local_timer_that_was_shared_has_one_winner", 2, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let handle = local_timer().add_local(TICK, || ()).share();
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || handle.cancel());
+        let fired = local_timer().turn().fired;
+        assert_eq!(fired == 0, canceller.join().unwrap() == Cancel::Cancelled);
+        let _ = local_timer().turn();
+        assert!(local_timer().is_empty());
+    });
+}

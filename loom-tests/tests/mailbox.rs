@@ -1,0 +1,40 @@
+//! The mailbox: what several threads put in while the owner takes out.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use corewheel::Cancel;
+use loom::thread;
+use loom_tests::{TICK, expired, explore, shard};
+
+#[test]
+fn no_message_is_lost_and_none_comes_twice() {
+    explore("no_message_is_lost_and_none_comes_twice", 2, || {
+        let (mut shard, _clock) = shard();
+        let handles = [1, 2].map(|payload| shard.add(TICK, payload));
+        let cancellers = handles.map(|handle| thread::spawn(move || handle.cancel()));
+        assert!(expired(&mut shard).is_empty());
+        assert!(shard.counts().cancelled <= 2);
+        for canceller in cancellers {
+            assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        }
+        assert_eq!(shard.counts().live, 2 - shard.counts().cancelled);
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!((shard.counts().cancelled, shard.counts().held, shard.len()), (2, 0, 0));
+    });
+}
+
+/// A node that was in the mailbox is used for the next timer, and may be in the mailbox again.
+#[test]
+fn a_node_is_reused_after_its_message() {
+    explore("a_node_is_reused_after_its_message", 2, || {
+        let (mut shard, _clock) = shard();
+        let first = shard.add(TICK, 1);
+        let canceller = thread::spawn(move || first.cancel());
+        assert!(expired(&mut shard).is_empty());
+        let second = shard.add(TICK, 2);
+        let other = thread::spawn(move || second.cancel());
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!([canceller, other].map(|thread| thread.join().unwrap()), [Cancel::Cancelled; 2]);
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!((shard.counts().cancelled, shard.len()), (2, 0));
+    });
+}

@@ -1,0 +1,211 @@
+//! Callbacks stored in place: a closure that captures up to 32 bytes is kept as it is, a larger one in a box (P4).
+
+#![allow(unsafe_code)]
+
+use std::{
+    marker::PhantomData,
+    mem::{ManuallyDrop, MaybeUninit},
+};
+
+/// Room for what a closure captures: 32 bytes on a 64-bit machine.
+type Room = MaybeUninit<[u64; 4]>;
+
+/// A closure of unknown type in a room of known size.
+///
+/// The room holds a value of the type that `functions` was made for, from `new` until `call_once` or the drop.
+struct Closure {
+    room: Room,
+    functions: &'static Functions,
+    /// What is captured need not be `Send`.
+    not_send: PhantomData<*const ()>,
+}
+
+/// What can be done with the value in a room. Each takes a pointer to the room.
+struct Functions {
+    /// Calls the value; a `FnOnce` is moved out of the room by that.
+    call: unsafe fn(*mut Room),
+    drop: unsafe fn(*mut Room),
+}
+
+/// What to call when a closure of type `F` is run.
+trait Kind<F> {
+    const FUNCTIONS: &'static Functions;
+}
+
+enum OnceKind {}
+enum RepeatedKind {}
+
+impl<F: FnOnce()> Kind<F> for OnceKind {
+    const FUNCTIONS: &'static Functions = &Functions { call: call_once::<F>, drop: drop_in_room::<F> };
+}
+
+impl<F: FnMut()> Kind<F> for RepeatedKind {
+    const FUNCTIONS: &'static Functions = &Functions { call: call_mut::<F>, drop: drop_in_room::<F> };
+}
+
+/// # Safety
+///
+/// `room` points to a room that holds an `F`, which the call takes out.
+unsafe fn call_once<F: FnOnce()>(room: *mut Room) {
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); nobody uses it afterwards.
+    let closure = unsafe { room.cast::<F>().read() };
+    closure();
+}
+
+/// # Safety
+///
+/// `room` points to a room that holds an `F` and is not used by anybody else during the call.
+unsafe fn call_mut<F: FnMut()>(room: *mut Room) {
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`), exclusively (caller).
+    let closure = unsafe { &mut *room.cast::<F>() };
+    closure();
+}
+
+/// # Safety
+///
+/// `room` points to a room that holds an `F`, which the call ends.
+unsafe fn drop_in_room<F>(room: *mut Room) {
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); nobody uses it afterwards.
+    unsafe { room.cast::<F>().drop_in_place() }
+}
+
+impl Closure {
+    /// Puts a value that fits into a room.
+    fn new<F: 'static, K: Kind<F>>(value: F) -> Self {
+        assert!(fits::<F>(), "the caller boxes what does not fit");
+        let mut room = Room::uninit();
+        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
+        unsafe { room.as_mut_ptr().cast::<F>().write(value) };
+        Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
+    }
+}
+
+impl Drop for Closure {
+    fn drop(&mut self) {
+        // SAFETY: the room holds the value that `functions` was made for, and is gone after this.
+        unsafe { (self.functions.drop)(&raw mut self.room) }
+    }
+}
+
+const fn fits<F>() -> bool {
+    size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>()
+}
+
+/// The callback of a one-shot timer.
+pub(crate) struct Once(Closure);
+
+impl Once {
+    #[inline]
+    pub(crate) fn new<F: FnOnce() + 'static>(callback: F) -> Self {
+        if fits::<F>() { Self(Closure::new::<_, OnceKind>(callback)) } else { Self::boxed(Box::new(callback)) }
+    }
+
+    fn boxed<F: FnOnce() + 'static>(callback: Box<F>) -> Self {
+        Self(Closure::new::<_, OnceKind>(callback))
+    }
+
+    /// Runs it. What it captured is gone afterwards, also if it panics.
+    #[inline]
+    pub(crate) fn run(self) {
+        let mut closure = ManuallyDrop::new(self.0);
+        let room = &raw mut closure.room;
+        // SAFETY: the room holds the value that `functions` was made for; the call takes it out, and `ManuallyDrop` keeps
+        // it from being dropped again.
+        unsafe { (closure.functions.call)(room) }
+    }
+}
+
+/// The callback of a periodic timer.
+pub(crate) struct Repeated(Closure);
+
+impl Repeated {
+    pub(crate) fn new<F: FnMut() + 'static>(callback: F) -> Self {
+        if fits::<F>() { Self(Closure::new::<_, RepeatedKind>(callback)) } else { Self::boxed(Box::new(callback)) }
+    }
+
+    fn boxed<F: FnMut() + 'static>(callback: Box<F>) -> Self {
+        Self(Closure::new::<_, RepeatedKind>(callback))
+    }
+
+    /// Runs it once.
+    pub(crate) fn run(&mut self) {
+        let room = &raw mut self.0.room;
+        // SAFETY: the room holds the value that `functions` was made for, and `&mut self` makes this its only user.
+        unsafe { (self.0.functions.call)(room) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, panic, rc::Rc};
+
+    use super::*;
+
+    /// Captures `BYTES` bytes and a counter that counts its drops.
+    fn capture<const BYTES: usize>(runs: &Rc<Cell<u32>>) -> impl FnMut() + 'static {
+        let (runs, bytes) = (Rc::clone(runs), [7_u8; BYTES]);
+        move || runs.set(runs.get() + u32::from(bytes.iter().all(|&byte| byte == 7)))
+    }
+
+    fn once_runs_and_drops<const BYTES: usize>() {
+        let runs = Rc::new(Cell::new(0));
+        Once::new(capture::<BYTES>(&runs)).run();
+        assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
+        drop(Once::new(capture::<BYTES>(&runs)));
+        assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
+    }
+
+    fn repeated_runs_and_drops<const BYTES: usize>() {
+        let runs = Rc::new(Cell::new(0));
+        let mut callback = Repeated::new(capture::<BYTES>(&runs));
+        callback.run();
+        callback.run();
+        assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
+        drop(callback);
+        assert_eq!(Rc::strong_count(&runs), 1);
+    }
+
+    #[test]
+    fn in_place_and_boxed_callbacks_run_and_are_dropped_once() {
+        once_runs_and_drops::<0>();
+        once_runs_and_drops::<24>();
+        once_runs_and_drops::<25>();
+        once_runs_and_drops::<1000>();
+        repeated_runs_and_drops::<0>();
+        repeated_runs_and_drops::<24>();
+        repeated_runs_and_drops::<25>();
+        repeated_runs_and_drops::<1000>();
+    }
+
+    #[test]
+    fn a_panicking_callback_drops_what_it_captured() {
+        let captured = Rc::new(7);
+        let moved = Rc::clone(&captured);
+        let callback = Once::new(move || {
+            assert_eq!(*moved, 8, "as planned");
+        });
+        assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| callback.run())).is_err());
+        assert_eq!(Rc::strong_count(&captured), 1);
+    }
+
+    #[test]
+    fn a_closure_of_strict_alignment_is_boxed() {
+        #[repr(align(64))]
+        struct Strict(u8);
+        let strict = Strict(3);
+        let seen = Rc::new(Cell::new(0));
+        let sink = Rc::clone(&seen);
+        Once::new(move || {
+            let strict = &strict;
+            sink.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
+        })
+        .run();
+        assert_eq!(seen.get(), 3);
+    }
+
+    #[test]
+    fn the_room_is_forty_bytes_with_its_functions() {
+        assert_eq!(size_of::<Once>(), 40);
+        assert_eq!(size_of::<Option<Once>>(), 40);
+    }
+}

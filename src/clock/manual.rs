@@ -1,0 +1,122 @@
+//! Virtual time.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    sync::{AtomicU64, Ordering},
+    tick::saturating_nanos,
+};
+
+/// Virtual time that stands still until it is told to move. Clones share one time and may live on any thread, so one
+/// clock drives one shard or many.
+///
+/// Moving the clock fires nothing by itself: the shards' next turns do.
+///
+/// # Examples
+///
+/// An hour of back-off, tested in no time:
+///
+/// ```
+/// use corewheel::{Config, ManualClock, local_timer};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// let clock = ManualClock::new();
+/// Config::new().clock(&clock).install()?;
+///
+/// let retried = Rc::new(Cell::new(false));
+/// let seen = Rc::clone(&retried);
+/// local_timer().add(Duration::from_secs(3600), move || seen.set(true));
+///
+/// clock.advance(Duration::from_secs(3599));
+/// local_timer().turn();
+/// assert!(!retried.get());
+///
+/// clock.advance(Duration::from_secs(1));
+/// local_timer().turn();
+/// assert!(retried.get());
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The real time of creation stands for virtual time zero, so that virtual instants are ordinary ones.
+    origin: Instant,
+    nanos: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock that shows zero.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared { origin: Instant::now(), nanos: AtomicU64::new(0) }))
+    }
+
+    /// Moves the clock forward, at most to its end after 584 years.
+    pub fn advance(&self, by: Duration) {
+        let by = saturating_nanos(by);
+        // Release: whoever sees the new time also sees what the test did before it (pairs with the load in `nanos`).
+        // Relaxed: the failed attempt carries nothing but the value to try again with.
+        let _ = self.0.nanos.fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
+    }
+
+    /// Sets the clock to `since_start` after its creation, which may be earlier than what it shows: a clock that goes
+    /// back is a fault that shards must survive.
+    pub fn set(&self, since_start: Duration) {
+        // Release: as in `advance`; pairs with the load in `nanos`.
+        self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
+    }
+
+    /// How far the clock is from its creation.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    /// The virtual time as an instant.
+    pub fn now(&self) -> Instant {
+        self.origin() + self.elapsed()
+    }
+
+    pub(super) fn nanos(&self) -> u64 {
+        // Acquire: pairs with the Release of `advance` and `set`.
+        self.0.nanos.load(Ordering::Acquire)
+    }
+
+    pub(super) fn origin(&self) -> Instant {
+        self.0.origin
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_one_time() {
+        let clock = ManualClock::new();
+        let other = clock.clone();
+        let before = other.now();
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(other.elapsed(), Duration::from_secs(2));
+        assert_eq!(other.now() - before, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn it_goes_back_and_saturates_when_told_to() {
+        let clock = ManualClock::new();
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.elapsed(), Duration::from_nanos(u64::MAX));
+        clock.set(Duration::from_secs(1));
+        assert_eq!(clock.elapsed(), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,119 @@
+//! How a shard is made.
+
+use std::{fmt, thread, time::Duration};
+
+use crate::{
+    clock::Clock,
+    error::ConfigError,
+    hooks::{Hooks, PanicHook, PanicReport, WakeHook},
+    tick::TickLength,
+};
+
+/// How a shard, or a thread's timer, is made: tick, clock, capacity and hooks.
+///
+/// Use it with [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a thread, with
+/// [`Cores`](crate::Cores) for all of its threads, or with [`Shard::with_config`](crate::Shard::with_config).
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, local_timer};
+/// use std::time::Duration;
+///
+/// Config::new()
+///     .tick(Duration::from_micros(100))
+///     .capacity(10_000)
+///     .on_panic(|report| eprintln!("timer callback: {:?}", report.message()))
+///     .install()?;
+/// local_timer().add(Duration::from_secs(30), || println!("half a minute later"));
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+pub struct Config {
+    tick: Duration,
+    clock: Clock,
+    capacity: usize,
+    wake: Option<WakeHook>,
+    panic: Option<PanicHook>,
+}
+
+impl Config {
+    /// A tick of one millisecond, the monotonic clock, no memory reserved, no hooks.
+    pub fn new() -> Self {
+        Self { tick: Duration::from_millis(1), clock: Clock::monotonic(), capacity: 0, wake: None, panic: None }
+    }
+
+    /// The length of a tick, at least a microsecond. A timer fires in the first turn after its deadline, rounded up to
+    /// a tick; shorter ticks are more exact and wake a sleeping loop more often.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// The clock: the monotonic one, or virtual time for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+
+    /// Timers for which memory is reserved from the start. More can be added at any time.
+    #[must_use]
+    pub fn capacity(mut self, timers: usize) -> Self {
+        self.capacity = timers;
+        self
+    }
+
+    /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
+    /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
+    /// makes the shard is unparked ([`std::thread::Thread::unpark`]).
+    ///
+    /// It is called on whichever thread asks, with nothing of corewheel's borrowed.
+    #[must_use]
+    pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        self.wake = Some(Box::new(wake));
+        self
+    }
+
+    /// What is told of a panic in a callback, a payload's destructor or the wake hook. The panic itself is caught; the
+    /// standard panic hook has printed its message before. By default nobody is told, and
+    /// [`Counts::panicked`](crate::Counts::panicked) counts.
+    #[must_use]
+    pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
+        self.panic = Some(Box::new(report));
+        self
+    }
+
+    pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
+        let tick = TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
+        let wake = self.wake.unwrap_or_else(|| {
+            let owner = thread::current();
+            Box::new(move || owner.unpark())
+        });
+        Ok(Parts { tick, clock: self.clock, capacity: self.capacity, hooks: Hooks::new(wake, self.panic) })
+    }
+}
+
+/// A configuration that can be used.
+pub(crate) struct Parts {
+    pub(crate) tick: TickLength,
+    pub(crate) clock: Clock,
+    pub(crate) capacity: usize,
+    pub(crate) hooks: Hooks,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("tick", &self.tick)
+            .field("clock", &self.clock)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! What can go wrong, and what is given back.
+
+use std::{error::Error, fmt, time::Duration};
+
+/// A timer that could not be added; it gives the callback or payload back.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AddError<F> {
+    reason: AddErrorReason,
+    rejected: F,
+}
+
+/// Why a timer could not be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddErrorReason {
+    /// The thread is exiting, and its timer has ended.
+    ShutDown,
+    /// 2^31 timers are live, or the shard has used up its 2^56 generations.
+    Full,
+}
+
+impl<F> AddError<F> {
+    pub(crate) fn new(reason: AddErrorReason, rejected: F) -> Self {
+        Self { reason, rejected }
+    }
+
+    /// Why it was not added.
+    pub fn reason(&self) -> AddErrorReason {
+        self.reason
+    }
+
+    /// What was to be added.
+    pub fn into_inner(self) -> F {
+        self.rejected
+    }
+}
+
+impl fmt::Display for AddErrorReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ShutDown => "the thread is exiting and its timer has ended",
+            Self::Full => "the shard holds as many timers as it can",
+        })
+    }
+}
+
+impl<F> fmt::Display for AddError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "timer not added: {}", self.reason)
+    }
+}
+
+impl<F> fmt::Debug for AddError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddError").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<F> Error for AddError<F> {}
+
+/// A configuration that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The tick is shorter than a microsecond; zero is.
+    TickTooShort {
+        /// What was asked for.
+        tick: Duration,
+    },
+    /// This thread's timer is in use already, or the thread is exiting.
+    AlreadyRunning,
+    /// This many shards exist already.
+    TooManyShards {
+        /// How many can exist at the same time.
+        max: u32,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TickTooShort { tick } => write!(f, "a tick of {tick:?} is too short: the least is 1 us"),
+            Self::AlreadyRunning => f.write_str("this thread's timer was used before it was configured"),
+            Self::TooManyShards { max } => write!(f, "there are {max} shards already, the most that can exist"),
+        }
+    }
+}
+
+impl Error for ConfigError {}

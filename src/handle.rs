@@ -1,0 +1,237 @@
+//! Handles: how a timer is cancelled, moved and asked about, from anywhere. Whether that happens on the owner's own
+//! path or through the registry is decided here, once.
+
+use std::{cell::Cell, fmt, marker::PhantomData, mem, num::NonZeroU32, sync::Arc, time::Duration};
+
+pub use crate::state::Cancel;
+use crate::{registry, sync::per_thread};
+
+/// Names one timer: a plain value that any thread may copy, send and keep.
+///
+/// A handle keeps nothing alive and can be kept for as long as one likes: when its timer, its shard or its thread has
+/// gone, it is *stale* and answers [`Cancel::Ended`]; it never reaches another timer.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, local_timer};
+/// use std::{thread, time::Duration};
+///
+/// let handle = local_timer().add(Duration::from_secs(30), || println!("too late"));
+/// let answer = thread::spawn(move || handle.cancel()).join().unwrap();
+/// assert_eq!(answer, Cancel::Cancelled);
+/// assert_eq!(handle.cancel(), Cancel::Ended);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimerHandle {
+    generation: u64,
+    index: NonZeroU32,
+    shard: u32,
+}
+
+impl TimerHandle {
+    pub(crate) fn new(shard: u32, index: NonZeroU32, generation: u64) -> Self {
+        Self { generation, index, shard }
+    }
+
+    pub(crate) fn shard(self) -> u32 {
+        self.shard
+    }
+
+    pub(crate) fn index(self) -> u32 {
+        self.index.get()
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// Cancels the timer, and says at once who won. From any thread.
+    ///
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. On the owning core it is dropped before
+    ///   this returns; otherwise the owner drops it in its next turn (and is woken if many wait).
+    /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
+    ///   gives this. A periodic timer makes no further run.
+    /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
+    ///   thread now sees everything that the callback did.
+    ///
+    /// Cost: constant. On the owning core no lock and no system call; from elsewhere one compare-and-swap on the timer
+    /// and, for the winner, one on the owner's mailbox, and nobody ever waits for anybody. A destructor that panics is
+    /// reported as [`Config::on_panic`](crate::Config::on_panic) says.
+    #[inline]
+    pub fn cancel(self) -> Cancel {
+        match Owner::of(self) {
+            Some(owner) => (owner.cancel)(self),
+            None => self.cancel_from_elsewhere(),
+        }
+    }
+
+    fn cancel_from_elsewhere(self) -> Cancel {
+        let (answer, sleeper) = registry::with(self.shard, |shared| {
+            let Some(shared) = shared else { return (Cancel::Ended, None) };
+            let remote = shared.cancel(self.index(), self.generation);
+            (remote.answer, remote.wake.then(|| Arc::clone(shared)))
+        });
+        if let Some(shared) = sleeper {
+            shared.hooks.wake();
+        }
+        answer
+    }
+
+    /// Whether the timer waits for its deadline: not while its callback runs, and not when it has ended. From any
+    /// thread; the answer may be outdated when it arrives, except on the owning core.
+    pub fn is_pending(self) -> bool {
+        registry::with(self.shard, |shared| {
+            shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
+        })
+    }
+
+    /// Moves the timer to `delay` from now, earlier or later. The handle stays valid. A periodic timer makes its next
+    /// run then and goes on with its period from there.
+    ///
+    /// True if it was moved. False if it has ended, is running, or belongs to another thread: for now only the owning
+    /// core can move a timer, and elsewhere nothing is changed. (A timer of a [`Shard`](crate::Shard) is moved with
+    /// [`Shard::reset`](crate::Shard::reset).)
+    ///
+    /// Cost: constant, one reading of the clock, no lock, no allocation.
+    #[inline]
+    #[must_use = "a timer that was not moved has ended or will fire when it was going to"]
+    pub fn reset(self, delay: Duration) -> bool {
+        Owner::of(self).is_some_and(|owner| (owner.reset)(self, delay))
+    }
+
+    /// A guard that cancels the timer when it is dropped.
+    pub fn guard(self) -> TimerGuard {
+        TimerGuard(self)
+    }
+}
+
+impl fmt::Debug for TimerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TimerHandle({}:{}#{})", self.shard, self.index, self.generation)
+    }
+}
+
+/// A timer of this thread whose handle cannot leave it; from [`LocalTimer::add_local`](crate::LocalTimer::add_local).
+/// Since no other thread can race for its ending, neither cancelling nor firing it needs an atomic swap.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, local_timer};
+/// use std::time::Duration;
+///
+/// let retry = local_timer().add_local(Duration::from_millis(250), || println!("again"));
+/// assert!(retry.reset(Duration::from_millis(500)));
+/// assert_eq!(retry.cancel(), Cancel::Cancelled);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalHandle {
+    handle: TimerHandle,
+    not_send: PhantomData<*const ()>,
+}
+
+impl LocalHandle {
+    pub(crate) fn new(handle: TimerHandle) -> Self {
+        Self { handle, not_send: PhantomData }
+    }
+
+    /// Cancels the timer; its callback has been dropped when this returns. See [`TimerHandle::cancel`].
+    #[inline]
+    pub fn cancel(self) -> Cancel {
+        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.cancel)(self.handle))
+    }
+
+    /// Whether the timer waits for its deadline.
+    pub fn is_pending(self) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.is_pending)(self.handle))
+    }
+
+    /// Moves the timer to `delay` from now. See [`TimerHandle::reset`].
+    #[inline]
+    #[must_use = "a timer that was not moved has ended or will fire when it was going to"]
+    pub fn reset(self, delay: Duration) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.reset)(self.handle, delay))
+    }
+
+    /// A handle of the same timer that may leave the thread. From now on ending the timer takes a swap, as for any
+    /// other; this handle stays valid.
+    pub fn share(self) -> TimerHandle {
+        if let Some(owner) = Owner::of(self.handle) {
+            (owner.share)(self.handle);
+        }
+        self.handle
+    }
+}
+
+impl fmt::Debug for LocalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Local{:?}", self.handle)
+    }
+}
+
+/// Cancels its timer when it is dropped; from [`TimerHandle::guard`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// let deadline = local_timer().add(Duration::from_secs(5), || println!("the request took too long")).guard();
+/// // ... serve the request; on every way out, also by `?` or a panic, the deadline goes with it:
+/// drop(deadline);
+/// assert!(local_timer().is_empty());
+/// ```
+#[must_use = "a guard that is dropped at once cancels its timer at once"]
+#[derive(Debug)]
+pub struct TimerGuard(TimerHandle);
+
+impl TimerGuard {
+    /// The handle of the guarded timer.
+    pub fn handle(&self) -> TimerHandle {
+        self.0
+    }
+
+    /// Lets the timer go on without a guard.
+    pub fn disarm(self) -> TimerHandle {
+        let handle = self.0;
+        mem::forget(self);
+        handle
+    }
+}
+
+impl Drop for TimerGuard {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+per_thread! {
+    /// The timer of this thread, while it has one.
+    static OWNER: Cell<Option<Owner>> = Cell::new(None);
+}
+
+/// How this thread reaches its own timer: what `local` puts here, so that a handle need not know about it.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) shard: u32,
+    pub(crate) cancel: fn(TimerHandle) -> Cancel,
+    pub(crate) reset: fn(TimerHandle, Duration) -> bool,
+    pub(crate) is_pending: fn(TimerHandle) -> bool,
+    pub(crate) share: fn(TimerHandle),
+}
+
+impl Owner {
+    /// From now on handles of this shard take the owner's path on this thread; `None`: no handle does.
+    pub(crate) fn set(owner: Option<Self>) {
+        // A thread that is past its thread-locals has no use for one.
+        let _ = OWNER.try_with(|place| place.set(owner));
+    }
+
+    /// The owner's path, if `handle` is one of this thread's own timers.
+    #[inline]
+    fn of(handle: TimerHandle) -> Option<Self> {
+        OWNER.try_with(Cell::get).ok().flatten().filter(|owner| owner.shard == handle.shard)
+    }
+}

@@ -1,0 +1,119 @@
+//! The user's hooks, and the fence around the user's code: a panic stays where it happened (P6).
+
+use std::{
+    any::Any,
+    fmt, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// What a panic in a callback, a hook or a destructor was; see [`Config::on_panic`](crate::Config::on_panic).
+pub struct PanicReport<'a> {
+    place: PanicPlace,
+    payload: &'a (dyn Any + Send),
+}
+
+/// Which of the user's code panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PanicPlace {
+    /// A callback, while it ran.
+    Callback,
+    /// A callback or payload that was dropped because its timer was cancelled or its shard ended.
+    Drop,
+    /// The hook that wakes a sleeping owner.
+    Wake,
+}
+
+impl PanicReport<'_> {
+    /// Which of the user's code panicked.
+    pub fn place(&self) -> PanicPlace {
+        self.place
+    }
+
+    /// What was thrown, as [`std::panic::catch_unwind`] gives it.
+    pub fn payload(&self) -> &(dyn Any + Send) {
+        self.payload
+    }
+
+    /// The message of the panic, if it has one, as those of `panic!` have.
+    pub fn message(&self) -> Option<&str> {
+        let text = self.payload.downcast_ref::<&str>().copied();
+        text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str))
+    }
+}
+
+impl fmt::Debug for PanicReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PanicReport")
+            .field("place", &self.place)
+            .field("message", &self.message())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) type WakeHook = Box<dyn Fn() + Send + Sync>;
+pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
+
+/// What a shard calls of the user's besides callbacks.
+pub(crate) struct Hooks {
+    wake: WakeHook,
+    panic: Option<PanicHook>,
+    panicked: AtomicU64,
+}
+
+impl Hooks {
+    pub(crate) fn new(wake: WakeHook, panic: Option<PanicHook>) -> Self {
+        Self { wake, panic, panicked: AtomicU64::new(0) }
+    }
+
+    /// Wakes the owner. On any thread.
+    pub(crate) fn wake(&self) {
+        self.isolate(PanicPlace::Wake, || (self.wake)());
+    }
+
+    /// Runs the user's code and keeps its panic in.
+    #[inline]
+    pub(crate) fn isolate(&self, place: PanicPlace, run: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            self.report(place, payload);
+        }
+    }
+
+    /// Drops a payload of the user's and keeps its panic in.
+    #[inline]
+    pub(crate) fn isolate_drop<T>(&self, payload: T) {
+        if mem::needs_drop::<T>() {
+            self.isolate(PanicPlace::Drop, || drop(payload));
+        }
+    }
+
+    /// How many panics were kept in.
+    pub(crate) fn panicked(&self) -> u64 {
+        // Relaxed: a counter, read for its own sake.
+        self.panicked.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+        // Relaxed: a counter; other threads add to it when a wake panics.
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+        let hook = AssertUnwindSafe(|| {
+            if let Some(hook) = &self.panic {
+                hook(&PanicReport { place, payload: &*payload });
+            }
+        });
+        let reported = catch_unwind(hook);
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        // What a panic hook or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
+        // throw again.
+        [reported, dropped].into_iter().filter_map(Result::err).for_each(mem::forget);
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").field("panicked", &self.panicked()).finish_non_exhaustive()
+    }
+}

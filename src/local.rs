@@ -1,0 +1,249 @@
+//! `local_timer()`: the thread's own timer, a shard of callbacks.
+//!
+//! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a hook or a destructor
+//! may add, cancel, reset and even turn (P5).
+
+mod inner;
+mod task;
+
+use std::{
+    marker::PhantomData,
+    time::{Duration, Instant},
+};
+
+use self::{
+    inner::Local,
+    task::{Periodic, Task},
+};
+use crate::{
+    callback::{Once, Repeated},
+    clock::Clock,
+    config::Config,
+    error::{AddError, AddErrorReason, ConfigError},
+    handle::{LocalHandle, TimerHandle},
+    shard::{Counts, Shard, Sleep},
+    state::Kind,
+    tick::saturating_nanos,
+};
+
+/// This thread's timer. It makes itself on first use, with a tick of a millisecond and the monotonic clock; install a
+/// [`Config`] before for anything else.
+///
+/// It fires nothing by itself: the thread's loop calls [`turn`](LocalTimer::turn), and asks how long it may sleep with
+/// [`prepare_sleep`](LocalTimer::prepare_sleep). When the thread ends, its pending callbacks are dropped and its handles
+/// are stale.
+///
+/// # Examples
+///
+/// A loop that does nothing but timers:
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::{thread, time::Duration};
+///
+/// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+/// while !local_timer().is_empty() {
+///     let sleep = local_timer().prepare_sleep();
+///     match sleep.timeout() {
+///         Some(timeout) => thread::park_timeout(timeout),
+///         None => thread::park(),
+///     }
+///     drop(sleep);
+///     local_timer().turn();
+/// }
+/// ```
+pub fn local_timer() -> LocalTimer {
+    LocalTimer(PhantomData)
+}
+
+/// The timer of the thread that holds it; from [`local_timer`]. A token without content: copy it, or ask anew.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalTimer(PhantomData<*const ()>);
+
+/// What a turn did, and what it left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Turn {
+    /// Callbacks run: each timer that fired and each run of a periodic one.
+    pub fired: usize,
+    /// Timers taken in that other cores had cancelled.
+    pub collected: usize,
+    /// Timers left live.
+    pub live: usize,
+    /// Entries of the wheel that the turn touched.
+    pub touched: u64,
+    /// The turn was called from a callback of another one, and did nothing.
+    pub nested: bool,
+}
+
+impl LocalTimer {
+    /// Runs `callback` once, `delay` from now by a clock reading taken in the call: in the first turn at or after that
+    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means at the next tick, and
+    /// anything beyond 584 years never.
+    ///
+    /// Cost: constant, one reading of the clock. It allocates when more timers are live than ever before, and for a
+    /// callback that captures more than 32 bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is exiting and its timer has ended, or is full; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `callback` once at `instant`, or in the next turn if that has passed. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
+        let due = |shard: &mut Shard<Task>| shard.clock().nanos_at(instant);
+        Self::insert(Kind::Shared, due, callback, once).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
+    /// schedule (the period does not drift, whatever the tick); those that were missed because the loop came late are
+    /// skipped. A period shorter than a tick, zero included, counts as a tick.
+    ///
+    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is reported, and the timer
+    /// goes on.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// heartbeat.cancel();
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
+        let due = |shard: &mut Shard<Task>| shard.nanos_after(shard.at_least_a_tick(period));
+        let task = |callback, shard: &Shard<Task>, due| {
+            let period = saturating_nanos(shard.at_least_a_tick(period));
+            Task::Periodic(Periodic::new(Repeated::new(callback), period, due))
+        };
+        Self::insert(Kind::Periodic, due, callback, task).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is exiting and its timer has ended, or is full. The error carries the callback back.
+    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, |shard| shard.nanos_after(delay), callback, once)
+    }
+
+    /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
+        let added = Self::insert(Kind::Private, |shard| shard.nanos_after(delay), callback, once);
+        LocalHandle::new(added.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
+    /// takes in what other cores have cancelled. What a callback adds fires in a later turn.
+    ///
+    /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
+    /// says so ([`Turn::nested`]).
+    ///
+    /// Cost: one reading of the clock and a few nanoseconds when nothing is due; constant per timer besides the callback.
+    pub fn turn(self) -> Turn {
+        Local::with(Local::turn).unwrap_or_default()
+    }
+
+    /// When the thread's timer next wants a turn. See [`Shard::next_deadline`].
+    pub fn next_deadline(self) -> Option<Instant> {
+        Local::with(|local| local.step(|shard| shard.next_deadline())).flatten()
+    }
+
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. A pure question; it reads the
+    /// clock.
+    pub fn time_until_next(self) -> Option<Duration> {
+        Local::with(|local| local.step(|shard| shard.time_until_next())).flatten()
+    }
+
+    /// Announces that the thread is going to sleep, for at most [`Sleep::timeout`]. From here on whatever cannot wait
+    /// calls the wake hook ([`Config::on_wake`]), until the `Sleep` is dropped: a request from another core, and also an
+    /// earlier timer that this thread itself adds before it sleeps.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is exiting and its timer has ended.
+    pub fn prepare_sleep(self) -> Sleep<'static> {
+        Local::with(Local::prepare_sleep).expect("the timer of an exiting thread has ended")
+    }
+
+    /// How many timers are live.
+    pub fn len(self) -> usize {
+        Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
+    }
+
+    /// Whether no timer is live.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// What has become of this thread's timers so far.
+    pub fn counts(self) -> Counts {
+        Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
+    }
+
+    /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
+    pub fn now(self) -> Instant {
+        Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|| Clock::monotonic().now())
+    }
+
+    /// Adds what `task` makes of the callback, due when `due` says; the error carries the callback back.
+    fn insert<F>(
+        kind: Kind,
+        due: impl FnOnce(&mut Shard<Task>) -> u64,
+        callback: F,
+        task: impl FnOnce(F, &Shard<Task>, u64) -> Task,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let mut callback = Some(callback);
+        let added = Local::with(|local| {
+            let (handle, nanos) = local.step(|shard| {
+                let callback = if shard.is_full() { None } else { callback.take() }?;
+                let nanos = due(shard);
+                let task = task(callback, shard, nanos);
+                shard.insert(nanos, task, kind).ok().map(|handle| (handle, nanos))
+            })?;
+            local.wake_if_earlier(nanos);
+            Some(handle)
+        });
+        match (added, callback) {
+            (Some(Some(handle)), _) => Ok(handle),
+            (None, Some(callback)) => Err(AddError::new(AddErrorReason::ShutDown, callback)),
+            (_, Some(callback)) => Err(AddError::new(AddErrorReason::Full, callback)),
+            (_, None) => unreachable!("a shard that is not full takes a timer"),
+        }
+    }
+}
+
+fn once<F: FnOnce() + 'static>(callback: F, _: &Shard<Task>, _: u64) -> Task {
+    Task::Once(Once::new(callback))
+}
+
+impl Config {
+    /// Makes this thread's timer as configured. Call it before anything else uses [`local_timer`] in the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the thread's timer is in use already, the tick is shorter than a microsecond, or 16 384 shards exist.
+    pub fn install(self) -> Result<(), ConfigError> {
+        Local::install(self)
+    }
+}

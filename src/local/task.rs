@@ -1,0 +1,60 @@
+//! What a thread's timer holds: a callback, once or again and again.
+
+use crate::callback::{Once, Repeated};
+
+/// The payload of a timer of callbacks.
+pub(super) enum Task {
+    Once(Once),
+    Periodic(Periodic),
+}
+
+/// A callback and its schedule, in nanoseconds of the shard's clock.
+pub(super) struct Periodic {
+    pub(super) callback: Repeated,
+    period: u64,
+    /// When the next run is due, before rounding to a tick: so a period that is no multiple of the tick does not drift.
+    due: u64,
+}
+
+impl Periodic {
+    pub(super) fn new(callback: Repeated, period: u64, due: u64) -> Self {
+        Self { callback, period, due }
+    }
+
+    /// When the next run is due.
+    pub(super) fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// The timer was moved by a reset: its period goes on from `due`.
+    pub(super) fn move_to(&mut self, due: u64) {
+        self.due = due;
+    }
+
+    /// Goes on to the first due moment after `now`: runs that were missed are skipped, the phase is kept.
+    pub(super) fn go_on(&mut self, now: u64) {
+        let missed = now.saturating_sub(self.due) / self.period;
+        self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(due: u64, period: u64, now: u64) -> u64 {
+        let mut periodic = Periodic::new(Repeated::new(|| {}), period, due);
+        periodic.go_on(now);
+        periodic.due()
+    }
+
+    #[test]
+    fn it_keeps_its_phase_and_skips_what_it_missed() {
+        assert_eq!(next(100, 10, 100), 110);
+        assert_eq!(next(100, 10, 109), 110);
+        assert_eq!(next(100, 10, 110), 120);
+        assert_eq!(next(100, 10, 1_005), 1_010);
+        assert_eq!(next(u64::MAX - 5, 10, u64::MAX), u64::MAX);
+        assert_eq!(next(0, u64::MAX, 0), u64::MAX);
+    }
+}

@@ -1,0 +1,85 @@
+//! Which shards exist, so that a plain handle finds its owner.
+//!
+//! A handle names its shard by a number. Numbers are used again, so they never run out; what keeps a stale handle from
+//! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counter stood,
+//! and the new one goes on from there. So no two timers of one number ever share a generation.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{error::ConfigError, limits::SHARDS_MAX, reclaim::Published, shared::Shared, sync::global};
+
+global! {
+    static REGISTRY: Registry = Registry::new();
+}
+
+struct Registry {
+    places: Box<[Published<Shared>]>,
+    /// Taken when a shard is made and when it ends, never by a handle.
+    vacancies: Mutex<Vacancies>,
+}
+
+/// The numbers that are free.
+#[derive(Debug)]
+struct Vacancies {
+    returned: Vec<Vacancy>,
+    never_used: u32,
+}
+
+#[derive(Debug)]
+struct Vacancy {
+    number: u32,
+    next_generation: u64,
+}
+
+impl Registry {
+    fn new() -> Self {
+        Self {
+            places: (0..SHARDS_MAX).map(|_| Published::default()).collect(),
+            vacancies: Mutex::new(Vacancies { returned: Vec::new(), never_used: 0 }),
+        }
+    }
+
+    fn vacancies(&self) -> std::sync::MutexGuard<'_, Vacancies> {
+        // Nothing in the critical sections can panic half-way; a poisoned lock guards sound data.
+        self.vacancies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Vacancies {
+    fn take(&mut self) -> Option<Vacancy> {
+        self.returned.pop().or_else(|| {
+            let number = self.never_used;
+            (number < SHARDS_MAX).then(|| {
+                self.never_used += 1;
+                Vacancy { number, next_generation: 1 }
+            })
+        })
+    }
+}
+
+/// A shard's number, and the generation its first timer gets.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) number: u32,
+    pub(crate) first_generation: u64,
+}
+
+/// Gives a shard its number: from now on its handles find it.
+pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
+    let vacancy = REGISTRY.vacancies().take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
+    Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })
+}
+
+/// Takes a shard's number back; its handles find nothing from now on. `next_generation` is where a later shard of this
+/// number goes on.
+pub(crate) fn unregister(number: u32, next_generation: u64) {
+    REGISTRY.places[number as usize].retract();
+    REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
+}
+
+/// Looks at the shard `number`, if it is there.
+#[inline]
+pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Arc<Shared>>) -> R) -> R {
+    REGISTRY.places[number as usize].with(look)
+}

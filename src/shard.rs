@@ -1,0 +1,321 @@
+//! One core's timers: wheel, payloads, nodes, mailbox and clock put together. Everything here runs on the owner's thread;
+//! what other threads do happens in `shared`.
+//!
+//! A timer is three things under one index: its payload in the arena, its record in the wheel, its node in the slab.
+//! The first two are the owner's alone; the third decides who ends the timer (see `state`).
+
+mod counts;
+mod sleep;
+mod steps;
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use self::counts::Tally;
+pub(crate) use self::steps::Claimed;
+pub use self::{counts::Counts, sleep::Sleep};
+use crate::{
+    arena::Arena,
+    clock::Clock,
+    config::{Config, Parts},
+    error::{AddError, ConfigError},
+    handle::TimerHandle,
+    limits::{INDEX_MAX, SHARD_BITS, SHARD_LEVELS},
+    mailbox::Taken,
+    registry,
+    shared::Shared,
+    state::Kind,
+    tick::TickLength,
+    wheel::RawWheel,
+};
+
+/// One core's timers for a loop that owns its payloads: expired ones are handed out one at a time, by value, so the loop
+/// holds no borrow of the shard while it acts on one.
+///
+/// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for callbacks there is
+/// [`local_timer`](crate::local_timer), which is a shard per thread.
+///
+/// A shard may move between threads. Its handles cancel from any thread, the one it lives on included; the shard's own
+/// [`cancel`](Self::cancel) is cheaper there and gives the payload back.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, Shard};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+/// shard.add(Duration::from_millis(20), "idle");
+/// let lease = shard.add(Duration::from_millis(10), "lease");
+/// assert_eq!(shard.cancel(lease), Some("lease"));
+///
+/// clock.advance(Duration::from_millis(20));
+/// shard.turn();
+/// while let Some(expired) = shard.next_expired() {
+///     assert_eq!(expired.payload, "idle");
+///     shard.add(Duration::from_millis(20), expired.payload);
+/// }
+/// assert_eq!(shard.len(), 1);
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+pub struct Shard<T> {
+    shared: Arc<Shared>,
+    number: u32,
+    next_generation: u64,
+    /// Nodes up to this index are there.
+    nodes: u32,
+    payloads: Arena<T>,
+    wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
+    clock: Clock,
+    tick: TickLength,
+    /// The latest reading of the clock: it is held there if the clock goes back.
+    latest_nanos: u64,
+    /// Messages taken out of the mailbox and not yet dealt with.
+    taken: Taken,
+    counts: Tally,
+    /// The last sweep is done.
+    closed: bool,
+}
+
+/// A timer whose deadline has come; from [`Shard::next_expired`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Expired<T> {
+    /// What was added.
+    pub payload: T,
+    /// When it was due: its deadline, rounded up to a tick.
+    pub deadline: Instant,
+    /// How long after that the turn began.
+    pub lateness: Duration,
+}
+
+impl<T> Shard<T> {
+    /// A shard with a tick of a millisecond and the monotonic clock.
+    ///
+    /// # Panics
+    ///
+    /// If 16 384 shards exist already.
+    pub fn new() -> Self {
+        Self::with_config(Config::new()).expect("the default configuration is valid")
+    }
+
+    /// A shard made as `config` says.
+    ///
+    /// # Errors
+    ///
+    /// If the tick is shorter than a microsecond, or 16 384 shards exist already.
+    pub fn with_config(config: Config) -> Result<Self, ConfigError> {
+        let Parts { tick, clock, capacity, hooks } = config.into_parts()?;
+        let shared = Arc::new(Shared::new(hooks));
+        let registration = registry::register(&shared)?;
+        let latest_nanos = clock.nanos();
+        let mut shard = Self {
+            shared,
+            number: registration.number,
+            next_generation: registration.first_generation,
+            nodes: 0,
+            payloads: Arena::new(),
+            wheel: RawWheel::starting_at(tick.now(latest_nanos)),
+            clock,
+            tick,
+            latest_nanos,
+            taken: Taken::default(),
+            counts: Tally::default(),
+            closed: false,
+        };
+        shard.reserve(u32::try_from(capacity).unwrap_or(INDEX_MAX).min(INDEX_MAX));
+        Ok(shard)
+    }
+
+    /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
+    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the next tick, and
+    /// anything beyond 584 years never.
+    ///
+    /// Cost: constant, one reading of the clock; it allocates when more timers are live than ever before.
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn add(&mut self, delay: Duration, payload: T) -> TimerHandle {
+        self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Adds a timer that is due at `instant`, or in the next turn if that has passed. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full.
+    #[track_caller]
+    pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
+        let nanos = self.clock.nanos_at(instant);
+        self.insert(nanos, payload, Kind::Shared).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the shard is full: 2^31 timers are live, or it has added 2^56. The error carries the payload back.
+    pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
+        let nanos = self.nanos_after(delay);
+        self.insert(nanos, payload, Kind::Shared)
+    }
+
+    /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
+    /// cancelled it, or the handle is not this shard's.
+    ///
+    /// Cost: constant, no clock, no lock, no allocation.
+    pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
+        if handle.shard() == self.number { self.cancel_own(handle).1 } else { None }
+    }
+
+    /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
+    pub fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
+        let nanos = self.nanos_after(delay);
+        handle.shard() == self.number && self.reset_own(handle, nanos)
+    }
+
+    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it.
+    pub fn turn(&mut self) {
+        let nanos = self.read_clock();
+        self.wheel.begin(self.tick.now(nanos));
+    }
+
+    /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
+    ///
+    /// When nothing is due any more, it drops the payloads of the timers that other threads have cancelled and returns
+    /// `None`. A pass that is given up before loses nothing: the rest comes first in the next one.
+    ///
+    /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
+    pub fn next_expired(&mut self) -> Option<Expired<T>> {
+        let Some(Claimed { index, payload, due }) = self.claim_due() else {
+            self.take_messages();
+            while let Some(payload) = self.collect_cancelled() {
+                self.shared.hooks.isolate_drop(payload);
+            }
+            return None;
+        };
+        self.count_fired();
+        self.finish(index);
+        let lateness = Duration::from_nanos(self.latest_nanos.saturating_sub(due));
+        Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
+    }
+
+    /// When the shard next wants a turn: never later than the earliest deadline, and that deadline for a timer added less
+    /// than 2^16 ticks ahead; for one further off, at most three times on its way, the start of its wheel slot, so that
+    /// it can be looked at more closely. `None` if the shard is empty. A pure question.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
+    }
+
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. A pure question; it reads the
+    /// clock.
+    pub fn time_until_next(&self) -> Option<Duration> {
+        let now = self.clock.nanos().max(self.latest_nanos);
+        self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+    }
+
+    /// Announces that the owner is going to sleep, for at most [`Sleep::timeout`]. From here on a request from another
+    /// core that cannot wait calls the wake hook ([`Config::on_wake`]), until the `Sleep` is dropped.
+    pub fn prepare_sleep(&self) -> Sleep<'_> {
+        Sleep::new(&self.shared, || self.time_until_next())
+    }
+
+    /// How many timers are live, held ones included.
+    #[allow(clippy::cast_possible_truncation)] // At most 2^31.
+    pub fn len(&self) -> usize {
+        self.counts.live as usize
+    }
+
+    /// Whether no timer is live.
+    pub fn is_empty(&self) -> bool {
+        self.counts.live == 0
+    }
+
+    /// What has become of the timers so far.
+    pub fn counts(&self) -> Counts {
+        let Tally { added, fired, cancelled, handed_back, live, runs, clock_regressions } = self.counts;
+        Counts {
+            added,
+            fired,
+            cancelled,
+            handed_back,
+            live,
+            held: u64::from(self.shared.mailbox.depth()) + u64::from(self.taken.count),
+            runs,
+            panicked: self.shared.hooks.panicked(),
+            clock_regressions,
+            touched: self.wheel.touched(),
+        }
+    }
+
+    /// What time it is by the shard's clock.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Ends the shard and hands back what was pending, with the deadlines, in no particular order. Handles answer
+    /// [`Cancel::Ended`] from now on; the answer of a cancel that races with the end is true, whichever it is.
+    ///
+    /// A shard that is dropped ends the same way and drops the payloads.
+    pub fn drain(mut self) -> Vec<(Instant, T)> {
+        let pending = self.close();
+        pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
+    }
+
+    fn reserve(&mut self, timers: u32) {
+        if timers > 0 {
+            self.payloads.reserve(timers);
+            self.wheel.reserve(timers);
+            self.grow_nodes(timers);
+        }
+    }
+
+    fn grow_nodes(&mut self, index: u32) {
+        while self.nodes < index {
+            self.nodes += 1;
+            self.shared.slab.grow_to(self.nodes);
+        }
+    }
+
+    fn read_clock(&mut self) -> u64 {
+        let reading = self.clock.nanos();
+        if reading < self.latest_nanos {
+            self.counts.clock_regressions += 1;
+        } else {
+            self.latest_nanos = reading;
+        }
+        self.latest_nanos
+    }
+}
+
+impl<T> Default for Shard<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for Shard<T> {
+    fn drop(&mut self) {
+        if !self.closed {
+            for (_, payload) in self.close() {
+                self.shared.hooks.isolate_drop(payload);
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Shard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard")
+            .field("number", &self.number)
+            .field("counts", &self.counts())
+            .field("time_until_next", &self.time_until_next())
+            .finish_non_exhaustive()
+    }
+}

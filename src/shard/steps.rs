@@ -1,0 +1,234 @@
+//! A timer's life in steps: what the public methods and `local` are made of. An ending has several, so that nothing is
+//! borrowed between them while the user's code runs.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use super::Shard;
+use crate::{
+    clock::Clock,
+    error::{AddError, AddErrorReason},
+    handle::TimerHandle,
+    limits::GENERATION_MAX,
+    mailbox::Taken,
+    registry,
+    shared::Shared,
+    slab::Node,
+    state::{Cancel, Claim, Closing, Kind},
+    tick::saturating_nanos,
+};
+
+/// A due timer that the owner has claimed and not yet finished.
+#[must_use]
+pub(crate) struct Claimed<T> {
+    pub(crate) index: u32,
+    pub(crate) payload: T,
+    /// The deadline in nanoseconds of the clock, rounded up to a tick.
+    pub(crate) due: u64,
+}
+
+impl<T> Shard<T> {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.payloads.is_full() || self.next_generation > GENERATION_MAX
+    }
+
+    /// The latest reading of the clock.
+    pub(crate) fn latest_nanos(&self) -> u64 {
+        self.latest_nanos
+    }
+
+    /// When the shard next wants a turn.
+    pub(crate) fn next_nanos(&self) -> Option<u64> {
+        self.wheel.next_deadline().map(|tick| self.tick.start(tick))
+    }
+
+    /// The start of the first tick that is not before `nanos`.
+    pub(crate) fn round_up(&self, nanos: u64) -> u64 {
+        self.tick.start(self.tick.deadline(nanos))
+    }
+
+    pub(crate) fn at_least_a_tick(&self, period: Duration) -> Duration {
+        period.max(Duration::from_nanos(self.tick.start(1)))
+    }
+
+    /// Entries of the wheel touched so far.
+    pub(crate) fn touched(&self) -> u64 {
+        self.wheel.touched()
+    }
+
+    /// The reading of the clock at `delay` from now.
+    #[inline]
+    pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
+        self.read_clock().saturating_add(saturating_nanos(delay))
+    }
+
+    /// Adds a timer that is due when the clock shows `nanos`.
+    #[inline]
+    pub(crate) fn insert(&mut self, nanos: u64, payload: T, kind: Kind) -> Result<TimerHandle, AddError<T>> {
+        if self.is_full() {
+            return Err(AddError::new(AddErrorReason::Full, payload));
+        }
+        let index = self.payloads.insert(payload);
+        self.grow_nodes(index);
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        self.node(index).state.arm(generation, kind);
+        self.wheel.insert(index, self.tick.deadline(nanos));
+        self.counts.added += 1;
+        self.counts.live += 1;
+        let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("an arena never gives index 0"));
+        Ok(TimerHandle::new(self.number, index, generation))
+    }
+
+    /// Cancels a timer of this shard; the payload comes with `Cancelled`.
+    #[inline]
+    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> (Cancel, Option<T>) {
+        let index = handle.index();
+        let Some(node) = self.shared.slab.get(index) else {
+            return (Cancel::Ended, None);
+        };
+        let answer = node.state.cancel_own(handle.generation());
+        if answer != Cancel::Cancelled {
+            return (answer, None);
+        }
+        self.wheel.remove(index);
+        (answer, self.end_cancelled(index))
+    }
+
+    /// Moves a timer of this shard to when the clock shows `nanos`.
+    #[inline]
+    pub(crate) fn reset_own(&mut self, handle: TimerHandle, nanos: u64) -> bool {
+        let node = self.shared.slab.get(handle.index());
+        let movable = node.is_some_and(|node| node.state.is_movable(handle.generation()));
+        if movable {
+            // If another thread cancels it now, it is cancelled after it was moved.
+            self.wheel.reset(handle.index(), self.tick.deadline(nanos));
+        }
+        movable
+    }
+
+    /// Makes a private timer one that other threads may cancel.
+    pub(crate) fn share_own(&self, handle: TimerHandle) {
+        if self.is_pending_own(handle) {
+            self.node(handle.index()).state.share();
+        }
+    }
+
+    pub(crate) fn is_pending_own(&self, handle: TimerHandle) -> bool {
+        self.shared.is_pending(handle.index(), handle.generation())
+    }
+
+    /// Claims the next timer that is due in this pass. It is running from now on.
+    #[inline]
+    pub(crate) fn claim_due(&mut self) -> Option<Claimed<T>> {
+        loop {
+            let (index, deadline) = self.wheel.pop_due()?;
+            // One that another thread has cancelled is left to its message.
+            if self.node(index).state.claim() == Claim::Fires {
+                let payload = self.payloads.take(index)?;
+                self.counts.runs += 1;
+                return Some(Claimed { index, payload, due: self.tick.start(deadline) });
+            }
+        }
+    }
+
+    /// A claimed timer ends by firing.
+    #[inline]
+    pub(crate) fn count_fired(&mut self) {
+        self.counts.fired += 1;
+        self.counts.live -= 1;
+    }
+
+    /// The run of a claimed timer is over, and its index free.
+    #[inline]
+    pub(crate) fn finish(&mut self, index: u32) {
+        self.node(index).state.finish();
+        self.payloads.release(index);
+    }
+
+    /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, it ends and the
+    /// payload comes back.
+    pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
+        if self.node(index).state.rearm() {
+            self.payloads.put_back(index, payload);
+            self.wheel.insert(index, self.tick.deadline(nanos));
+            return None;
+        }
+        self.counts.cancelled += 1;
+        self.counts.live -= 1;
+        self.finish(index);
+        Some(payload)
+    }
+
+    /// Takes what is in the mailbox; what arrives later is left for the next time, so that a flood holds up nobody.
+    #[inline]
+    pub(crate) fn take_messages(&mut self) {
+        if self.taken.newest == 0 {
+            self.taken = self.shared.mailbox.take();
+        }
+    }
+
+    /// The payload of the next timer that another thread has cancelled, of those that were taken.
+    #[inline]
+    pub(crate) fn collect_cancelled(&mut self) -> Option<T> {
+        let index = self.taken.newest;
+        if index == 0 {
+            return None;
+        }
+        let node = self.shared.slab.node(index);
+        self.taken = Taken { newest: node.link.below(), count: self.taken.count.saturating_sub(1) };
+        node.state.collect();
+        // It is in no slot if it was due and its claim failed.
+        self.wheel.remove(index);
+        self.end_cancelled(index)
+    }
+
+    fn end_cancelled(&mut self, index: u32) -> Option<T> {
+        self.counts.cancelled += 1;
+        self.counts.live -= 1;
+        let payload = self.payloads.take(index);
+        self.payloads.release(index);
+        payload
+    }
+
+    fn node(&self, index: u32) -> &Node {
+        self.shared.slab.node(index)
+    }
+
+    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines.
+    pub(super) fn close(&mut self) -> Vec<(u64, T)> {
+        self.closed = true;
+        self.shared.mailbox.close();
+        let mut pending = Vec::new();
+        let mut cancelled = Vec::new();
+        for index in 1..=self.payloads.highest() {
+            match self.node(index).state.close() {
+                Closing::HandedBack => {
+                    let nanos = self.tick.start(self.wheel.deadline(index));
+                    pending.extend(self.payloads.take(index).map(|payload| (nanos, payload)));
+                }
+                Closing::Cancelled => cancelled.extend(self.payloads.take(index)),
+                Closing::Idle => {}
+            }
+        }
+        self.counts.live = 0;
+        self.counts.handed_back += pending.len() as u64;
+        self.counts.cancelled += cancelled.len() as u64;
+        registry::unregister(self.number, self.next_generation);
+        for payload in cancelled {
+            self.shared.hooks.isolate_drop(payload);
+        }
+        pending
+    }
+}

@@ -1,0 +1,60 @@
+//! The part of a shard that every thread may touch: the nodes, the mailbox, and how to wake the owner.
+
+use crate::{
+    hooks::Hooks,
+    limits::DEBT_MAX,
+    mailbox::{Mailbox, Push},
+    parker::Parker,
+    slab::Slab,
+    state::Cancel,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) slab: Slab,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) parker: Parker,
+    pub(crate) hooks: Hooks,
+}
+
+/// What a cancel from another thread did.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Remote {
+    pub(crate) answer: Cancel,
+    /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
+    pub(crate) wake: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(hooks: Hooks) -> Self {
+        Self { slab: Slab::default(), mailbox: Mailbox::default(), parker: Parker::default(), hooks }
+    }
+
+    /// Cancels a timer from a thread that is not the owner: one claim, and one push if it was won.
+    #[inline]
+    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote {
+        let Some(node) = self.slab.get(index) else {
+            // A handle of a shard that had this number before, and more timers.
+            return Remote { answer: Cancel::Ended, wake: false };
+        };
+        let answer = node.state.cancel(generation);
+        let wake = answer == Cancel::Cancelled
+            && match self.mailbox.push(index, &node.link) {
+                Push::Queued(depth) => depth >= DEBT_MAX && self.parker.must_wake(),
+                Push::Closed => false,
+            };
+        Remote { answer, wake }
+    }
+
+    pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
+        self.slab.get(index).is_some_and(|node| node.state.is_pending(generation))
+    }
+
+    /// Announces the owner's sleep. False if the mailbox holds so much that it must not sleep.
+    pub(crate) fn announce_sleep(&self) -> bool {
+        self.parker.announce();
+        self.mailbox.depth() < DEBT_MAX
+    }
+}

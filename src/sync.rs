@@ -1,0 +1,73 @@
+//! `std` or loom behind one set of names: the only file that knows which of the two is in use.
+//!
+//! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer.
+//!
+//! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom as well. Without it the registry, whose pointers
+//! are then not loom's, is an ordinary global.
+
+use std::sync::OnceLock;
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+/// A value that is set once and then seen by all threads: a `OnceLock`, whose guarantee is shown to loom by a flag.
+#[derive(Debug)]
+pub(crate) struct SetOnce<T> {
+    value: OnceLock<T>,
+    #[cfg(loom)]
+    is_set: AtomicBool,
+}
+
+impl<T> SetOnce<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            value: OnceLock::new(),
+            #[cfg(loom)]
+            is_set: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        // Acquire: what `OnceLock::get` guarantees; pairs with the Release of `get_or_set`.
+        #[cfg(loom)]
+        if !self.is_set.load(Ordering::Acquire) {
+            return None;
+        }
+        self.value.get()
+    }
+
+    pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(make);
+        // Release: what `OnceLock::get_or_init` guarantees; pairs with the Acquire of `get`.
+        #[cfg(loom)]
+        self.is_set.store(true, Ordering::Release);
+        value
+    }
+}
+
+/// A global that is made when it is first used; where epochs are loom's, once per execution of a model.
+macro_rules! global {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(crossbeam_loom))]
+        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
+        #[cfg(crossbeam_loom)]
+        loom::lazy_static! { static ref $name: $type = $value; }
+    };
+}
+
+/// A thread's own value, made of a constant: on a real thread its first use costs nothing.
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(loom))]
+        std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
+        #[cfg(loom)]
+        loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
+    };
+}
+
+pub(crate) use global;
+pub(crate) use per_thread;

@@ -1,0 +1,302 @@
+//! Which entries are due: the hierarchical timing wheel of one core, in ticks.
+//!
+//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), single-threaded, without
+//! atomics, callbacks or a clock. A level has 2^`BITS` slots; a slot of the first level is one tick wide, a slot of
+//! every further level as wide as the whole level below. The levels together reach every `u64` tick, so no deadline is
+//! out of range and there is no list of far timers to forget. With the default geometry and ticks of a millisecond:
+//!
+//! | level | a slot covers | the level reaches |
+//! |---|---|---|
+//! | 0 | 1 ms | 65 s |
+//! | 1 | 65 s | 50 days |
+//! | 2 | 50 days | 8 900 years |
+//! | 3 | 8 900 years | the end of `u64` |
+//!
+//! An entry goes to the lowest level that reaches its deadline. When time comes to the start of a slot above the first
+//! level, its entries move down (a cascade); in the first level a slot holds one tick's entries, so entries fire at
+//! exactly their tick at any distance. Slots without entries are skipped by a bitmap per level, so an empty tick, or an
+//! empty year, costs the same few nanoseconds.
+//!
+//! Reading order: `level` (arithmetic), `slot` (where entries are kept), `raw` (the wheel over indices), this file
+//! (the wheel over values), `check` (the invariants).
+
+#[cfg(any(test, debug_assertions))]
+mod check;
+mod level;
+mod raw;
+mod slot;
+
+use std::fmt;
+
+pub(crate) use self::raw::RawWheel;
+use crate::{arena::Arena, limits::KEY_GENERATION_MAX, paged::Paged};
+
+/// A hierarchical timing wheel that holds values until their tick comes.
+///
+/// Time is a tick number, a plain `u64`; what a tick means is the caller's business. The wheel never fires anything by
+/// itself: [`advance`](Self::advance) moves its time and hands out what has become due.
+///
+/// `BITS` is the number of bits of a slot number within a level (1 to 18) and `LEVELS` the number of levels; together
+/// they must reach 64 bits, which is checked when the wheel is compiled. Memory: 8 bytes and a bit per slot, of which
+/// the operating system provides what has been touched; 16 bytes, a generation and the value per entry.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::Wheel;
+///
+/// let mut wheel: Wheel<&str> = Wheel::new();
+/// let lease = wheel.insert(30_000, "lease");
+/// let retry = wheel.insert(250, "retry");
+/// assert_eq!(wheel.next_deadline(), Some(250));
+///
+/// assert!(wheel.reset(retry, 400));
+/// assert_eq!(wheel.remove(lease), Some("lease"));
+/// assert_eq!(wheel.remove(lease), None);
+///
+/// assert_eq!(wheel.advance(399).next(), None);
+/// assert_eq!(wheel.advance(1_000).next(), Some((400, "retry")));
+/// assert!(wheel.is_empty());
+/// ```
+pub struct Wheel<T, const BITS: u32 = 16, const LEVELS: usize = 4> {
+    raw: RawWheel<BITS, LEVELS>,
+    values: Arena<T>,
+    /// How often the entry of this index has ended; a key of an older one is stale.
+    generations: Paged<u32>,
+}
+
+/// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
+///
+/// A key is meant for the wheel that gave it; another one may take it for a key of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl<T> Wheel<T> {
+    /// An empty wheel of the default geometry at tick 0.
+    pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
+    /// An empty wheel whose time is `now`.
+    pub fn starting_at(now: u64) -> Self {
+        Self { raw: RawWheel::starting_at(now), values: Arena::new(), generations: Paged::new() }
+    }
+
+    /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
+    /// [`now`](Self::now). It is handed out by the first later [`advance`](Self::advance) that reaches its deadline,
+    /// never by one that is still being iterated.
+    ///
+    /// Cost: constant; it allocates when more entries are live than ever before.
+    ///
+    /// # Panics
+    ///
+    /// If 2^31 entries are live.
+    pub fn insert(&mut self, deadline: u64, value: T) -> Key {
+        let index = self.values.insert(value);
+        self.generations.grow_to(index);
+        self.raw.insert(index, deadline);
+        Key { index, generation: self.generations[index] }
+    }
+
+    /// Takes an entry out and gives its value back; `None` if it has been handed out or removed before.
+    ///
+    /// Cost: constant.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        if !self.is_live(key) {
+            return None;
+        }
+        self.raw.remove(key.index);
+        self.end(key.index)
+    }
+
+    /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
+    /// out or removed before.
+    ///
+    /// Cost: constant.
+    pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
+        let live = self.is_live(key);
+        if live {
+            self.raw.reset(key.index, deadline);
+        }
+        live
+    }
+
+    /// Moves time to `now` and hands out what is due, in the order of the deadlines; the order within a tick is
+    /// unspecified. An earlier `now` than the wheel's is held at the wheel's.
+    ///
+    /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
+    ///
+    /// Cost: constant per entry handed out, at most `LEVELS` - 1 moves per entry over its life, and a few nanoseconds
+    /// for any stretch of time in which nothing is due.
+    pub fn advance(&mut self, now: u64) -> Expired<'_, T, BITS, LEVELS> {
+        self.raw.begin(now);
+        Expired { wheel: self }
+    }
+
+    /// The tick until which there is nothing to do; `None` if the wheel is empty.
+    ///
+    /// It is never later than the earliest deadline. It is that deadline if its entry is in the first level; otherwise
+    /// it may be the start of the slot that the entry is in, at which the wheel wants to be advanced once in order to
+    /// look closer: at most once per level on the way to a deadline, and not at all for entries that have left.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.raw.next_deadline()
+    }
+
+    /// The wheel's time: the latest tick it was advanced to.
+    pub fn now(&self) -> u64 {
+        self.raw.now()
+    }
+
+    /// How many entries are live.
+    pub fn len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Whether no entry is live.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many entries have been placed, moved, handed out or removed since the wheel was made: its work, counted.
+    pub fn touched(&self) -> u64 {
+        self.raw.touched()
+    }
+
+    /// Verifies the whole structure. For tests: its cost grows with the geometry and the entries.
+    ///
+    /// # Panics
+    ///
+    /// If an invariant is broken.
+    #[cfg(any(test, debug_assertions))]
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.raw.check();
+    }
+
+    fn is_live(&self, key: Key) -> bool {
+        key.index <= self.values.highest() && self.generations[key.index] == key.generation
+    }
+
+    /// Ends the entry of `index`, which the raw wheel has let go.
+    fn end(&mut self, index: u32) -> Option<T> {
+        let value = self.values.take(index);
+        self.generations[index] += 1;
+        // An index whose generations are used up is retired: no key of its past can ever match again.
+        if self.generations[index] < KEY_GENERATION_MAX {
+            self.values.release(index);
+        }
+        value
+    }
+}
+
+impl<T> Default for Wheel<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVELS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wheel")
+            .field("now", &self.now())
+            .field("len", &self.len())
+            .field("next_deadline", &self.next_deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`Wheel::advance`] hands out: deadline and value of each due entry.
+pub struct Expired<'wheel, T, const BITS: u32, const LEVELS: usize> {
+    wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> Iterator for Expired<'_, T, BITS, LEVELS> {
+    type Item = (u64, T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (index, deadline) = self.wheel.raw.pop_due()?;
+        let value = self.wheel.end(index)?;
+        Some((deadline, value))
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Expired<'_, T, BITS, LEVELS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expired").field("wheel", &self.wheel).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Tiny<T> = Wheel<T, 2, 32>;
+
+    #[test]
+    fn a_retired_index_is_never_used_again() {
+        let mut wheel = Tiny::starting_at(0);
+        let mut keys = std::collections::HashSet::new();
+        for round in 0..100 {
+            let key = wheel.insert(round + 1, round);
+            assert!(keys.insert(key), "{key:?} was given twice");
+            assert_eq!(wheel.remove(key), Some(round));
+        }
+        for key in keys {
+            assert_eq!(wheel.remove(key), None);
+        }
+    }
+
+    #[test]
+    fn an_iterator_dropped_early_loses_nothing() {
+        let mut wheel = Tiny::starting_at(0);
+        for deadline in [5, 3, 9, 3] {
+            wheel.insert(deadline, deadline);
+        }
+        assert_eq!(wheel.advance(10).next(), Some((3, 3)));
+        wheel.insert(1, 100);
+        wheel.check();
+        assert_eq!(wheel.next_deadline(), Some(3));
+        let rest: Vec<_> = wheel.advance(10).collect();
+        assert_eq!(rest, [(3, 3), (5, 5), (9, 9), (10, 100)]);
+    }
+
+    #[test]
+    fn what_is_inserted_already_due_waits_for_the_next_advance() {
+        let mut wheel = Tiny::starting_at(7);
+        wheel.insert(0, 'a');
+        wheel.insert(7, 'b');
+        assert_eq!(wheel.next_deadline(), Some(7));
+        assert_eq!(wheel.advance(7).collect::<Vec<_>>(), [(7, 'a'), (7, 'b')]);
+        assert_eq!(wheel.next_deadline(), None);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut wheel = Tiny::starting_at(0);
+        assert_eq!(wheel.advance(100).next(), None);
+        wheel.insert(101, ());
+        assert_eq!(wheel.advance(50).next(), None);
+        assert_eq!(wheel.now(), 100);
+        assert_eq!(wheel.advance(101).next(), Some((101, ())));
+    }
+
+    #[test]
+    fn the_last_tick_of_all_is_reached() {
+        for start in [0, 1 << 63, u64::MAX - 1] {
+            let mut wheel = Tiny::starting_at(start);
+            wheel.insert(u64::MAX, ());
+            wheel.check();
+            assert_eq!(wheel.advance(u64::MAX - 1).next(), None);
+            assert_eq!(wheel.next_deadline(), Some(u64::MAX));
+            assert_eq!(wheel.advance(u64::MAX).next(), Some((u64::MAX, ())));
+            wheel.insert(u64::MAX, ());
+            wheel.check();
+            assert_eq!(wheel.advance(u64::MAX).next(), Some((u64::MAX, ())));
+        }
+    }
+}

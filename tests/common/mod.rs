@@ -1,0 +1,55 @@
+//! What the tests share: how much to do, virtual time, and a seeded source of chance.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::{
+    panic, thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{Config, ManualClock};
+
+/// A tick of the tests that use virtual time.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+
+/// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that is set.
+pub(crate) fn operations(base: u64) -> u64 {
+    let scale = std::env::var("COREWHEEL_TEST_SCALE").ok();
+    base * scale.map_or(1, |scale| scale.parse().expect("COREWHEEL_TEST_SCALE is a number"))
+}
+
+/// Runs `test` with a seeded random source; a failure says which seed it was.
+pub(crate) fn seeded(seeds: impl IntoIterator<Item = u64>, test: impl Fn(&mut fastrand::Rng) + panic::RefUnwindSafe) {
+    for seed in seeds {
+        let failed = panic::catch_unwind(|| test(&mut fastrand::Rng::with_seed(seed))).is_err();
+        assert!(!failed, "failed with seed {seed}");
+    }
+}
+
+/// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally likely.
+pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
+    random.u64(..) >> random.u32(..64)
+}
+
+/// Runs `test` on a thread of its own, whose timer counts virtual time, and passes its panic on.
+pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
+    let clock = ManualClock::new();
+    let config = Config::new().tick(TICK).clock(&clock);
+    on_a_thread(|| {
+        config.install().expect("a fresh thread");
+        test(&clock)
+    })
+}
+
+/// Runs `test` on a thread of its own and passes its panic on.
+pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+/// Waits, at most 20 s, until `condition` holds.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        thread::yield_now();
+    }
+}

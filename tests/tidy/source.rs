@@ -1,0 +1,207 @@
+//! Reads a source as lines of code and comment and as the names in its code.
+
+/// A file of `src/`.
+pub(crate) struct Source {
+    file: String,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) names: Vec<Name>,
+}
+
+/// A line taken apart. Literals are left out of the code.
+#[derive(Default)]
+pub(crate) struct Line {
+    code: String,
+    comment: String,
+}
+
+/// A name in the code with the path it is written with; names in braces have the path before the brace as well.
+pub(crate) struct Name {
+    pub(crate) line: usize,
+    path: Vec<String>,
+    pub(crate) import: bool,
+}
+
+impl Source {
+    pub(crate) fn new(file: &str, text: &str) -> Self {
+        let mut in_string = false;
+        let mut lines: Vec<Line> = text.lines().map(|line| Line::new(line, &mut in_string)).collect();
+        erase_tests(&mut lines, file.ends_with("/tests.rs"));
+        Self { file: file.to_owned(), names: names(&lines), lines }
+    }
+
+    pub(crate) fn at(&self, line: usize) -> &Line {
+        &self.lines[line - 1]
+    }
+
+    /// The module that the file belongs to, a child of the crate's root, and how many `super` lead to the root.
+    pub(crate) fn place(&self) -> (&str, usize) {
+        let path = self.file.trim_start_matches("src/").trim_end_matches(".rs");
+        let module = path.split('/').next().expect("a path has a first part");
+        (module, path.split('/').count())
+    }
+
+    /// Whether this is `place`, or inside it where it is a directory.
+    pub(crate) fn is_in(&self, place: &str) -> bool {
+        self.file == place || place.ends_with('/') && self.file.starts_with(place)
+    }
+
+    /// The comments on `line` and up to `reach` lines above in the same function; the topmost is read to its beginning.
+    pub(crate) fn comments_above(&self, line: usize, reach: usize) -> String {
+        let above = (1..line).rev().map(|number| (line - number, self.at(number)));
+        let near = above.take_while(|(distance, above)| {
+            !above.starts_function() && (*distance <= reach || !above.comment.is_empty())
+        });
+        let mut comments: Vec<&str> = near.map(|(_, above)| above.comment.as_str()).collect();
+        comments.reverse();
+        comments.push(&self.at(line).comment);
+        comments.join(" ")
+    }
+
+    /// Lines of code from the head of a function to its end: the first line at the same depth that closes it.
+    pub(crate) fn function_length(&self, head: usize) -> usize {
+        let depth = self.at(head).depth();
+        let closes = |line: &Line| line.depth() == depth && line.code.ends_with(['}', ';']);
+        let body = &self.lines[head - 1..];
+        let end = body.iter().position(closes).unwrap_or(body.len() - 1);
+        body[..=end].iter().filter(|line| !line.code.is_empty()).count()
+    }
+}
+
+impl Line {
+    /// Takes a line apart; `in_string` is carried from one to the next. Comments in `/* */` and quotes in raw strings
+    /// are not understood: `src/` has neither.
+    fn new(text: &str, in_string: &mut bool) -> Self {
+        let mut code = String::new();
+        let mut chars = text.chars();
+        while let Some(char) = chars.next() {
+            match char {
+                '\\' if *in_string => _ = chars.next(),
+                '"' => *in_string = !*in_string,
+                _ if *in_string => {}
+                '/' if chars.as_str().starts_with('/') => break,
+                '\'' => chars = skip_literal(chars.as_str()).chars(),
+                _ => code.push(char),
+            }
+        }
+        let comment = chars.as_str().trim_start_matches(['/', '!']).trim().to_owned();
+        Self { code: code.trim_end().to_owned(), comment }
+    }
+
+    fn depth(&self) -> usize {
+        self.code.len() - self.code.trim_start().len()
+    }
+
+    pub(crate) fn starts_function(&self) -> bool {
+        tokens(&self.code).windows(2).any(|pair| pair[0] == "fn" && pair[1] != "(")
+    }
+
+    /// All words of the line in lower case, each between blanks; names are split where their words begin.
+    pub(crate) fn phrase(&self) -> String {
+        let mut phrase = String::from(" ");
+        let mut last = ' ';
+        for char in self.code.chars().chain([' ']).chain(self.comment.chars()).chain([' ']) {
+            let begins = char.is_uppercase() && last.is_lowercase() || !char.is_alphanumeric();
+            if begins && !phrase.ends_with(' ') {
+                phrase.push(' ');
+            }
+            phrase.extend(char.to_lowercase().filter(|char| char.is_alphanumeric()));
+            last = char;
+        }
+        phrase
+    }
+}
+
+impl Name {
+    pub(crate) fn last(&self) -> &str {
+        &self.path[self.path.len() - 1]
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        let wanted: Vec<&str> = name.split("::").collect();
+        self.path.windows(wanted.len()).any(|part| part == wanted)
+    }
+
+    /// The module of this crate that the path leads through, if it goes by the crate's root; `depth` is how many
+    /// `super` lead there.
+    pub(crate) fn module(&self, depth: usize) -> Option<&str> {
+        let supers = self.path.iter().take_while(|part| *part == "super").count();
+        let inside = match self.path[0].as_str() {
+            "crate" => 1,
+            "super" if supers == depth => depth,
+            _ => return None,
+        };
+        self.path.get(inside).map(String::as_str)
+    }
+}
+
+/// What is left of a line after a quote: a character literal is skipped, a lifetime is not.
+fn skip_literal(after_quote: &str) -> &str {
+    let mut chars = after_quote.chars();
+    match (chars.next(), chars.next()) {
+        (Some('\\'), _) => chars.as_str().split_once('\'').map_or("", |(_, rest)| rest),
+        (_, Some('\'')) => chars.as_str(),
+        _ => after_quote,
+    }
+}
+
+/// Empties the lines of modules called `tests`, or of `all`.
+fn erase_tests(lines: &mut [Line], all: bool) {
+    let mut inside = None;
+    for line in lines {
+        if line.code.trim() == "mod tests {" {
+            inside = Some(line.depth());
+        }
+        let closes = line.code.trim() == "}" && inside == Some(line.depth());
+        if all || inside.is_some() {
+            *line = Line::default();
+        }
+        if closes {
+            inside = None;
+        }
+    }
+}
+
+/// Words, `::` and single signs.
+fn tokens(code: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = code.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let word = rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
+        let sign = if rest.starts_with("::") { 2 } else { first.len_utf8() };
+        let (token, tail) = rest.split_at(if word > 0 { word } else { sign });
+        tokens.push(token);
+        rest = tail.trim_start();
+    }
+    tokens
+}
+
+fn names(lines: &[Line]) -> Vec<Name> {
+    let mut names: Vec<Name> = Vec::new();
+    let mut braces: Vec<Vec<String>> = Vec::new();
+    let mut import = false;
+    let mut before = ["", ""];
+    for (line, number) in lines.iter().zip(1..) {
+        for token in tokens(&line.code) {
+            let joined = before[1] == "::" && before[0].starts_with(is_word);
+            match token {
+                "{" => braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path)),
+                "}" => drop(braces.pop()),
+                ";" => import = false,
+                _ if !token.starts_with(is_word) => {}
+                _ if joined => names.last_mut().expect("joined to one").path.push(token.to_owned()),
+                _ => {
+                    import |= token == "use";
+                    let mut path = braces.last().cloned().unwrap_or_default();
+                    path.push(token.to_owned());
+                    names.push(Name { line: number, path, import });
+                }
+            }
+            before = [before[1], token];
+        }
+    }
+    names
+}
+
+fn is_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
+}

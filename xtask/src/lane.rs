@@ -1,0 +1,108 @@
+//! One lane: a shell command with a name.
+
+use std::{
+    env,
+    fmt::{self, Display, Formatter},
+    path::{Path, PathBuf},
+    process,
+};
+
+/// One command of a list, with what it changes in the environment.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: &'static str,
+    /// Whether the command's last line must be a verdict, a JSON object with `"ok":true`.
+    pub(crate) verdict: bool,
+    words: Vec<&'static str>,
+    env: Vec<(&'static str, &'static str)>,
+    unset: Vec<&'static str>,
+    target: Option<&'static str>,
+}
+
+impl Lane {
+    /// A lane that runs `command`, whose words are separated by blanks.
+    pub(crate) fn new(name: &'static str, command: &'static str) -> Self {
+        Self {
+            name,
+            verdict: false,
+            words: command.split_whitespace().collect(),
+            env: Vec::new(),
+            unset: Vec::new(),
+            target: None,
+        }
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, key: &'static str, value: &'static str) -> Self {
+        self.env.push((key, value));
+        self
+    }
+
+    /// Removes an environment variable that the caller may have set.
+    pub(crate) fn unset(mut self, key: &'static str) -> Self {
+        self.unset.push(key);
+        self
+    }
+
+    /// Builds into a directory of its own, so that lanes whose flags differ do not rebuild each other.
+    pub(crate) fn target(mut self, directory: &'static str) -> Self {
+        self.target = Some(directory);
+        self
+    }
+
+    /// Asks for a verdict in the last line of output.
+    pub(crate) fn verdict(mut self) -> Self {
+        self.verdict = true;
+        self
+    }
+
+    /// The command as a process, not yet started.
+    pub(crate) fn process(&self) -> process::Command {
+        let mut process = process::Command::new(self.words[0]);
+        process.args(&self.words[1..]).envs(self.env.iter().copied()).current_dir(root());
+        for key in &self.unset {
+            process.env_remove(key);
+        }
+        if let Some(directory) = self.target_dir() {
+            process.env("CARGO_TARGET_DIR", directory);
+        }
+        process
+    }
+
+    fn target_dir(&self) -> Option<PathBuf> {
+        let base = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        self.target.map(|directory| base.join(directory))
+    }
+}
+
+/// Writes the lane as a line for a shell.
+impl Display for Lane {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if !self.unset.is_empty() {
+            write!(f, "env")?;
+            self.unset.iter().try_for_each(|key| write!(f, " -u {key}"))?;
+            write!(f, " ")?;
+        }
+        self.env.iter().try_for_each(|(key, value)| write!(f, "{key}=\"{value}\" "))?;
+        if let Some(directory) = self.target_dir() {
+            write!(f, "CARGO_TARGET_DIR=\"{}\" ", directory.display())?;
+        }
+        f.write_str(&self.words.join(" "))
+    }
+}
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lane;
+
+    #[test]
+    fn a_lane_reads_as_a_shell_line() {
+        let lane = Lane::new("name", "cargo test  -p x").env("RUSTFLAGS", "--cfg loom").unset("BOUND");
+        assert_eq!(lane.to_string(), "env -u BOUND RUSTFLAGS=\"--cfg loom\" cargo test -p x");
+    }
+}

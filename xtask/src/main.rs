@@ -1,0 +1,67 @@
+//! The project's commands, run as `cargo xtask <command>`.
+//!
+//! A command is a list of lanes ([`lanes`]), a lane is one ordinary shell command. The runner ([`run`]) prints each
+//! before it runs it, so that anyone can repeat a single lane by hand. What a command needs to be installed is asked
+//! for before its first lane ([`tools`]).
+
+mod lane;
+mod lanes;
+mod run;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The project's commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Run every check: format, clippy, docs, tests, examples, loom models, benches.
+    Test,
+    /// Explore the loom models and print how many interleavings each one saw.
+    Loom {
+        /// Explore without a bound on preemptions; this can take hours.
+        #[arg(long)]
+        exhaustive: bool,
+    },
+    /// Run the library's unit tests under Miri, on the nightly toolchain.
+    Miri,
+}
+
+impl Command {
+    fn run(&self) -> Result<(), run::Failure> {
+        match self {
+            Self::Test => {
+                tools::require(tools::STABLE)?;
+                run::all(&lanes::test())
+            }
+            Self::Loom { exhaustive: false } => run::all(&lanes::loom()),
+            Self::Loom { exhaustive: true } => run::all(&lanes::loom_exhaustive()),
+            Self::Miri => {
+                tools::require(tools::MIRI)?;
+                run::all(&lanes::miri())
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Command::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Command::command().debug_assert();
+    }
+}

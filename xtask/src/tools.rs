@@ -1,0 +1,61 @@
+//! What must be installed beside Rust itself, asked for before any work begins.
+
+use crate::{lane::Lane, run::Failure};
+
+/// A tool, how to see that it is there, and how to get it.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    name: &'static str,
+    probe: &'static str,
+    install: &'static str,
+}
+
+/// What `cargo xtask test` needs.
+pub(crate) const STABLE: &[Tool] = &[
+    Tool { name: "rustfmt", probe: "cargo fmt --version", install: "rustup component add rustfmt clippy" },
+    Tool { name: "clippy", probe: "cargo clippy --version", install: "rustup component add rustfmt clippy" },
+];
+
+/// What `cargo xtask miri` needs.
+pub(crate) const MIRI: &[Tool] = &[
+    Tool {
+        name: "the nightly toolchain",
+        probe: "cargo +nightly --version",
+        install: "rustup toolchain install nightly",
+    },
+    Tool {
+        name: "Miri",
+        probe: "cargo +nightly miri --version",
+        install: "rustup component add --toolchain nightly miri rust-src",
+    },
+];
+
+/// Fails with the name of each tool that is missing and the command that installs it.
+pub(crate) fn require(tools: &[Tool]) -> Result<(), Failure> {
+    let missing: Vec<String> = tools.iter().filter(|tool| !tool.is_there()).map(Tool::advice).collect();
+    if missing.is_empty() { Ok(()) } else { Err(Failure(missing.join("\n       "))) }
+}
+
+impl Tool {
+    fn is_there(&self) -> bool {
+        let probe = Lane::new(self.name, self.probe).process().output();
+        probe.is_ok_and(|output| output.status.success())
+    }
+
+    fn advice(&self) -> String {
+        format!("{} is missing; to install it: {}", self.name, self.install)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tool, require};
+
+    #[test]
+    fn a_missing_tool_is_named_with_its_remedy() {
+        let here = Tool { name: "cargo", probe: "cargo --version", install: "" };
+        let missing = Tool { name: "gear", probe: "cargo no-such-gear", install: "rustup component add gear" };
+        let failure = require(&[here, missing]).expect_err("one is missing").to_string();
+        assert_eq!(failure, "gear is missing; to install it: rustup component add gear");
+    }
+}
