@@ -85,6 +85,14 @@ impl<T> Arena<T> {
         }
     }
 
+    /// The value at an index that has been handed out, if it is there.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        match &mut self.places[index] {
+            Place::Occupied(value) => Some(value),
+            _ => None,
+        }
+    }
+
     /// Puts a value back that was taken.
     pub(crate) fn put_back(&mut self, index: u32, value: T) {
         debug_assert!(matches!(self.places[index], Place::Reserved));

@@ -1,4 +1,5 @@
-//! Callbacks stored in place: a closure that captures up to 32 bytes is kept as it is, a larger one in a box (P4).
+//! Callbacks stored in place: a closure that captures up to 32 bytes, aligned to at most 8, is kept as it is, another one
+//! in a box (P4).
 
 #![allow(unsafe_code)]
 
@@ -27,19 +28,19 @@ struct Functions {
     drop: unsafe fn(*mut Room),
 }
 
-/// What to call when a closure of type `F` is run.
-trait Kind<F> {
+/// How a closure of type `F` is called.
+trait Calling<F> {
     const FUNCTIONS: &'static Functions;
 }
 
-enum OnceKind {}
-enum RepeatedKind {}
+enum CallOnce {}
+enum CallAgain {}
 
-impl<F: FnOnce()> Kind<F> for OnceKind {
+impl<F: FnOnce()> Calling<F> for CallOnce {
     const FUNCTIONS: &'static Functions = &Functions { call: call_once::<F>, drop: drop_in_room::<F> };
 }
 
-impl<F: FnMut()> Kind<F> for RepeatedKind {
+impl<F: FnMut()> Calling<F> for CallAgain {
     const FUNCTIONS: &'static Functions = &Functions { call: call_mut::<F>, drop: drop_in_room::<F> };
 }
 
@@ -71,7 +72,7 @@ unsafe fn drop_in_room<F>(room: *mut Room) {
 
 impl Closure {
     /// Puts a value that fits into a room.
-    fn new<F: 'static, K: Kind<F>>(value: F) -> Self {
+    fn new<F: 'static, K: Calling<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         let mut room = Room::uninit();
         // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
@@ -97,11 +98,11 @@ pub(crate) struct Once(Closure);
 impl Once {
     #[inline]
     pub(crate) fn new<F: FnOnce() + 'static>(callback: F) -> Self {
-        if fits::<F>() { Self(Closure::new::<_, OnceKind>(callback)) } else { Self::boxed(Box::new(callback)) }
+        if fits::<F>() { Self(Closure::new::<_, CallOnce>(callback)) } else { Self::boxed(Box::new(callback)) }
     }
 
     fn boxed<F: FnOnce() + 'static>(callback: Box<F>) -> Self {
-        Self(Closure::new::<_, OnceKind>(callback))
+        Self(Closure::new::<_, CallOnce>(callback))
     }
 
     /// Runs it. What it captured is gone afterwards, also if it panics.
@@ -120,11 +121,11 @@ pub(crate) struct Repeated(Closure);
 
 impl Repeated {
     pub(crate) fn new<F: FnMut() + 'static>(callback: F) -> Self {
-        if fits::<F>() { Self(Closure::new::<_, RepeatedKind>(callback)) } else { Self::boxed(Box::new(callback)) }
+        if fits::<F>() { Self(Closure::new::<_, CallAgain>(callback)) } else { Self::boxed(Box::new(callback)) }
     }
 
     fn boxed<F: FnMut() + 'static>(callback: Box<F>) -> Self {
-        Self(Closure::new::<_, RepeatedKind>(callback))
+        Self(Closure::new::<_, CallAgain>(callback))
     }
 
     /// Runs it once.

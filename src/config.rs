@@ -1,11 +1,12 @@
 //! How a shard is made.
 
-use std::{fmt, thread, time::Duration};
+use std::{fmt, time::Duration};
 
 use crate::{
     clock::Clock,
     error::ConfigError,
     hooks::{Hooks, PanicHook, PanicReport, WakeHook},
+    limits::RESERVE_MAX,
     tick::TickLength,
 };
 
@@ -57,7 +58,8 @@ impl Config {
         self
     }
 
-    /// Timers for which memory is reserved from the start. More can be added at any time.
+    /// Timers for which memory is reserved from the start, about 90 bytes each; at most 16 million are. More can be added
+    /// at any time.
     #[must_use]
     pub fn capacity(mut self, timers: usize) -> Self {
         self.capacity = timers;
@@ -66,9 +68,10 @@ impl Config {
 
     /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
     /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
-    /// makes the shard is unparked ([`std::thread::Thread::unpark`]).
+    /// announced the sleep is unparked ([`std::thread::Thread::unpark`]).
     ///
-    /// It is called on whichever thread asks, with nothing of corewheel's borrowed.
+    /// It is called on whichever thread asks, with nothing of corewheel's borrowed, and dropped on whichever thread has the
+    /// last reference to the shard's shared part.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));
@@ -86,11 +89,8 @@ impl Config {
 
     pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
         let tick = TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
-        let wake = self.wake.unwrap_or_else(|| {
-            let owner = thread::current();
-            Box::new(move || owner.unpark())
-        });
-        Ok(Parts { tick, clock: self.clock, capacity: self.capacity, hooks: Hooks::new(wake, self.panic) })
+        let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
+        Ok(Parts { tick, clock: self.clock, capacity, hooks: Hooks::new(self.wake, self.panic) })
     }
 }
 
@@ -98,7 +98,7 @@ impl Config {
 pub(crate) struct Parts {
     pub(crate) tick: TickLength,
     pub(crate) clock: Clock,
-    pub(crate) capacity: usize,
+    pub(crate) capacity: u32,
     pub(crate) hooks: Hooks,
 }
 
@@ -115,5 +115,16 @@ impl fmt::Debug for Config {
             .field("clock", &self.clock)
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absurd_capacity_is_reserved_up_to_a_limit() {
+        let parts = Config::new().capacity(usize::MAX).into_parts().expect("valid");
+        assert_eq!(parts.capacity, RESERVE_MAX);
     }
 }

@@ -14,7 +14,8 @@ use crate::{config::Config, error::ConfigError};
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
-/// Threads of a thread-per-core program, each pinned to a core and with its own timer.
+/// Threads of a thread-per-core program, each pinned to a core and with its own timer. Dropping this without
+/// [`join`](Cores::join) lets them run on by themselves.
 ///
 /// # Examples
 ///
@@ -34,6 +35,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[must_use = "dropped, the threads run on and nobody waits for them"]
 pub struct Cores<R> {
     /// A thread that was let in returns something.
     threads: Vec<JoinHandle<Option<R>>>,
@@ -48,6 +50,7 @@ pub struct Core {
 }
 
 /// How the threads are made; from [`Cores::builder`].
+#[must_use = "nothing runs before `start`"]
 pub struct CoresBuilder {
     shards: Option<usize>,
     config: Arc<MakeConfig>,
@@ -105,14 +108,12 @@ impl<R> fmt::Debug for Cores<R> {
 
 impl CoresBuilder {
     /// How many threads, each with its shard; more than the machine has cores is fine, and zero counts as one.
-    #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.max(1));
         self
     }
 
     /// How the timer of each thread is made; called with the thread's index, on that thread.
-    #[must_use]
     pub fn config(mut self, config: impl Fn(usize) -> Config + Send + Sync + 'static) -> Self {
         self.config = Arc::new(config);
         self
@@ -123,8 +124,7 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid (then the error's source is the
-    /// [`ConfigError`]). In both cases no thread enters `run`, and those already started have ended.
+    /// If a thread cannot be started, or a configuration is invalid (then [`io::Error::get_ref`] is the [`ConfigError`]). In both cases no thread enters `run`, and those already started have ended.
     ///
     /// # Panics
     ///

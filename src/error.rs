@@ -15,8 +15,10 @@ pub struct AddError<F> {
 pub enum AddErrorReason {
     /// The thread is exiting, and its timer has ended.
     ShutDown,
-    /// 2^31 timers are live, or the shard has used up its 2^56 generations.
+    /// 2^28 timers are live, or the shard has used up its 2^56 generations.
     Full,
+    /// The thread has no timer yet and cannot have one: 16 384 shards exist already.
+    TooManyShards,
 }
 
 impl<F> AddError<F> {
@@ -40,6 +42,7 @@ impl fmt::Display for AddErrorReason {
         f.write_str(match self {
             Self::ShutDown => "the thread is exiting and its timer has ended",
             Self::Full => "the shard holds as many timers as it can",
+            Self::TooManyShards => "there are as many shards as there can be",
         })
     }
 }

@@ -48,8 +48,8 @@ impl TimerHandle {
 
     /// Cancels the timer, and says at once who won. From any thread.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. On the owning core it is dropped before
-    ///   this returns; otherwise the owner drops it in its next turn (and is woken if many wait).
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If it is one of this thread's own timer, it has
+    ///   been dropped when this returns; otherwise the owner drops it in its next turn (and is woken if many wait).
     /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
     ///   gives this. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
@@ -81,9 +81,12 @@ impl TimerHandle {
     /// Whether the timer waits for its deadline: not while its callback runs, and not when it has ended. From any
     /// thread; the answer may be outdated when it arrives, except on the owning core.
     pub fn is_pending(self) -> bool {
-        registry::with(self.shard, |shared| {
-            shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
-        })
+        match Owner::of(self) {
+            Some(owner) => (owner.is_pending)(self),
+            None => registry::with(self.shard, |shared| {
+                shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
+            }),
+        }
     }
 
     /// Moves the timer to `delay` from now, earlier or later. The handle stays valid. A periodic timer makes its next

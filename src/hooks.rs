@@ -4,6 +4,8 @@ use std::{
     any::Any,
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
+    thread::{self, Thread},
 };
 
 use crate::sync::{AtomicU64, Ordering};
@@ -58,19 +60,45 @@ pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 /// What a shard calls of the user's besides callbacks.
 pub(crate) struct Hooks {
-    wake: WakeHook,
+    wake: Wake,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
 }
 
+/// How the owner is woken.
+enum Wake {
+    Hook(WakeHook),
+    /// By default the thread that announced the sleep is unparked: a shard may have moved to another thread since it was
+    /// made. Nobody waits for this lock; see the two places that try it.
+    Unpark(Mutex<Thread>),
+}
+
 impl Hooks {
-    pub(crate) fn new(wake: WakeHook, panic: Option<PanicHook>) -> Self {
+    pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
+        let wake = wake.map_or_else(|| Wake::Unpark(Mutex::new(thread::current())), Wake::Hook);
         Self { wake, panic, panicked: AtomicU64::new(0) }
     }
 
     /// Wakes the owner. On any thread.
     pub(crate) fn wake(&self) {
-        self.isolate(PanicPlace::Wake, || (self.wake)());
+        match &self.wake {
+            Wake::Hook(hook) => self.isolate(PanicPlace::Wake, hook),
+            // If it is taken, either another thread is waking, or the owner is about to announce its next sleep and will
+            // look for requests after that.
+            Wake::Unpark(sleeper) => drop(sleeper.try_lock().map(|sleeper| sleeper.unpark())),
+        }
+    }
+
+    /// The calling thread is going to sleep: remembers whom to unpark. False if a wake is under way at this moment.
+    pub(crate) fn sleeper_is_this_thread(&self) -> bool {
+        let Wake::Unpark(sleeper) = &self.wake else { return true };
+        sleeper.try_lock().is_ok_and(|mut sleeper| {
+            let this = thread::current();
+            if sleeper.id() != this.id() {
+                *sleeper = this;
+            }
+            true
+        })
     }
 
     /// Runs the user's code and keeps its panic in.
@@ -109,6 +137,18 @@ impl Hooks {
         // What a panic hook or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
         // throw again.
         [reported, dropped].into_iter().filter_map(Result::err).for_each(mem::forget);
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        // What a hook captured may panic when it is dropped, and this may be any thread that had the last reference.
+        let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
+        let panic = self.panic.take();
+        for dropped in [catch_unwind(AssertUnwindSafe(|| drop(wake))), catch_unwind(AssertUnwindSafe(|| drop(panic)))]
+        {
+            dropped.unwrap_or_else(mem::forget);
+        }
     }
 }
 

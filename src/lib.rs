@@ -1,6 +1,59 @@
 //! Timers for thread-per-core servers: every core owns a hierarchical timing wheel, adding and cancelling on the own
 //! core takes no lock, any thread cancels through a handle, and every timer ends exactly once.
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//!
+//! ```
+//! use corewheel::{Cancel, local_timer};
+//! use std::{thread, time::Duration};
+//!
+//! // On a core's thread: a callback in 30 seconds, and a handle that any thread may have.
+//! let idle = local_timer().add(Duration::from_secs(30), || println!("silent for 30 s"));
+//!
+//! // A packet came: the same timer, half a minute from now.
+//! assert!(idle.reset(Duration::from_secs(30)));
+//!
+//! // An admin's thread: the answer is there at once, and final.
+//! let answer = thread::spawn(move || idle.cancel()).join().unwrap();
+//! assert_eq!(answer, Cancel::Cancelled);
+//!
+//! // The core's loop, between polls:
+//! local_timer().turn();
+//! ```
+//!
+//! # Where to begin
+//!
+//! * [`local_timer`]: the thread's own timer of callbacks. Most programs need nothing else.
+//! * [`TimerHandle`]: cancel, reset, ask; [`TimerGuard`] cancels when it is dropped, [`LocalHandle`] never leaves its thread.
+//! * [`Cores`]: one pinned thread per core, each with its timer.
+//! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
+//! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
+//! * [`Wheel`]: the data structure alone, in ticks.
+//!
+//! # Driving a timer
+//!
+//! corewheel has no threads of its own and never sleeps: the loop that owns a timer drives it. It asks how long it may
+//! sleep ([`LocalTimer::prepare_sleep`]), polls, serves its events, and calls [`LocalTimer::turn`], which runs what is due.
+//! A timer fires in the first turn that reaches its deadline, so it is as punctual as the loop.
+//!
+//! # Time
+//!
+//! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call; a turn's now is rounded down. So no
+//! timer is ever early, at any distance and with any tick from a microsecond up, and a delay of zero means the next tick.
+//! Deadlines reach 584 years; what is beyond never comes. Timers fire in the order of their ticks; the order within a
+//! tick is unspecified. A clock that goes back is held, and counted.
+//!
+//! # What is promised
+//!
+//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back when its shard ends; [`Counts`] always add
+//!   up. [`TimerHandle::cancel`] says at once which it was, from any thread.
+//! * **No locks.** Adding, cancelling, resetting and turning on the own core takes no lock, makes no system call but the
+//!   clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
+//!   cancel from another core is lock-free, and the owner never waits for another core.
+//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn.
+//! * **A panic stays where it happened.** It is caught and reported ([`Config::on_panic`]), and the rest of the turn goes
+//!   on. (With `panic = "abort"` it aborts, as everywhere.)
+//! * **Handles are plain values.** 16 bytes, `Copy`; a stale one answers [`Cancel::Ended`] and never reaches another timer.
+//!
+//! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 
 mod arena;
 mod callback;
@@ -33,6 +86,10 @@ pub use self::{
     handle::{Cancel, LocalHandle, TimerGuard, TimerHandle},
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, Turn, local_timer},
-    shard::{Counts, Expired, Shard, Sleep},
-    wheel::{Key, Wheel},
+    shard::{Counts, Expired, PreparedSleep, Shard},
+    wheel::{Due, Key, Wheel},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -17,8 +17,9 @@ pub(crate) const SHARD_BITS: u32 = if TINY { 4 } else { 16 };
 /// Levels of the wheel of a shard: together they reach every `u64` tick, so no deadline is out of range.
 pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 
-/// The largest index of a timer. Index 0 means "none" in every link, and the top bit tells a slot from an entry.
-pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 31) - 1 };
+/// The largest index of a timer, 268 million: some 24 GB of timers on one core. Index 0 means "none" in every link, and the
+/// top bit tells a slot from an entry.
+pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 28) - 1 };
 
 /// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 3 } else { u32::MAX };
@@ -26,6 +27,13 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 3 } else { u32::MAX };
 /// The last generation of a shard's timers: 56 bits beside the 8 bits of the phase. At a hundred million timers a
 /// second it lasts 22 years; a shard that has used it up refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = (1 << 56) - 1;
+
+/// The most timers that memory is reserved for in advance.
+pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
+
+/// Looks for garbage that the end of a shard takes, so that its memory and hooks go at once where no other thread is
+/// looking: an epoch is left in at most three steps. Under loom, where each costs thousands of interleavings, none.
+pub(crate) const FLUSHES: usize = if cfg!(loom) { 0 } else { 4 };
 
 /// Shards that can exist at the same time. A number that has been given back is used again.
 pub(crate) const SHARDS_MAX: u32 = if cfg!(loom) { 4 } else { 1 << 14 };

@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     error::{AddError, AddErrorReason, ConfigError},
     handle::{LocalHandle, TimerHandle},
-    shard::{Counts, Shard, Sleep},
+    shard::{Counts, PreparedSleep, Shard},
     state::Kind,
     tick::saturating_nanos,
 };
@@ -31,7 +31,9 @@ use crate::{
 ///
 /// It fires nothing by itself: the thread's loop calls [`turn`](LocalTimer::turn), and asks how long it may sleep with
 /// [`prepare_sleep`](LocalTimer::prepare_sleep). When the thread ends, its pending callbacks are dropped and its handles
-/// are stale.
+/// are stale. What a thread that is exiting asks after that is answered as by a timer without timers: its length is zero, a
+/// turn fires nothing, [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. The same holds for
+/// a thread that cannot have a timer because 16 384 shards exist.
 ///
 /// # Examples
 ///
@@ -82,11 +84,11 @@ impl LocalTimer {
     /// anything beyond 584 years never.
     ///
     /// Cost: constant, one reading of the clock. It allocates when more timers are live than ever before, and for a
-    /// callback that captures more than 32 bytes.
+    /// callback that captures more than 32 bytes or something aligned to more than 8.
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its timer has ended, or is full; see [`try_add`](Self::try_add).
+    /// If the thread is exiting and its timer has ended, cannot have one, or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
         self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
@@ -137,7 +139,8 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its timer has ended, or is full. The error carries the callback back.
+    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^28 timers are live. The error
+    /// carries the callback back.
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, |shard| shard.nanos_after(delay), callback, once)
     }
@@ -166,24 +169,22 @@ impl LocalTimer {
 
     /// When the thread's timer next wants a turn. See [`Shard::next_deadline`].
     pub fn next_deadline(self) -> Option<Instant> {
-        Local::with(|local| local.step(|shard| shard.next_deadline())).flatten()
+        Local::with(|local| local.step(|shard| shard.next_deadline())).ok().flatten()
     }
 
     /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. A pure question; it reads the
     /// clock.
     pub fn time_until_next(self) -> Option<Duration> {
-        Local::with(|local| local.step(|shard| shard.time_until_next())).flatten()
+        Local::with(|local| local.step(|shard| shard.time_until_next())).ok().flatten()
     }
 
-    /// Announces that the thread is going to sleep, for at most [`Sleep::timeout`]. From here on whatever cannot wait
-    /// calls the wake hook ([`Config::on_wake`]), until the `Sleep` is dropped: a request from another core, and also an
+    /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
+    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a request from another core, and also an
     /// earlier timer that this thread itself adds before it sleeps.
     ///
-    /// # Panics
-    ///
-    /// If the thread is exiting and its timer has ended.
-    pub fn prepare_sleep(self) -> Sleep<'static> {
-        Local::with(Local::prepare_sleep).expect("the timer of an exiting thread has ended")
+    /// In a thread that is exiting, whose timer has ended, the timeout is zero.
+    pub fn prepare_sleep(self) -> PreparedSleep<'static> {
+        Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }
 
     /// How many timers are live.
@@ -203,7 +204,7 @@ impl LocalTimer {
 
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
     pub fn now(self) -> Instant {
-        Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|| Clock::monotonic().now())
+        Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
     }
 
     /// Adds what `task` makes of the callback, due when `due` says; the error carries the callback back.
@@ -216,20 +217,19 @@ impl LocalTimer {
         let mut callback = Some(callback);
         let added = Local::with(|local| {
             let (handle, nanos) = local.step(|shard| {
-                let callback = if shard.is_full() { None } else { callback.take() }?;
+                let accepted = if shard.is_full() { None } else { callback.take() };
+                let callback = accepted.ok_or(AddErrorReason::Full)?;
                 let nanos = due(shard);
                 let task = task(callback, shard, nanos);
-                shard.insert(nanos, task, kind).ok().map(|handle| (handle, nanos))
+                shard.insert(nanos, task, kind).map(|handle| (handle, nanos)).map_err(|error| error.reason())
             })?;
             local.wake_if_earlier(nanos);
-            Some(handle)
+            Ok(handle)
         });
-        match (added, callback) {
-            (Some(Some(handle)), _) => Ok(handle),
-            (None, Some(callback)) => Err(AddError::new(AddErrorReason::ShutDown, callback)),
-            (_, Some(callback)) => Err(AddError::new(AddErrorReason::Full, callback)),
-            (_, None) => unreachable!("a shard that is not full takes a timer"),
-        }
+        added.and_then(|added| added).map_err(|reason| {
+            let rejected = callback.unwrap_or_else(|| unreachable!("a shard that is not full takes a timer"));
+            AddError::new(reason, rejected)
+        })
     }
 }
 

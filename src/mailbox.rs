@@ -113,7 +113,8 @@ impl Mailbox {
         Taken { newest: index_of(head), count: depth_of(head) }
     }
 
-    /// Refuses all further messages. What was queued is found by the sweep that follows, by its state.
+    /// Refuses all further messages. What was queued is found by the sweep that follows, by its state; so today this only
+    /// spares late cancellers a push that nobody would take.
     pub(crate) fn close(&self) {
         // Acquire (M1): what the cancellers did comes before the sweep.
         self.head.swap(CLOSED, Ordering::Acquire);

@@ -21,7 +21,15 @@ impl<T: Default> Paged<T> {
     }
 
     /// Makes sure that `index` is there; new elements are the default ones.
+    #[inline]
     pub(crate) fn grow_to(&mut self, index: u32) {
+        if self.pages.len() <= page_of(index) {
+            self.add_pages_to(index);
+        }
+    }
+
+    #[cold]
+    fn add_pages_to(&mut self, index: u32) {
         while self.pages.len() <= page_of(index) {
             // Built on the heap: a page may be larger than a stack would like.
             let page: Box<[T]> = iter::repeat_with(T::default).take(PAGE).collect();

@@ -6,52 +6,62 @@
 //!
 //! ```text
 //! owner                             asking thread
-//! asleep = true                     the request is in the mailbox
+//! asleep                            the request is in the mailbox
 //! ---- fence (F1) ----              ---- fence (F2) ----
 //! is there a request?               asleep? then wake
 //! ```
 //!
-//! If F1 comes first in the fences' total order, the asking thread sees `asleep` and wakes; otherwise the owner sees
-//! the request and does not sleep. The wake itself must be one that a sleep begun later also notices: `unpark`,
+//! If F1 comes first in the fences' total order, the asking thread sees the sleeper and wakes it; otherwise the owner
+//! sees the request and does not sleep. The wake itself must be one that a sleep begun later also notices: `unpark`,
 //! a write to an eventfd and a `mio::Waker` all are.
 //!
 //! # Models
 //!
 //! `loom-tests/tests/sleep.rs`.
 
-use crate::sync::{AtomicBool, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Whether the owner has announced a sleep.
+/// How many sleeps have been announced, times two; odd while the last one lasts.
 #[derive(Debug)]
 pub(crate) struct Parker {
-    asleep: AtomicBool,
+    announced: AtomicU64,
 }
+
+const ASLEEP: u64 = 1;
+
+/// One announcement: a later one is not ended by the end of this one.
+#[derive(Debug)]
+pub(crate) struct Announcement(u64);
 
 impl Default for Parker {
     fn default() -> Self {
-        Self { asleep: AtomicBool::new(false) }
+        Self { announced: AtomicU64::new(0) }
     }
 }
 
 impl Parker {
     /// The owner announces that it is going to sleep; afterwards it must look for requests once more.
-    pub(crate) fn announce(&self) {
-        // Relaxed: ordered by the fence.
-        self.asleep.store(true, Ordering::Relaxed);
+    pub(crate) fn announce(&self) -> Announcement {
+        // Relaxed: the owner alone counts, and others only end a sleep.
+        let number = (self.announced.load(Ordering::Relaxed) | ASLEEP) + 2;
+        // Relaxed: ordered by the fence. A swap, so that a waker of an earlier sleep comes before it or not at all.
+        self.announced.swap(number, Ordering::Relaxed);
         // SeqCst (F1): the announcement comes before the owner's last look.
         fence(Ordering::SeqCst);
+        Announcement(number)
     }
 
-    /// The owner is awake again.
-    pub(crate) fn awake(&self) {
-        // Relaxed: a waker that still sees it asleep wakes it once for nothing.
-        self.asleep.store(false, Ordering::Relaxed);
+    /// The owner is awake again, unless it has announced another sleep meanwhile.
+    pub(crate) fn awake(&self, announcement: &Announcement) {
+        let Announcement(number) = *announcement;
+        // Relaxed, both: a waker that still sees it asleep wakes it once for nothing; a failure is a wake or a later sleep.
+        let _ = self.announced.compare_exchange(number, number & !ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether a sleep is announced. For the owner.
     pub(crate) fn is_asleep(&self) -> bool {
-        // Relaxed: the owner's own store, or a waker's that has ended the sleep.
-        self.asleep.load(Ordering::Relaxed)
+        // Relaxed: the owner's own announcement, or a waker that has ended it.
+        self.announced.load(Ordering::Relaxed) & ASLEEP != 0
     }
 
     /// For a thread whose request is in place: whether it must wake the owner. One of several is told so.
@@ -59,6 +69,35 @@ impl Parker {
         // SeqCst (F2): the request comes before this look.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence; the swap only picks one waker.
-        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
+        self.is_asleep() && self.announced.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_several_wakes() {
+        let parker = Parker::default();
+        assert!(!parker.must_wake());
+        let announcement = parker.announce();
+        assert!(parker.is_asleep());
+        assert!(parker.must_wake());
+        assert!(!parker.must_wake());
+        parker.awake(&announcement);
+        assert!(!parker.is_asleep());
+    }
+
+    #[test]
+    fn the_end_of_a_sleep_does_not_end_a_later_one() {
+        let parker = Parker::default();
+        let first = parker.announce();
+        let second = parker.announce();
+        parker.awake(&first);
+        assert!(parker.is_asleep());
+        parker.awake(&second);
+        assert!(!parker.is_asleep());
+        assert!(!parker.must_wake());
     }
 }

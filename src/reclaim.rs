@@ -1,11 +1,21 @@
 //! When memory that others may look at can go: after the last thread that could have seen it has looked away. The only
 //! file that knows `crossbeam_epoch`.
+//!
+//! Garbage of an epoch is taken out by whichever thread pins next, a canceller perhaps. So what it does there is only to
+//! bury: to hand the memory on to the next thread that ends a shard, which frees it with nothing pinned. A thread that
+//! ends a shard while nobody is looking frees that shard's memory itself, at once.
+//!
+//! The burial ground is a `SegQueue`: its pushes are rare, and who waits in `pop` for a stalled push ends a shard.
 
 use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Atomic, Owned, Shared};
+use crossbeam_queue::SegQueue;
 
-use crate::sync::Ordering;
+use crate::{limits::FLUSHES, sync::Ordering};
+
+/// What no other thread can see any more.
+static BURIED: SegQueue<Box<dyn Send + Sync>> = SegQueue::new();
 
 /// A place where one thread publishes a value, others look at it without waiting, and the first takes it back.
 #[derive(Debug)]
@@ -24,7 +34,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Owned::new(value), Ordering::Release);
     }
 
-    /// Takes the value back. Threads that are looking may go on; the last reference goes when they are done.
+    /// Takes the value back. Threads that are looking may go on; the reference held here goes when they are done.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self) {
         let guard = epoch::pin();
@@ -32,11 +42,18 @@ impl<T: Send + Sync + 'static> Published<T> {
         // Release, so that whoever finds the place empty sees what came before the end.
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         if !old.is_null() {
-            // SAFETY: the pointer was made by `publish` from an `Owned`, and the swap has taken it out of the only place
-            // it was reachable from, once; who loaded it before is pinned in an epoch that ends before it is destroyed.
-            unsafe { guard.defer_destroy(old) };
+            let bury = move || {
+                // SAFETY: the pointer was made by `publish` from an `Owned`, and the swap has taken it out of the only place
+                // it was reachable from; who loaded it before is pinned in an epoch that ends before this runs, once.
+                let owned = unsafe { old.into_owned() };
+                BURIED.push(owned.into_box());
+            };
+            // SAFETY: the closure may run on another thread: what it captures is a pointer to an `Arc<T>`, which is `Send`.
+            // It may run after this function: it borrows nothing, and `old` owns what it points to.
+            unsafe { guard.defer_unchecked(bury) };
         }
-        guard.flush();
+        drop(guard);
+        free_garbage();
     }
 
     /// Looks at the value, if there is one. Nothing that `look` sees is freed meanwhile; it should be short.
@@ -53,6 +70,16 @@ impl<T: Send + Sync + 'static> Published<T> {
     }
 }
 
+/// Frees what threads have stopped looking at.
+fn free_garbage() {
+    for _ in 0..FLUSHES {
+        epoch::pin().flush();
+    }
+    while let Some(buried) = BURIED.pop() {
+        drop(buried);
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -66,5 +93,17 @@ mod tests {
         place.retract();
         place.retract();
         assert_eq!(place.with(|value| value.map(|value| **value)), None);
+    }
+
+    #[test]
+    fn what_is_retracted_is_freed_when_nobody_looks() {
+        let (place, value) = (Published::default(), Arc::new(()));
+        // Other tests pin now and then; what is not freed by one end is by a later one.
+        let freed = (0..100_000).any(|_| {
+            place.publish(Arc::clone(&value));
+            place.retract();
+            Arc::strong_count(&value) == 1
+        });
+        assert!(freed);
     }
 }

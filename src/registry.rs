@@ -6,7 +6,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{error::ConfigError, limits::SHARDS_MAX, reclaim::Published, shared::Shared, sync::global};
+use crate::{
+    error::ConfigError,
+    limits::{GENERATION_MAX, SHARDS_MAX},
+    reclaim::Published,
+    shared::Shared,
+    sync::global,
+};
 
 global! {
     static REGISTRY: Registry = Registry::new();
@@ -75,7 +81,10 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 /// number goes on.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.places[number as usize].retract();
-    REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
+    // A number whose generations are used up is never given again.
+    if next_generation <= GENERATION_MAX {
+        REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
+    }
 }
 
 /// Looks at the shard `number`, if it is there.

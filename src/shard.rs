@@ -9,21 +9,23 @@ mod sleep;
 mod steps;
 
 use std::{
+    cell::Cell,
     fmt,
+    marker::PhantomData,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use self::counts::Tally;
 pub(crate) use self::steps::Claimed;
-pub use self::{counts::Counts, sleep::Sleep};
+pub use self::{counts::Counts, sleep::PreparedSleep};
 use crate::{
     arena::Arena,
     clock::Clock,
     config::{Config, Parts},
     error::{AddError, ConfigError},
     handle::TimerHandle,
-    limits::{INDEX_MAX, SHARD_BITS, SHARD_LEVELS},
+    limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
     registry,
     shared::Shared,
@@ -74,11 +76,15 @@ pub struct Shard<T> {
     tick: TickLength,
     /// The latest reading of the clock: it is held there if the clock goes back.
     latest_nanos: u64,
+    /// The reading that the last turn began with.
+    turn_nanos: u64,
     /// Messages taken out of the mailbox and not yet dealt with.
     taken: Taken,
     counts: Tally,
     /// The last sweep is done.
     closed: bool,
+    /// One thread at a time is the owner, also for what takes `&self`.
+    not_sync: PhantomData<Cell<()>>,
 }
 
 /// A timer whose deadline has come; from [`Shard::next_expired`].
@@ -87,7 +93,8 @@ pub struct Shard<T> {
 pub struct Expired<T> {
     /// What was added.
     pub payload: T,
-    /// When it was due: its deadline, rounded up to a tick.
+    /// When it was due: its deadline, rounded up to a tick. One that had passed when the timer was added counts as the
+    /// last turn before.
     pub deadline: Instant,
     /// How long after that the turn began.
     pub lateness: Duration,
@@ -123,11 +130,13 @@ impl<T> Shard<T> {
             clock,
             tick,
             latest_nanos,
+            turn_nanos: latest_nanos,
             taken: Taken::default(),
             counts: Tally::default(),
             closed: false,
+            not_sync: PhantomData,
         };
-        shard.reserve(u32::try_from(capacity).unwrap_or(INDEX_MAX).min(INDEX_MAX));
+        shard.reserve(capacity);
         Ok(shard)
     }
 
@@ -160,7 +169,7 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard is full: 2^31 timers are live, or it has added 2^56. The error carries the payload back.
+    /// If the shard is full: 2^28 timers are live, or it has added 2^56. The error carries the payload back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let nanos = self.nanos_after(delay);
         self.insert(nanos, payload, Kind::Shared)
@@ -176,14 +185,13 @@ impl<T> Shard<T> {
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
     pub fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
-        let nanos = self.nanos_after(delay);
-        handle.shard() == self.number && self.reset_own(handle, nanos)
+        handle.shard() == self.number && self.reset_own(handle, delay).is_some()
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it.
     pub fn turn(&mut self) {
-        let nanos = self.read_clock();
-        self.wheel.begin(self.tick.now(nanos));
+        self.turn_nanos = self.read_clock();
+        self.wheel.begin(self.tick.now(self.turn_nanos));
     }
 
     /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
@@ -202,13 +210,13 @@ impl<T> Shard<T> {
         };
         self.count_fired();
         self.finish(index);
-        let lateness = Duration::from_nanos(self.latest_nanos.saturating_sub(due));
+        let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
         Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
     }
 
     /// When the shard next wants a turn: never later than the earliest deadline, and that deadline for a timer added less
-    /// than 2^16 ticks ahead; for one further off, at most three times on its way, the start of its wheel slot, so that
-    /// it can be looked at more closely. `None` if the shard is empty. A pure question.
+    /// than 2^16 ticks after the last turn; for one further off, at most three times on its way, the start of its wheel
+    /// slot, so that it can be looked at more closely. `None` if the shard is empty. A pure question.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
@@ -220,14 +228,14 @@ impl<T> Shard<T> {
         self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Announces that the owner is going to sleep, for at most [`Sleep::timeout`]. From here on a request from another
-    /// core that cannot wait calls the wake hook ([`Config::on_wake`]), until the `Sleep` is dropped.
-    pub fn prepare_sleep(&self) -> Sleep<'_> {
-        Sleep::new(&self.shared, || self.time_until_next())
+    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on a request from another
+    /// core that cannot wait calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped.
+    pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
+        PreparedSleep::new(&self.shared, || self.time_until_next())
     }
 
     /// How many timers are live, held ones included.
-    #[allow(clippy::cast_possible_truncation)] // At most 2^31.
+    #[allow(clippy::cast_possible_truncation)] // At most 2^28.
     pub fn len(&self) -> usize {
         self.counts.live as usize
     }
@@ -259,8 +267,8 @@ impl<T> Shard<T> {
         self.clock.now()
     }
 
-    /// Ends the shard and hands back what was pending, with the deadlines, in no particular order. Handles answer
-    /// [`Cancel::Ended`] from now on; the answer of a cancel that races with the end is true, whichever it is.
+    /// Ends the shard and hands back what was pending, with the deadlines (as in [`Expired`]), in no particular order. Handles answer
+    /// [`Cancel::Ended`](crate::Cancel::Ended) from now on; the answer of a cancel that races with the end is true, whichever it is.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
     pub fn drain(mut self) -> Vec<(Instant, T)> {
@@ -278,8 +286,7 @@ impl<T> Shard<T> {
 
     fn grow_nodes(&mut self, index: u32) {
         while self.nodes < index {
-            self.nodes += 1;
-            self.shared.slab.grow_to(self.nodes);
+            self.nodes = self.shared.slab.add_page(self.nodes + 1);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     hooks::Hooks,
     limits::DEBT_MAX,
     mailbox::{Mailbox, Push},
-    parker::Parker,
+    parker::{Announcement, Parker},
     slab::Slab,
     state::Cancel,
 };
@@ -42,7 +42,8 @@ impl Shared {
         let answer = node.state.cancel(generation);
         let wake = answer == Cancel::Cancelled
             && match self.mailbox.push(index, &node.link) {
-                Push::Queued(depth) => depth >= DEBT_MAX && self.parker.must_wake(),
+                // The debt passes this number once per batch; an owner that announces its sleep later looks at it itself.
+                Push::Queued(depth) => depth == DEBT_MAX && self.parker.must_wake(),
                 Push::Closed => false,
             };
         Remote { answer, wake }
@@ -52,9 +53,14 @@ impl Shared {
         self.slab.get(index).is_some_and(|node| node.state.is_pending(generation))
     }
 
-    /// Announces the owner's sleep. False if the mailbox holds so much that it must not sleep.
-    pub(crate) fn announce_sleep(&self) -> bool {
-        self.parker.announce();
-        self.mailbox.depth() < DEBT_MAX
+    /// Announces the owner's sleep. `None` if it must not sleep: so much is in the mailbox, or it is being woken right now.
+    pub(crate) fn announce_sleep(&self) -> Option<Announcement> {
+        let reachable = self.hooks.sleeper_is_this_thread();
+        let announcement = self.parker.announce();
+        if reachable && self.mailbox.depth() < DEBT_MAX {
+            return Some(announcement);
+        }
+        self.parker.awake(&announcement);
+        None
     }
 }

@@ -46,10 +46,11 @@ impl Default for Slab {
 }
 
 impl Slab {
-    /// Makes sure that the node `index` is there. For the owner.
-    pub(crate) fn grow_to(&self, index: u32) {
+    /// Adds the page of the node `index`, and says up to which index nodes are there now. For the owner.
+    pub(crate) fn add_page(&self, index: u32) -> u32 {
         let middle = self.root[root_of(index)].get_or_set(|| table(MIDDLE_BITS, SetOnce::new));
         middle[middle_of(index)].get_or_set(|| table(PAGE_BITS, Node::default));
+        index | ((1 << PAGE_BITS) - 1)
     }
 
     /// The node `index`, if its page is there.
@@ -97,7 +98,7 @@ mod tests {
         let slab = Slab::default();
         for index in 1..=INDEX_MAX {
             assert!(slab.get(INDEX_MAX).is_none() || index == INDEX_MAX);
-            slab.grow_to(index);
+            assert_eq!(slab.add_page(index), index | 1);
             slab.node(index).state.arm(u64::from(index), Kind::Shared);
         }
         for index in 1..=INDEX_MAX {

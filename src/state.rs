@@ -34,15 +34,15 @@
 //! |---|---|---|---|---|
 //! | `Idle` | `Private`, `Armed` | owner | `arm` | |
 //! | `Private` | `Armed` | owner | `share` | |
-//! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own`, `close` | a plain store: nobody else can |
+//! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own`, `sweep` | a plain store: nobody else can |
 //! | `Armed` | `Running` | owner | `claim` | swap: it fires |
-//! | `Armed` | `Idle` | owner | `cancel_own`, `close` | swap: it is cancelled, or handed back |
+//! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled` | any thread | `cancel` | swap: it is cancelled |
 //! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it goes on |
 //! | `Running` | `Idle` | owner | `finish` | a plain store, one-shot only: nobody else leaves it |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: nobody else leaves it |
-//! | `Cancelled` | `Idle` | owner | `collect`, `close` | |
+//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | |
 //!
 //! # Why exactly once
 //!
@@ -55,24 +55,25 @@
 //! 1. *Twice in the mailbox.* A message is pushed only by the winner of `Armed -> Cancelled`, which happens at most
 //!    once per generation, and only the owner who has taken that message out of the mailbox leaves `Cancelled`. So
 //!    the phase itself says "one message is queued or about to be", a node is in the mailbox at most once, and is not
-//!    reused while it is. (The owner reads the node's link before it leaves `Cancelled`.)
+//!    reused while it is. (The owner reads the link before it gives the index back.)
 //! 2. *Leftover entries.* A node's place in the wheel is its record; it is in at most one slot and knows which. Moving
 //!    it takes it out of the old one, so no leftover entry can fire a second time. A held node may still be in its slot
 //!    or may have been popped from it when its claim failed; `collect` removes it wherever it is.
 //! 3. *Reset from another core.* The deadline is the owner's and outside this word, so only the owner moves it: a reset
 //!    from elsewhere is refused and moves nothing.
 //! 4. *The end.* A canceller may have claimed and not yet pushed when the shard drains for the last time. The owner
-//!    first closes the mailbox, by swapping a marker in, and then sweeps all words with `close`: what is `Armed` is
+//!    first closes the mailbox, by swapping a marker in, and then sweeps all words: what is `Armed` is
 //!    handed back, what is `Cancelled` has its canceller, pushed or not. A pusher that meets the marker touches nothing
 //!    more. The words themselves are freed through epochs, after the last thread that might look has gone.
 //!
 //! # Orderings, in pairs
 //!
-//! * S1: the canceller's swap to `Cancelled` or `Stopping` releases; the owner's `close` and `rearm` acquire. So what
+//! * S1: the canceller's swap to `Cancelled` or `Stopping` releases; the owner's `sweep` and `rearm` acquire. So what
 //!   the canceller did before it cancelled happens before the owner drops the payload. (`collect` needs none of its
 //!   own: the mailbox has acquired.)
-//! * S2: the owner's `finish` and `rearm` release; `cancel` and `is_pending` acquire. So who is told `Ended` after the
-//!   timer fired sees what the callback did.
+//! * S2: the owner's `finish` and `rearm` release; `cancel` acquires. So who is told `Ended` after the
+//!   timer fired sees what the callback did. The reader may find a later word of the same node instead, so every plain
+//!   store of the owner releases (which costs nothing on x86); swaps continue what they replace.
 //!
 //! # Models
 //!
@@ -98,6 +99,7 @@ enum Phase {
 }
 
 impl Phase {
+    #[inline]
     const fn of(word: u64) -> Self {
         match word & PHASE_MASK {
             0 => Self::Idle,
@@ -151,7 +153,7 @@ pub enum Cancel {
 /// What the last sweep finds.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Closing {
+pub(crate) enum Swept {
     /// It was pending: its payload is handed back.
     HandedBack,
     /// It had been cancelled: its payload is dropped.
@@ -181,17 +183,16 @@ impl StateWord {
             Kind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert_eq!(self.own_phase(), Phase::Idle);
-        // Relaxed: nobody else writes an `Idle` word, and whoever gets the handle gets it from this thread by means
-        // that order this store before; it publishes nothing else, since others touch nothing but the word.
-        self.0.store(phase.in_place_of((generation << GENERATION_SHIFT) | periodic), Ordering::Relaxed);
+        // Release (S2): a stale handle of the node's timer before may read this word instead of the `Idle` that `finish` left.
+        self.0.store(phase.in_place_of((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
     /// From now on other threads may have a handle.
     pub(crate) fn share(&self) {
         let word = self.own_word();
         if Phase::of(word) == Phase::Private {
-            // Relaxed: as in `arm`.
-            self.0.store(Phase::Armed.in_place_of(word), Ordering::Relaxed);
+            // Release (S2): as in `arm`.
+            self.0.store(Phase::Armed.in_place_of(word), Ordering::Release);
         }
     }
 
@@ -202,8 +203,8 @@ impl StateWord {
         let running = Phase::Running.in_place_of(word);
         match Phase::of(word) {
             Phase::Private => {
-                // Relaxed: nobody else reads the word of a private timer.
-                self.0.store(running, Ordering::Relaxed);
+                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+                self.0.store(running, Ordering::Release);
                 Claim::Fires
             }
             // Relaxed, both: the swap decides by being one; what it guards is the owner's own, and a failure is
@@ -223,8 +224,8 @@ impl StateWord {
         }
         match Phase::of(word) {
             Phase::Private => {
-                // Relaxed: nobody else reads the word of a private timer.
-                self.0.store(Phase::Idle.in_place_of(word), Ordering::Relaxed);
+                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+                self.0.store(Phase::Idle.in_place_of(word), Ordering::Release);
                 Cancel::Cancelled
             }
             Phase::Armed => {
@@ -250,10 +251,10 @@ impl StateWord {
 
     /// A periodic timer goes on after a run; false if a cancel has forbidden it.
     pub(crate) fn rearm(&self) -> bool {
-        let word = self.own_word();
+        // Acquire (S1): who forbade further runs did so before the payload is dropped.
+        let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.in_place_of(word);
-        // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): who forbade further runs
-        // did it before the payload is dropped.
+        // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
@@ -272,26 +273,24 @@ impl StateWord {
     pub(crate) fn collect(&self) {
         let word = self.own_word();
         debug_assert_eq!(Phase::of(word), Phase::Cancelled);
-        // Relaxed: only the owner leaves `Cancelled`, and nobody waits for it.
-        self.0.store(Phase::Idle.in_place_of(word), Ordering::Relaxed);
+        // Release (S2): as in `arm`; only the owner leaves `Cancelled`.
+        self.0.store(Phase::Idle.in_place_of(word), Ordering::Release);
     }
 
     /// The shard ends, and so does the timer. The mailbox is closed already.
-    pub(crate) fn close(&self) -> Closing {
+    pub(crate) fn sweep(&self) -> Swept {
         // Acquire (S1): a canceller that could not push any more has released its claim here.
         let word = self.0.load(Ordering::Acquire);
         let idle = Phase::Idle.in_place_of(word);
         match Phase::of(word) {
             // Relaxed: the owner takes the payload itself. Acquire (S1): the claim that came in between, as above.
-            Phase::Armed if self.swap(word, idle, Ordering::Relaxed, Ordering::Acquire).is_ok() => {
-                Closing::HandedBack
-            }
+            Phase::Armed if self.swap(word, idle, Ordering::Relaxed, Ordering::Acquire).is_ok() => Swept::HandedBack,
             // A run in progress has its payload on the stack, and finishes by itself.
-            Phase::Idle | Phase::Running | Phase::Stopping => Closing::Idle,
+            Phase::Idle | Phase::Running | Phase::Stopping => Swept::Idle,
             phase => {
-                // Relaxed: nobody else leaves `Private` or `Cancelled`, and nobody waits for it.
-                self.0.store(idle, Ordering::Relaxed);
-                if phase == Phase::Private { Closing::HandedBack } else { Closing::Cancelled }
+                // Release (S2): as in `arm`; only the owner leaves `Private` and `Cancelled`.
+                self.0.store(idle, Ordering::Release);
+                if phase == Phase::Private { Swept::HandedBack } else { Swept::Cancelled }
             }
         }
     }
@@ -300,6 +299,12 @@ impl StateWord {
     #[inline]
     pub(crate) fn is_movable(&self, generation: u64) -> bool {
         Self::waits(self.own_word(), generation)
+    }
+
+    /// Whether the timer is periodic.
+    #[inline]
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.own_word() & PERIODIC != 0
     }
 
     fn own_word(&self) -> u64 {
@@ -342,8 +347,8 @@ impl StateWord {
 
     /// Whether the timer waits for its deadline.
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Acquire (S2): "no" after it fired comes with what the callback did.
-        Self::waits(self.0.load(Ordering::Acquire), generation)
+        // Relaxed: the answer is about the past, and nothing hangs on it; the owner sees its own last word.
+        Self::waits(self.0.load(Ordering::Relaxed), generation)
     }
 
     fn waits(word: u64, generation: u64) -> bool {

@@ -8,17 +8,17 @@
 use std::sync::OnceLock;
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A value that is set once and then seen by all threads: a `OnceLock`, whose guarantee is shown to loom by a flag.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
     #[cfg(loom)]
-    is_set: AtomicBool,
+    is_set: loom::sync::atomic::AtomicBool,
 }
 
 impl<T> SetOnce<T> {
@@ -26,7 +26,7 @@ impl<T> SetOnce<T> {
         Self {
             value: OnceLock::new(),
             #[cfg(loom)]
-            is_set: AtomicBool::new(false),
+            is_set: loom::sync::atomic::AtomicBool::new(false),
         }
     }
 

@@ -26,7 +26,7 @@ mod level;
 mod raw;
 mod slot;
 
-use std::fmt;
+use std::{fmt, iter::FusedIterator};
 
 pub(crate) use self::raw::RawWheel;
 use crate::{arena::Arena, limits::KEY_GENERATION_MAX, paged::Paged};
@@ -67,7 +67,7 @@ pub struct Wheel<T, const BITS: u32 = 16, const LEVELS: usize = 4> {
 
 /// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
 ///
-/// A key is meant for the wheel that gave it; another one may take it for a key of its own.
+/// A key is meant for the wheel that gave it; another one may take it for a key of one of its own entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -95,7 +95,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If 2^31 entries are live.
+    /// If all 2^28 indices are in use: live, or retired after 2^32 entries each.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         let index = self.values.insert(value);
         self.generations.grow_to(index);
@@ -133,9 +133,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// Cost: constant per entry handed out, at most `LEVELS` - 1 moves per entry over its life, and a few nanoseconds
     /// for any stretch of time in which nothing is due.
-    pub fn advance(&mut self, now: u64) -> Expired<'_, T, BITS, LEVELS> {
+    pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
         self.raw.begin(now);
-        Expired { wheel: self }
+        Due { wheel: self }
     }
 
     /// The tick until which there is nothing to do; `None` if the wheel is empty.
@@ -179,7 +179,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     fn is_live(&self, key: Key) -> bool {
-        key.index <= self.values.highest() && self.generations[key.index] == key.generation
+        // A key of another wheel may name an index that has no entry here, or never had one.
+        key.index <= self.values.highest()
+            && self.generations[key.index] == key.generation
+            && self.raw.is_linked(key.index)
     }
 
     /// Ends the entry of `index`, which the raw wheel has let go.
@@ -211,11 +214,11 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 }
 
 /// What [`Wheel::advance`] hands out: deadline and value of each due entry.
-pub struct Expired<'wheel, T, const BITS: u32, const LEVELS: usize> {
+pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> Iterator for Expired<'_, T, BITS, LEVELS> {
+impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVELS> {
     type Item = (u64, T);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -225,9 +228,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Expired<'_, T, BITS, 
     }
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Expired<'_, T, BITS, LEVELS> {
+impl<T, const BITS: u32, const LEVELS: usize> FusedIterator for Due<'_, T, BITS, LEVELS> {}
+
+impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LEVELS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expired").field("wheel", &self.wheel).finish()
+        f.debug_struct("Due").field("wheel", &self.wheel).finish()
     }
 }
 
@@ -249,6 +254,21 @@ mod tests {
         for key in keys {
             assert_eq!(wheel.remove(key), None);
         }
+    }
+
+    #[test]
+    fn a_key_of_another_wheel_breaks_nothing() {
+        let (mut wheel, mut other) = (Tiny::starting_at(0), Tiny::starting_at(0));
+        let foreign = [other.insert(1, 'x'), other.insert(2, 'y')];
+        let key = wheel.insert(5, 'a');
+        assert_eq!(wheel.remove(key), Some('a'));
+        for key in foreign {
+            assert!(!wheel.reset(key, 9));
+            assert_eq!(wheel.remove(key), None);
+        }
+        wheel.check();
+        assert_ne!(wheel.insert(5, 'b'), wheel.insert(5, 'c'));
+        assert_eq!(wheel.len(), 2);
     }
 
     #[test]

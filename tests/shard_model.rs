@@ -170,7 +170,6 @@ impl Ledger {
     fn use_an_ended_handle(&mut self, timers: &mut impl Timers, random: &mut fastrand::Rng) {
         if let Some(&ended) = random.choice(&self.ended) {
             assert!(!timers.cancel(ended));
-            self.reading();
             assert!(!timers.reset(ended, Duration::ZERO));
             assert_eq!(ended.cancel(), Cancel::Ended);
             assert!(!ended.is_pending());

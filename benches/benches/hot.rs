@@ -7,8 +7,9 @@
 use std::{hint::black_box, time::Duration};
 
 use corewheel::{Cancel, TimerHandle, local_timer};
-use corewheel_bench::{Connections, LIVE, Pace, Rng, TIMEOUT};
+use corewheel_bench::{Connections, LIVE, Pace, TIMEOUT};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use fastrand::Rng;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
@@ -54,11 +55,11 @@ fn drain(connections: &mut Connections) -> u64 {
 fn local_add_cancel(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("local/add+cancel");
     for live in LIVE {
-        let (mut rng, mut pace) = (Rng::new(2), Pace::default());
+        let (mut rng, mut pace) = (Rng::with_seed(2), Pace::default());
         let mut handles: Vec<TimerHandle> = (0..live as u64).map(add).collect();
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
-                let chosen = rng.below(live);
+                let chosen = rng.usize(..live);
                 let cancel = handles[chosen].cancel();
                 handles[chosen] = add(chosen as u64);
                 if pace.tick() {

@@ -5,6 +5,7 @@
 //! [`OPERATIONS_PER_TICK`] operations, so that what an operation puts off is paid within the same measurement.
 
 use corewheel::{Key, Wheel};
+use fastrand::Rng;
 
 /// An idle timeout: 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;
@@ -14,31 +15,6 @@ pub const OPERATIONS_PER_TICK: u32 = 1000;
 
 /// How many timers are live: one core of a small server, and one of a large one.
 pub const LIVE: [usize; 2] = [1000, 100_000];
-
-/// Reproducible random numbers (`SplitMix64`): about a nanosecond each, small beside what they choose.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// Numbers that depend on `seed` alone.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`, any as likely as any other to within `end / 2^64`.
-    #[expect(clippy::cast_possible_truncation, reason = "below `end`, so it is a usize")]
-    pub fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next_u64()) * end as u128) >> 64) as usize
-    }
-}
 
 /// Counts operations and says when a tick has passed.
 #[derive(Clone, Debug, Default)]
@@ -64,15 +40,15 @@ pub struct Connections {
 impl Connections {
     /// `live` connections, each heard from within the last half of a [`TIMEOUT`].
     pub fn new(live: usize) -> Self {
-        let mut rng = Rng::new(1);
+        let mut rng = Rng::with_seed(1);
         let mut wheel = Wheel::new();
-        let keys = (0..live).map(|id| wheel.insert(TIMEOUT - rng.next_u64() % (TIMEOUT / 2), id as u64)).collect();
+        let keys = (0..live).map(|id| wheel.insert(TIMEOUT - rng.u64(..TIMEOUT / 2), id as u64)).collect();
         Self { wheel, keys, rng, pace: Pace::default() }
     }
 
     /// A request ends and another begins: one timer is removed, one inserted.
     pub fn replace(&mut self) -> Option<u64> {
-        let chosen = self.rng.below(self.keys.len());
+        let chosen = self.rng.usize(..self.keys.len());
         let removed = self.wheel.remove(self.keys[chosen]);
         self.keys[chosen] = self.wheel.insert(self.wheel.now() + TIMEOUT, chosen as u64);
         self.keep_pace();
@@ -81,7 +57,7 @@ impl Connections {
 
     /// A packet arrives: one timer moves to a full timeout from now.
     pub fn touch(&mut self) -> bool {
-        let key = self.keys[self.rng.below(self.keys.len())];
+        let key = self.keys[self.rng.usize(..self.keys.len())];
         let moved = self.wheel.reset(key, self.wheel.now() + TIMEOUT);
         self.keep_pace();
         moved

@@ -27,6 +27,8 @@ use corewheel::{Config, ManualClock, Shard};
 ///
 /// If the model fails, or explores too little.
 pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
+    // Before anything else: a model that fails inside the owner of a thread-local timer aborts before the harness can say so.
+    println!("{name} ...");
     let count = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;

@@ -12,7 +12,7 @@ use loom_tests::{TICK, config, expired, explore, shard};
 
 #[test]
 fn fire_or_cancel_has_one_winner() {
-    explore("fire_or_cancel_has_one_winner", 2, || {
+    explore("fire_or_cancel_has_one_winner", 30, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         clock.advance(TICK);
@@ -28,7 +28,7 @@ fn fire_or_cancel_has_one_winner() {
 
 #[test]
 fn who_is_told_ended_sees_what_the_callback_did() {
-    explore("who_is_told_ended_sees_what_the_callback_did", 2, || {
+    explore("who_is_told_ended_sees_what_the_callback_did", 45, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let runs = Arc::new(AtomicUsize::new(0));
@@ -54,7 +54,7 @@ fn who_is_told_ended_sees_what_the_callback_did() {
 
 #[test]
 fn of_two_cancels_and_the_owner_one_wins() {
-    explore("of_two_cancels_and_the_owner_one_wins", 2, || {
+    explore("of_two_cancels_and_the_owner_one_wins", 120, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));
@@ -72,7 +72,7 @@ fn of_two_cancels_and_the_owner_one_wins() {
 
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
-    explore("a_stale_handle_never_reaches_the_next_timer_of_its_node", 2, || {
+    explore("a_stale_handle_never_reaches_the_next_timer_of_its_node", 35, || {
         let (mut shard, clock) = shard();
         let first = shard.add(TICK, 1);
         clock.advance(TICK);
@@ -91,7 +91,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 
 #[test]
 fn a_timer_cancelled_while_it_is_moved_never_fires() {
-    explore("a_timer_cancelled_while_it_is_moved_never_fires", 2, || {
+    explore("a_timer_cancelled_while_it_is_moved_never_fires", 5, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         let canceller = thread::spawn(move || handle.cancel());
@@ -108,7 +108,7 @@ fn a_timer_cancelled_while_it_is_moved_never_fires() {
 /// during the run, or before it, forbids every later run.
 #[test]
 fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
-    explore("a_cancel_before_the_owner_has_placed_the_timer_holds", 2, || {
+    explore("a_cancel_before_the_owner_has_placed_the_timer_holds", 40, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let runs = Rc::new(Cell::new(0));
@@ -130,7 +130,7 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
 /// The other thread looks while the owner adds, fires and adds again.
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
-    explore("is_pending_is_true_only_of_its_own_timer", 2, || {
+    explore("is_pending_is_true_only_of_its_own_timer", 80, || {
         let (mut shard, clock) = shard();
         let first = shard.add(TICK, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
@@ -146,7 +146,7 @@ fn is_pending_is_true_only_of_its_own_timer() {
 /// Cancelling a timer through a shared handle races with its firing as any other.
 #[test]
 fn a_local_timer_that_was_shared_has_one_winner() {
-    explore("a_local_timer_that_was_shared_has_one_winner", 2, || {
+    explore("a_local_timer_that_was_shared_has_one_winner", 30, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let handle = local_timer().add_local(TICK, || ()).share();
@@ -156,5 +156,80 @@ fn a_local_timer_that_was_shared_has_one_winner() {
         assert_eq!(fired == 0, canceller.join().unwrap() == Cancel::Cancelled);
         let _ = local_timer().turn();
         assert!(local_timer().is_empty());
+    });
+}
+
+/// As above, but the node is used again at once: the canceller may find a later word than the one that the callback's end
+/// has left.
+#[test]
+fn who_is_told_ended_sees_the_callback_also_after_reuse() {
+    explore("who_is_told_ended_sees_the_callback_also_after_reuse", 40, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&ran);
+        let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
+        let _ = local_timer().turn();
+        let private = local_timer().add_local(TICK * 100, || ());
+        private.cancel();
+        local_timer().add(TICK * 100, || ());
+        let (answer, seen) = canceller.join().unwrap();
+        assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
+    });
+}
+
+/// What a callback captured, and what its destructor saw of another thread's work.
+struct SeesOnDrop {
+    work: Arc<AtomicUsize>,
+    seen: Arc<AtomicUsize>,
+}
+
+impl Drop for SeesOnDrop {
+    fn drop(&mut self) {
+        self.seen.store(self.work.load(Ordering::Relaxed) + 10, Ordering::Relaxed);
+    }
+}
+
+/// S1: what a thread did before it cancelled a running periodic timer happens before the owner drops the callback.
+#[test]
+fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
+    explore("a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel", 40, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let (work, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let captured = SeesOnDrop { work: Arc::clone(&work), seen: Arc::clone(&seen) };
+        let handle = local_timer().add_periodic(TICK, move || _ = &captured);
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || {
+            work.store(1, Ordering::Relaxed);
+            handle.cancel()
+        });
+        let _ = local_timer().turn();
+        let dropped = seen.load(Ordering::Relaxed);
+        let answer = canceller.join().unwrap();
+        assert!(dropped == 0 || dropped == 11, "{answer:?}, but the destructor saw {dropped}");
+    });
+}
+
+/// Cancelled from inside its run and from another thread at once.
+#[test]
+fn a_run_that_two_cancel_is_the_last() {
+    explore("a_run_that_two_cancel_is_the_last", 40, || {
+        let clock = ManualClock::new();
+        config(&clock).install().unwrap();
+        let own = Rc::new(Cell::new(None::<corewheel::TimerHandle>));
+        let inside = Rc::clone(&own);
+        let handle = local_timer().add_periodic(TICK, move || {
+            inside.get().map(corewheel::TimerHandle::cancel);
+        });
+        own.set(Some(handle));
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || handle.cancel());
+        let _ = local_timer().turn();
+        let answer = canceller.join().unwrap();
+        let _ = local_timer().turn();
+        assert_eq!((local_timer().len(), local_timer().counts().held), (0, 0), "{answer:?}");
     });
 }

@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use corewheel::Cancel;
-use loom::thread;
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 use loom_tests::{TICK, expired, explore, shard};
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 2, || {
+    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 50_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handles = [(); 2].map(|()| shard.add(TICK, Arc::clone(&payload)));
@@ -28,10 +31,41 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
+/// What the destructor of a payload saw of the canceller's work.
+struct SeesOnDrop {
+    work: Arc<AtomicUsize>,
+    seen: Arc<AtomicUsize>,
+}
+
+impl Drop for SeesOnDrop {
+    fn drop(&mut self) {
+        self.seen.store(self.work.load(Ordering::Relaxed) + 10, Ordering::Relaxed);
+    }
+}
+
+/// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
+#[test]
+fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
+    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 10_000, || {
+        let (mut shard, _clock) = shard();
+        let (work, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let handle = shard.add(TICK, SeesOnDrop { work: Arc::clone(&work), seen: Arc::clone(&seen) });
+        let canceller = thread::spawn(move || {
+            work.store(1, Ordering::Relaxed);
+            handle.cancel()
+        });
+        drop(shard);
+        let seen = seen.load(Ordering::Relaxed);
+        if canceller.join().unwrap() == Cancel::Cancelled {
+            assert_eq!(seen, 11);
+        }
+    });
+}
+
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 2, || {
+    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 50_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());

@@ -7,7 +7,7 @@ use loom_tests::{TICK, expired, explore, shard};
 
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
-    explore("no_message_is_lost_and_none_comes_twice", 2, || {
+    explore("no_message_is_lost_and_none_comes_twice", 24, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2].map(|payload| shard.add(TICK, payload));
         let cancellers = handles.map(|handle| thread::spawn(move || handle.cancel()));
@@ -25,7 +25,7 @@ fn no_message_is_lost_and_none_comes_twice() {
 /// A node that was in the mailbox is used for the next timer, and may be in the mailbox again.
 #[test]
 fn a_node_is_reused_after_its_message() {
-    explore("a_node_is_reused_after_its_message", 2, || {
+    explore("a_node_is_reused_after_its_message", 100, || {
         let (mut shard, _clock) = shard();
         let first = shard.add(TICK, 1);
         let canceller = thread::spawn(move || first.cancel());

@@ -2,7 +2,7 @@
 //! deadlock.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use corewheel::{Cancel, Config, ManualClock, Shard, Sleep, local_timer};
+use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, local_timer};
 use loom::thread;
 use loom_tests::{TICK, config, expired, explore};
 
@@ -16,7 +16,7 @@ fn waking(clock: &ManualClock) -> Config {
 }
 
 /// Sleeps if it may. Virtual time stands still meanwhile: only a wake ends the sleep.
-fn fall_asleep(sleep: Sleep<'_>) {
+fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
         thread::park();
     }
@@ -25,7 +25,7 @@ fn fall_asleep(sleep: Sleep<'_>) {
 
 #[test]
 fn a_debt_from_another_core_is_never_slept_through() {
-    explore("a_debt_from_another_core_is_never_slept_through", 2, || {
+    explore("a_debt_from_another_core_is_never_slept_through", 14, || {
         let clock = ManualClock::new();
         let config = waking(&clock);
         let mut shard = Shard::with_config(config).unwrap();
@@ -41,7 +41,7 @@ fn a_debt_from_another_core_is_never_slept_through() {
 /// Two threads together make up the debt: whichever completes it wakes.
 #[test]
 fn a_debt_of_two_threads_is_never_slept_through() {
-    explore("a_debt_of_two_threads_is_never_slept_through", 2, || {
+    explore("a_debt_of_two_threads_is_never_slept_through", 500, || {
         let clock = ManualClock::new();
         let config = waking(&clock);
         let mut shard = Shard::with_config(config).unwrap();
@@ -61,7 +61,7 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 /// An add between the announcement and the sleep ends the sleep, whatever other threads ask meanwhile.
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
-    explore("an_add_from_an_announced_sleep_is_never_slept_through", 2, || {
+    explore("an_add_from_an_announced_sleep_is_never_slept_through", 100, || {
         let clock = ManualClock::new();
         let config = waking(&clock);
         config.install().unwrap();
@@ -72,6 +72,24 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
         fall_asleep(sleep);
         clock.advance(TICK);
         assert_eq!(local_timer().turn().fired, 1);
+        assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; DEBT]);
+    });
+}
+
+/// A loop that assigns each announcement over the last one: the end of the old one leaves the new one in force.
+#[test]
+fn an_announcement_that_replaces_another_is_never_slept_through() {
+    explore("an_announcement_that_replaces_another_is_never_slept_through", 10, || {
+        let clock = ManualClock::new();
+        let mut shard = Shard::with_config(waking(&clock)).unwrap();
+        let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
+        let canceller = thread::spawn(move || handles.map(corewheel::TimerHandle::cancel));
+        let first = shard.prepare_sleep();
+        let second = shard.prepare_sleep();
+        drop(first);
+        fall_asleep(second);
+        assert!(expired(&mut shard).is_empty());
+        assert!(shard.is_empty(), "what woke the owner is there when it looks");
         assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; DEBT]);
     });
 }

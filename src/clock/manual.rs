@@ -40,10 +40,10 @@ use crate::{
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<Shared>);
+pub struct ManualClock(Arc<Time>);
 
 #[derive(Debug)]
-struct Shared {
+struct Time {
     /// The real time of creation stands for virtual time zero, so that virtual instants are ordinary ones.
     origin: Instant,
     nanos: AtomicU64,
@@ -52,7 +52,7 @@ struct Shared {
 impl ManualClock {
     /// A clock that shows zero.
     pub fn new() -> Self {
-        Self(Arc::new(Shared { origin: Instant::now(), nanos: AtomicU64::new(0) }))
+        Self(Arc::new(Time { origin: Instant::now(), nanos: AtomicU64::new(0) }))
     }
 
     /// Moves the clock forward, at most to its end after 584 years.

@@ -13,16 +13,25 @@ use super::{
 use crate::{
     callback::Once,
     config::Config,
-    error::ConfigError,
+    error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, TimerHandle},
     hooks::PanicPlace,
-    shard::{Claimed, Shard, Sleep},
+    shard::{Claimed, PreparedSleep, Shard},
     shared::Shared,
     sync::per_thread,
 };
 
 per_thread! {
     static LOCAL: OnceCell<Local> = OnceCell::new();
+}
+
+/// Ends a turn, however it ends.
+struct Turning<'turn>(&'turn Cell<bool>);
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// A thread's timer and what it is in the middle of.
@@ -54,10 +63,22 @@ impl Local {
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
 
-    /// Looks at this thread's timer, which is made if it is not there yet. `None` if the thread is exiting.
+    /// Looks at this thread's timer, which is made if it is not there yet. An error if the thread is exiting, or cannot have
+    /// a timer.
     #[inline]
-    pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Option<R> {
-        LOCAL.try_with(|place| look(place.get_or_init(Self::default))).ok()
+    pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
+        let looked = LOCAL.try_with(|place| match place.get() {
+            Some(local) => Ok(look(local)),
+            None => Self::make(place).map(look),
+        });
+        looked.unwrap_or(Err(AddErrorReason::ShutDown))
+    }
+
+    #[cold]
+    fn make(place: &OnceCell<Self>) -> Result<&Self, AddErrorReason> {
+        // The default configuration is valid, so there can be only one reason.
+        let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
+        Ok(place.get_or_init(|| local))
     }
 
     /// One step with the shard borrowed. No code of the user's may run in it.
@@ -70,13 +91,12 @@ impl Local {
         if self.turning.replace(true) {
             return Turn { live: self.step(|shard| shard.len()), nested: true, ..Turn::default() };
         }
-        self.sleeps_until.set(AWAKE);
+        let _turning = Turning(&self.turning);
         let touched_before = self.step(|shard| {
             shard.turn();
             shard.touched()
         });
         let (fired, collected) = (self.fire(), self.collect());
-        self.turning.set(false);
         let (live, touched) = self.step(|shard| (shard.len(), shard.touched() - touched_before));
         Turn { fired, collected, live, touched, nested: false }
     }
@@ -84,11 +104,11 @@ impl Local {
     /// Runs what is due.
     fn fire(&self) -> usize {
         let mut fired = 0;
-        while let Some(Claimed { index, payload, due }) = self.step(Shard::claim_due) {
+        while let Some(Claimed { index, payload, .. }) = self.step(Shard::claim_due) {
             fired += 1;
             match payload {
                 Task::Once(callback) => self.run_once(index, callback),
-                Task::Periodic(periodic) => self.run_periodic(index, due, periodic),
+                Task::Periodic(periodic) => self.run_periodic(index, periodic),
             }
         }
         fired
@@ -100,17 +120,17 @@ impl Local {
         self.step(|shard| shard.finish(index));
     }
 
-    fn run_periodic(&self, index: u32, due: u64, mut periodic: Periodic) {
+    fn run_periodic(&self, index: u32, mut periodic: Periodic) {
         self.shared.hooks.isolate(PanicPlace::Callback, || periodic.callback.run());
-        let ended = self.step(|shard| {
-            if shard.round_up(periodic.due()) != due {
-                periodic.move_to(due);
-            }
-            periodic.go_on(shard.latest_nanos());
+        let (next, ended) = self.step(|shard| {
+            periodic.go_on(shard.turn_nanos());
             let next = periodic.due();
-            shard.rearm(index, Task::Periodic(periodic), next)
+            (next, shard.rearm(index, Task::Periodic(periodic), next))
         });
-        self.shared.hooks.isolate_drop(ended);
+        match ended {
+            Some(task) => self.shared.hooks.isolate_drop(task),
+            None => self.wake_if_earlier(next),
+        }
     }
 
     /// Drops the callbacks of the timers that other threads have cancelled.
@@ -124,8 +144,8 @@ impl Local {
         collected
     }
 
-    pub(super) fn prepare_sleep(&self) -> Sleep<'static> {
-        Sleep::new(&self.shared, || {
+    pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
+        PreparedSleep::new(&self.shared, || {
             let next = self.step(|shard| shard.next_nanos());
             self.sleeps_until.set(next.unwrap_or(u64::MAX));
             self.step(|shard| shard.time_until_next())
@@ -144,16 +164,11 @@ impl Local {
     fn end_announced_sleep(&self, nanos: u64) {
         if !self.shared.parker.is_asleep() {
             self.sleeps_until.set(AWAKE);
-        } else if nanos < self.sleeps_until.get() && self.shared.parker.must_wake() {
+        } else if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() && self.shared.parker.must_wake()
+        {
             self.sleeps_until.set(AWAKE);
             self.shared.hooks.wake();
         }
-    }
-}
-
-impl Default for Local {
-    fn default() -> Self {
-        Self::new(Config::new()).expect("the default configuration is valid")
     }
 }
 
@@ -166,25 +181,32 @@ impl Drop for Local {
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
-    Local::with(|local| {
+    let cancelled = Local::with(|local| {
         let (answer, task) = local.step(|shard| shard.cancel_own(handle));
-        local.shared.hooks.isolate_drop(task);
+        if let Some(task) = task {
+            local.shared.hooks.isolate_drop(task);
+        }
         answer
-    })
-    .unwrap_or(Cancel::Ended)
+    });
+    cancelled.unwrap_or(Cancel::Ended)
 }
 
 /// The owner's path of `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     let moved = Local::with(|local| {
-        let nanos = local.step(|shard| {
-            let nanos = shard.nanos_after(delay);
-            shard.reset_own(handle, nanos).then_some(nanos)
-        })?;
-        local.wake_if_earlier(nanos);
-        Some(())
+        let moved = local.step(|shard| {
+            let nanos = shard.reset_own(handle, delay)?;
+            if let Some(Task::Periodic(periodic)) = shard.periodic_mut(handle) {
+                periodic.move_to(nanos);
+            }
+            Some(nanos)
+        });
+        if let Some(nanos) = moved {
+            local.wake_if_earlier(nanos);
+        }
+        moved.is_some()
     });
-    moved.flatten().is_some()
+    moved.unwrap_or(false)
 }
 
 fn is_pending(handle: TimerHandle) -> bool {
@@ -192,5 +214,6 @@ fn is_pending(handle: TimerHandle) -> bool {
 }
 
 fn share(handle: TimerHandle) {
-    Local::with(|local| local.step(|shard| shard.share_own(handle)));
+    // A timer that has ended needs no sharing.
+    let _ = Local::with(|local| local.step(|shard| shard.share_own(handle)));
 }

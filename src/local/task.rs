@@ -49,6 +49,11 @@ mod tests {
     }
 
     #[test]
+    fn a_task_costs_no_more_than_its_parts() {
+        assert_eq!(size_of::<Task>(), size_of::<Repeated>() + 16);
+    }
+
+    #[test]
     fn it_keeps_its_phase_and_skips_what_it_missed() {
         assert_eq!(next(100, 10, 100), 110);
         assert_eq!(next(100, 10, 109), 110);

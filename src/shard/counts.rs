@@ -24,7 +24,7 @@ pub struct Counts {
     pub fired: u64,
     /// Timers that were cancelled, on this core or (once the owner has seen it) from elsewhere. A periodic timer ends so.
     pub cancelled: u64,
-    /// Timers handed back when the shard ended.
+    /// Timers handed back when the shard ended: zero while it is there to be asked.
     pub handed_back: u64,
     /// Timers that have not ended; a periodic one is live through its runs.
     pub live: u64,

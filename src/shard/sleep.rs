@@ -2,42 +2,52 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use crate::shared::Shared;
+use crate::{parker::Announcement, shared::Shared};
 
-/// An announced sleep; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is over.
+/// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is
+/// over. A later announcement is not ended by dropping an earlier one.
 ///
-/// A thread announces one sleep at a time.
+/// It belongs to the thread that made it. That of a [`Shard`](crate::Shard) borrows the shard, so that no timer can be
+/// added unnoticed between the announcement and the sleep.
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
-pub struct Sleep<'shard> {
-    shared: Arc<Shared>,
+pub struct PreparedSleep<'shard> {
+    /// `None` if the timer has ended: then there is nobody to wake.
+    announced: Option<(Arc<Shared>, Announcement)>,
     timeout: Option<Duration>,
-    /// The shard cannot be changed through `&mut` meanwhile, and the announcement is the owner's.
     shard: PhantomData<(&'shard (), *const ())>,
 }
 
-impl Sleep<'_> {
+impl PreparedSleep<'_> {
     /// Announces first and looks at the timers afterwards, so that nothing falls between.
     pub(crate) fn new(shared: &Arc<Shared>, time_until_next: impl FnOnce() -> Option<Duration>) -> Self {
-        let may_sleep = shared.announce_sleep();
-        let timeout = if may_sleep { time_until_next() } else { Some(Duration::ZERO) };
-        Self { shared: Arc::clone(shared), timeout, shard: PhantomData }
+        let announced = shared.announce_sleep();
+        let timeout = if announced.is_some() { time_until_next() } else { Some(Duration::ZERO) };
+        let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
+        Self { announced, timeout, shard: PhantomData }
     }
 
-    /// How long the owner may sleep: `None` means until it is woken. Ask once, and round up where the poller counts in
-    /// coarser units, or the loop spins until the deadline.
+    /// What an exiting thread gets: not to sleep.
+    pub(crate) fn ended() -> Self {
+        Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
+    }
+
+    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in coarser units must round up,
+    /// or the loop spins until the deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 }
 
-impl Drop for Sleep<'_> {
+impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
-        self.shared.parker.awake();
+        if let Some((shared, announcement)) = &self.announced {
+            shared.parker.awake(announcement);
+        }
     }
 }
 
-impl fmt::Debug for Sleep<'_> {
+impl fmt::Debug for PreparedSleep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("PreparedSleep").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

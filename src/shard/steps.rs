@@ -13,7 +13,7 @@ use crate::{
     registry,
     shared::Shared,
     slab::Node,
-    state::{Cancel, Claim, Closing, Kind},
+    state::{Cancel, Claim, Kind, Swept},
     tick::saturating_nanos,
 };
 
@@ -43,9 +43,9 @@ impl<T> Shard<T> {
         self.payloads.is_full() || self.next_generation > GENERATION_MAX
     }
 
-    /// The latest reading of the clock.
-    pub(crate) fn latest_nanos(&self) -> u64 {
-        self.latest_nanos
+    /// The reading of the clock that the last turn began with.
+    pub(crate) fn turn_nanos(&self) -> u64 {
+        self.turn_nanos
     }
 
     /// When the shard next wants a turn.
@@ -106,16 +106,24 @@ impl<T> Shard<T> {
         (answer, self.end_cancelled(index))
     }
 
-    /// Moves a timer of this shard to when the clock shows `nanos`.
+    /// Moves a timer of this shard to `delay` from now; when that is, if it was moved.
     #[inline]
-    pub(crate) fn reset_own(&mut self, handle: TimerHandle, nanos: u64) -> bool {
-        let node = self.shared.slab.get(handle.index());
-        let movable = node.is_some_and(|node| node.state.is_movable(handle.generation()));
-        if movable {
-            // If another thread cancels it now, it is cancelled after it was moved.
-            self.wheel.reset(handle.index(), self.tick.deadline(nanos));
+    pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        let node = self.shared.slab.get(handle.index())?;
+        if !node.state.is_movable(handle.generation()) {
+            return None;
         }
-        movable
+        // If another thread cancels it now, it is cancelled after it was moved.
+        let nanos = self.nanos_after(delay);
+        self.wheel.reset(handle.index(), self.tick.deadline(nanos));
+        Some(nanos)
+    }
+
+    /// The payload of a pending periodic timer; of another one, nothing is touched.
+    #[inline]
+    pub(crate) fn periodic_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
+        let node = self.shared.slab.get(handle.index())?;
+        if node.state.is_periodic() { self.payloads.get_mut(handle.index()) } else { None }
     }
 
     /// Makes a private timer one that other threads may cancel.
@@ -213,13 +221,13 @@ impl<T> Shard<T> {
         let mut pending = Vec::new();
         let mut cancelled = Vec::new();
         for index in 1..=self.payloads.highest() {
-            match self.node(index).state.close() {
-                Closing::HandedBack => {
+            match self.node(index).state.sweep() {
+                Swept::HandedBack => {
                     let nanos = self.tick.start(self.wheel.deadline(index));
                     pending.extend(self.payloads.take(index).map(|payload| (nanos, payload)));
                 }
-                Closing::Cancelled => cancelled.extend(self.payloads.take(index)),
-                Closing::Idle => {}
+                Swept::Cancelled => cancelled.extend(self.payloads.take(index)),
+                Swept::Idle => {}
             }
         }
         self.counts.live = 0;

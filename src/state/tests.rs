@@ -29,7 +29,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(state.cancel_own(7), Cancel::Ended);
     assert_eq!(state.claim(), Claim::Held);
     state.collect();
-    assert_eq!(state.close(), Closing::Idle);
+    assert_eq!(state.sweep(), Swept::Idle);
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn a_cancel_during_a_run_forbids_the_next() {
 
 #[test]
 fn the_sweep_tells_what_was_pending() {
-    assert_eq!(armed(Kind::Private).close(), Closing::HandedBack);
-    assert_eq!(armed(Kind::Shared).close(), Closing::HandedBack);
+    assert_eq!(armed(Kind::Private).sweep(), Swept::HandedBack);
+    assert_eq!(armed(Kind::Shared).sweep(), Swept::HandedBack);
     let cancelled = armed(Kind::Shared);
     assert_eq!(cancelled.cancel(7), Cancel::Cancelled);
-    assert_eq!(cancelled.close(), Closing::Cancelled);
-    assert_eq!(cancelled.close(), Closing::Idle);
+    assert_eq!(cancelled.sweep(), Swept::Cancelled);
+    assert_eq!(cancelled.sweep(), Swept::Idle);
 }
 
 #[test]

@@ -35,7 +35,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     pub(crate) fn starting_at(now: u64) -> Self {
         let () = Geometry::<BITS, LEVELS>::VALID;
-        let slots = Geometry::<BITS, LEVELS>::SLOTS;
         Self {
             position: now,
             target: now,
@@ -43,7 +42,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             len: 0,
             touched: 0,
             slots: Slots::new(Self::LATE as usize + 1),
-            occupied: (0..LEVELS).map(|_| Occupancy::new(slots)).collect(),
+            occupied: (0..LEVELS).map(|_| Occupancy::new(1 << BITS)).collect(),
         }
     }
 
@@ -89,6 +88,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
         self.unlink(index);
         self.place(index, deadline);
+    }
+
+    /// Whether an index, which was inserted at some time, is in a slot now.
+    pub(crate) fn is_linked(&self, index: u32) -> bool {
+        self.slots.is_linked(index)
     }
 
     pub(crate) fn deadline(&self, index: u32) -> u64 {
@@ -167,6 +171,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         starts.min()
     }
 
+    #[inline]
     fn place(&mut self, index: u32, deadline: u64) {
         let deadline = deadline.max(self.target);
         self.slots.set_deadline(index, deadline);
@@ -175,6 +180,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// The slot that `deadline` belongs to, marked as occupied.
+    #[inline]
     fn slot_for(&mut self, deadline: u64) -> u32 {
         let level = Geometry::<BITS, LEVELS>::level_of(self.position, deadline);
         let number = Geometry::<BITS, LEVELS>::number(level, deadline);
@@ -183,11 +189,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Self::slot(level, Geometry::<BITS, LEVELS>::position(number))
     }
 
+    #[inline]
     fn link(&mut self, slot: u32, index: u32) {
         self.touched += 1;
         self.slots.link(slot, index);
     }
 
+    #[inline]
     fn unlink(&mut self, index: u32) {
         if let Unlinked::Emptied(slot) = self.slots.unlink(index)
             && slot != Self::LATE

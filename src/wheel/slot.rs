@@ -7,8 +7,6 @@
 //! (Arrays of small entries fire faster, because their reader can look ahead, but leave an entry behind for each one
 //! that was removed. Lists are the simple beginning.)
 
-use std::iter;
-
 use crate::{limits::INDEX_MAX, paged::Paged};
 
 /// A link is an entry's index, or this bit and the number of the slot whose end it is, or 0: in no slot.
@@ -23,12 +21,12 @@ struct Record {
     deadline: u64,
 }
 
-/// The first and the last entry of a slot; 0 if it has none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ends {
-    first: u32,
-    last: u32,
-}
+/// The first and the last entry of a slot; 0 if it has none. An array of zeros, because the operating system gives those
+/// away: only slots that are used cost memory.
+type Ends = [u32; 2];
+
+const FIRST: usize = 0;
+const LAST: usize = 1;
 
 /// All slots of a wheel and the records of its entries.
 #[derive(Debug)]
@@ -48,21 +46,22 @@ pub(super) enum Unlinked {
 
 impl Slots {
     pub(super) fn new(slots: usize) -> Self {
-        Self { ends: iter::repeat_n(Ends::default(), slots).collect(), records: Paged::new() }
+        Self { ends: vec![[0, 0]; slots].into_boxed_slice(), records: Paged::new() }
     }
 
     /// Prepares the records up to `index`.
+    #[inline]
     pub(super) fn grow_to(&mut self, index: u32) {
         self.records.grow_to(index);
     }
 
     pub(super) fn is_empty(&self, slot: u32) -> bool {
-        self.ends[slot as usize].first == 0
+        self.ends[slot as usize][FIRST] == 0
     }
 
     /// The entry of a slot that came first; `None` if it has none.
     pub(super) fn first(&self, slot: u32) -> Option<u32> {
-        let first = self.ends[slot as usize].first;
+        let first = self.ends[slot as usize][FIRST];
         (first != 0).then_some(first)
     }
 
@@ -80,21 +79,23 @@ impl Slots {
     }
 
     /// Puts an entry at the end of a slot.
+    #[inline]
     pub(super) fn link(&mut self, slot: u32, index: u32) {
         debug_assert!(!self.is_linked(index));
-        let last = self.ends[slot as usize].last;
+        let last = self.ends[slot as usize][LAST];
         if last == 0 {
             self.records[index].previous = SLOT | slot;
-            self.ends[slot as usize].first = index;
+            self.ends[slot as usize][FIRST] = index;
         } else {
             self.records[index].previous = last;
             self.records[last].next = index;
         }
         self.records[index].next = SLOT | slot;
-        self.ends[slot as usize].last = index;
+        self.ends[slot as usize][LAST] = index;
     }
 
     /// Takes an entry out of the slot it is in.
+    #[inline]
     pub(super) fn unlink(&mut self, index: u32) -> Unlinked {
         debug_assert!(self.is_linked(index));
         let record = &mut self.records[index];
@@ -102,12 +103,12 @@ impl Slots {
         (record.previous, record.next) = (0, 0);
         let (first, last) = (previous & SLOT != 0, next & SLOT != 0);
         if first {
-            self.ends[(previous ^ SLOT) as usize].first = if last { 0 } else { next };
+            self.ends[(previous ^ SLOT) as usize][FIRST] = if last { 0 } else { next };
         } else {
             self.records[previous].next = next;
         }
         if last {
-            self.ends[(next ^ SLOT) as usize].last = if first { 0 } else { previous };
+            self.ends[(next ^ SLOT) as usize][LAST] = if first { 0 } else { previous };
         } else {
             self.records[next].previous = previous;
         }
@@ -117,31 +118,31 @@ impl Slots {
     /// Moves all entries of the slot `from`, which has some, to the end of the slot `to`, in constant time.
     pub(super) fn append(&mut self, from: u32, to: u32) {
         let moved = std::mem::take(&mut self.ends[from as usize]);
-        let last = self.ends[to as usize].last;
+        let last = self.ends[to as usize][LAST];
         if last == 0 {
-            self.records[moved.first].previous = SLOT | to;
-            self.ends[to as usize].first = moved.first;
+            self.records[moved[FIRST]].previous = SLOT | to;
+            self.ends[to as usize][FIRST] = moved[FIRST];
         } else {
-            self.records[moved.first].previous = last;
-            self.records[last].next = moved.first;
+            self.records[moved[FIRST]].previous = last;
+            self.records[last].next = moved[FIRST];
         }
-        self.records[moved.last].next = SLOT | to;
-        self.ends[to as usize].last = moved.last;
+        self.records[moved[LAST]].next = SLOT | to;
+        self.ends[to as usize][LAST] = moved[LAST];
     }
 
     /// The entries of a slot in order; panics if a link is wrong.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn entries(&self, slot: u32) -> Vec<u32> {
         let ends = self.ends[slot as usize];
-        assert_eq!(ends.first == 0, ends.last == 0, "slot {slot} has one end only");
+        assert_eq!(ends[FIRST] == 0, ends[LAST] == 0, "slot {slot} has one end only");
         let mut entries = Vec::new();
-        let (mut previous, mut at) = (SLOT | slot, ends.first);
+        let (mut previous, mut at) = (SLOT | slot, ends[FIRST]);
         while at != 0 && at != SLOT | slot {
             assert_eq!(self.records[at].previous, previous, "entry {at} of slot {slot}");
             entries.push(at);
             (previous, at) = (at, self.records[at].next);
         }
-        assert_eq!(entries.last().copied().unwrap_or(0), ends.last, "the end of slot {slot}");
+        assert_eq!(entries.last().copied().unwrap_or(0), ends[LAST], "the end of slot {slot}");
         entries
     }
 }

@@ -16,8 +16,11 @@ pub(crate) fn test() -> Vec<Lane> {
     let mut lanes = vec![
         Lane::new("format", "cargo fmt --all --check"),
         Lane::new("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
+        Lane::new("clippy, loom", "cargo clippy -p loom-tests --all-targets --locked -- -D warnings")
+            .env("RUSTFLAGS", LOOM)
+            .target("loom"),
         Lane::new(
-            "clippy, loom",
+            "clippy, loom with epochs",
             "cargo clippy -p loom-tests --all-targets --features epoch --locked -- -D warnings",
         )
         .env("RUSTFLAGS", LOOM_EPOCH)
@@ -50,7 +53,7 @@ pub(crate) fn loom() -> Vec<Lane> {
         Lane::new("loom", "cargo test --release -p loom-tests --locked -- --nocapture")
             .env("RUSTFLAGS", LOOM)
             .target("loom"),
-        Lane::new("loom, epochs", "cargo test --release -p loom-tests --features epoch --locked -- --nocapture")
+        Lane::new("loom with epochs", "cargo test --release -p loom-tests --features epoch --locked -- --nocapture")
             .env("RUSTFLAGS", LOOM_EPOCH)
             .target("loom-epoch"),
     ]

@@ -1,0 +1,273 @@
+//! Nothing is allocated and nothing freed in the steady state (P4): counted by an allocator that tells threads apart.
+#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    hint::black_box,
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use common::{TICK, in_virtual_time};
+use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+    static FREED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count(counter: &'static thread::LocalKey<Cell<u64>>) {
+    // A thread that has no locals any more is not measured.
+    let _ = counter.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
+// allocates nothing, since the counters are constants without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(&ALLOCATED);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(&ALLOCATED);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(&ALLOCATED);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(&FREED);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// How often this thread allocates and frees while `run` runs.
+fn allocations(run: impl FnOnce()) -> (u64, u64) {
+    let before = (ALLOCATED.get(), FREED.get());
+    run();
+    (ALLOCATED.get() - before.0, FREED.get() - before.1)
+}
+
+/// One test at a time: what a shard leaves behind when it ends may be freed by whichever thread comes along.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Live timers beside those that the test is about, too far ahead to fire.
+const LIVE: u32 = 3_000;
+const ROUNDS: u32 = 5_000;
+
+/// Does `step` until everything is warm, and asserts that from then on it neither allocates nor frees.
+fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
+    (0..ROUNDS).for_each(&mut step);
+    let counted = allocations(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
+    assert_eq!(counted, (0, 0), "allocations and frees of {what}");
+}
+
+/// On a thread with `LIVE` timers, in virtual time.
+fn among_others(test: impl FnOnce(&ManualClock) + Send) {
+    let _alone = alone();
+    in_virtual_time(|clock| {
+        for id in 1..=LIVE {
+            local_timer().add(TICK * 10_000_000 * id, || unreachable!("far ahead"));
+        }
+        test(clock);
+    });
+}
+
+/// A delay that varies from round to round, up to `at_most` ticks.
+fn delay(round: u32, at_most: u32) -> Duration {
+    TICK * (1 + round.wrapping_mul(0x9E37_79B9) % at_most)
+}
+
+fn turn_after(clock: &ManualClock, ticks: u32) -> usize {
+    clock.advance(TICK * ticks);
+    local_timer().turn().fired
+}
+
+#[test]
+fn add_and_cancel_allocate_nothing() {
+    among_others(|clock| {
+        assert_steady("add and cancel", |round| {
+            let handle = local_timer().add(delay(round, 100_000), || {});
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+        });
+        let mut handles = [None::<TimerHandle>; 500];
+        assert_steady("add and cancel of 500 at a time, with turns", |round| {
+            let place = &mut handles[round as usize % 500];
+            if let Some(handle) = place.replace(local_timer().add(delay(round, 100_000), || {})) {
+                assert_eq!(handle.cancel(), Cancel::Cancelled);
+            }
+            turn_after(clock, 0);
+        });
+    });
+}
+
+#[test]
+fn add_and_fire_allocate_nothing() {
+    among_others(|clock| {
+        assert_steady("add and fire", |round| {
+            local_timer().add(delay(round, 50), || {});
+            local_timer().add_at(clock.now() + delay(round, 20), || {});
+            _ = local_timer().try_add(delay(round, 10), || {});
+            black_box(turn_after(clock, 1));
+        });
+        // Some go through a cascade on their way.
+        assert_steady("add and fire far ahead", |round| {
+            local_timer().add(delay(round, 200_000), || {});
+            black_box(turn_after(clock, 100));
+        });
+    });
+}
+
+#[test]
+fn reset_allocates_nothing() {
+    among_others(|clock| {
+        let handle = local_timer().add(TICK, || {});
+        let private = local_timer().add_local(TICK, || {});
+        assert_steady("reset", |round| {
+            assert!(handle.reset(delay(round, 100_000) + TICK));
+            assert!(private.reset(delay(round + 1, 100) + TICK));
+            assert_eq!(turn_after(clock, 1), 0);
+        });
+    });
+}
+
+#[test]
+fn periodic_runs_allocate_nothing() {
+    among_others(|clock| {
+        for period in 1..=20 {
+            local_timer().add_periodic(TICK * period / 2, || {});
+        }
+        assert_steady("periodic runs", |_| assert!(turn_after(clock, 1) > 0));
+        assert_steady("periodic timers", |round| {
+            let handle = local_timer().add_periodic(delay(round, 100), || {});
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+        });
+    });
+}
+
+#[test]
+fn add_local_allocates_nothing() {
+    among_others(|clock| {
+        assert_steady("add_local", |round| {
+            let cancelled = local_timer().add_local(delay(round, 1_000), || {});
+            local_timer().add_local(delay(round, 20), || {});
+            assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+            black_box(turn_after(clock, 1));
+        });
+    });
+}
+
+#[test]
+fn questions_sleeps_and_idle_turns_allocate_nothing() {
+    among_others(|clock| {
+        assert_steady("questions", |_| {
+            let timer = local_timer();
+            black_box((timer.next_deadline(), timer.time_until_next(), timer.len(), timer.counts(), timer.now()));
+            drop(black_box(timer.prepare_sleep()));
+            turn_after(clock, 1);
+        });
+    });
+}
+
+#[test]
+fn a_callback_that_captures_32_bytes_is_stored_in_place() {
+    among_others(|clock| {
+        assert_steady("32 bytes", |round| {
+            let captured = [u64::from(round); 4];
+            let callback = move || _ = black_box(captured);
+            assert_eq!(size_of_val(&callback), 32);
+            local_timer().add(TICK, callback);
+            local_timer().add_local(TICK, callback).cancel();
+            let periodic = local_timer().add_periodic(TICK, callback);
+            assert_eq!(turn_after(clock, 1), 2);
+            periodic.cancel();
+        });
+    });
+}
+
+/// The counting sees what it should: a callback too large for its place goes into a box, once.
+#[test]
+fn a_callback_that_captures_more_is_boxed_once() {
+    among_others(|clock| {
+        let captured = [1_u8; 33];
+        let callback = move || _ = black_box(captured);
+        assert_eq!(size_of_val(&callback), 33);
+        assert_eq!(allocations(|| _ = local_timer().add(TICK, callback)), (1, 0));
+        assert_eq!(allocations(|| assert_eq!(turn_after(clock, 1), 1)), (0, 1));
+        let counted = allocations(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
+        assert_eq!(counted, (1, 1));
+    });
+}
+
+#[test]
+fn a_first_burst_allocates_and_the_next_one_of_its_size_does_not() {
+    among_others(|clock| {
+        let burst = || (0..20_000).for_each(|round| _ = local_timer().add(delay(round, 100), || {}));
+        assert!(allocations(burst).0 > 0, "memory for 20 000 timers comes from somewhere");
+        assert_eq!(turn_after(clock, 100), 20_000);
+        assert_eq!(allocations(burst), (0, 0));
+    });
+}
+
+#[test]
+fn reserved_capacity_is_not_allocated_again() {
+    let _alone = alone();
+    let clock = ManualClock::new();
+    let config = corewheel::Config::new().tick(TICK).clock(&clock).capacity(20_000);
+    let mut shard = Shard::with_config(config).expect("valid");
+    let counted = allocations(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
+    assert_eq!(counted, (0, 0));
+    let counted = allocations(|| {
+        clock.advance(TICK * 100);
+        shard.turn();
+        assert_eq!(std::iter::from_fn(|| shard.next_expired()).count(), 20_000);
+    });
+    assert_eq!(counted, (0, 0));
+}
+
+#[test]
+fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner() {
+    const BATCH: usize = 100;
+    among_others(|_| {
+        let (to_canceller, handles) = mpsc::channel::<[TimerHandle; BATCH]>();
+        let (to_owner, counted) = mpsc::channel();
+        let canceller = thread::spawn(move || {
+            for batch in handles {
+                let cancel = || batch.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+                to_owner.send(allocations(cancel)).expect("the owner listens");
+            }
+        });
+        for round in 0..200 {
+            let batch = [(); BATCH].map(|()| local_timer().add(TICK, || unreachable!("it is cancelled")));
+            to_canceller.send(batch).expect("the canceller listens");
+            let there = counted.recv().expect("the canceller answers");
+            let here = allocations(|| assert_eq!(local_timer().turn().collected, BATCH));
+            // The first ones make the canceller known to the epochs and free what earlier shards have left.
+            if round >= 100 {
+                assert_eq!((there, here), ((0, 0), (0, 0)), "allocations and frees there and here, round {round}");
+            }
+        }
+        drop(to_canceller);
+        canceller.join().expect("no panic");
+    });
+}

@@ -1,0 +1,29 @@
+//! How many shards there can be. Alone in its file, because it takes them all.
+
+mod common;
+
+use common::{TICK, on_a_thread};
+use corewheel::{AddErrorReason, Config, ConfigError, Shard, Turn, local_timer};
+
+/// A machine with thousands of cores does not exist; a program that makes shards without end does.
+#[test]
+fn more_shards_than_can_be_are_refused_and_harm_nobody() {
+    let make = || Shard::<()>::with_config(Config::new());
+    let mut shards = Vec::new();
+    let refused = loop {
+        match make() {
+            Ok(shard) => shards.push(shard),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, ConfigError::TooManyShards { max: 16_384 });
+    on_a_thread(|| {
+        let error = local_timer().try_add(TICK, || ()).expect_err("there is no room for this thread's timer");
+        assert_eq!(error.reason(), AddErrorReason::TooManyShards);
+        assert_eq!((local_timer().len(), local_timer().turn()), (0, Turn::default()));
+    });
+    shards.truncate(16_000);
+    let handle = shards[0].add(TICK, ());
+    assert!(handle.is_pending());
+    assert!(make().is_ok());
+}
