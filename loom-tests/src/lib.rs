@@ -11,13 +11,15 @@
 use std::{
     env,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use corewheel::{Config, ManualClock, Shard};
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Explores every interleaving of `model` with up to three preemptions (`LOOM_MAX_PREEMPTIONS` says otherwise, and with
 /// `COREWHEEL_LOOM_EXHAUSTIVE` there is no bound), prints how many there were, and fails below `floor`: a model that loom
@@ -27,7 +29,10 @@ use corewheel::{Config, ManualClock, Shard};
 ///
 /// If the model fails, or explores too little.
 pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
-    // Before anything else: a model that fails inside the owner of a thread-local timer aborts before the harness can say so.
+    // What is global and not loom's (the ledger of shard numbers, what epochs have given up) is to be the same in every
+    // execution, so models run one at a time.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Now, because a model that fails in the owner of a thread-local timer may abort before the harness can say which.
     println!("{name} ...");
     let count = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();

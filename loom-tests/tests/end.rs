@@ -15,7 +15,7 @@ use loom_tests::{TICK, expired, explore, shard};
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 50_000, || {
+    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 200_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handles = [(); 2].map(|()| shard.add(TICK, Arc::clone(&payload)));
@@ -46,7 +46,7 @@ impl Drop for SeesOnDrop {
 /// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
-    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 10_000, || {
+    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 150_000, || {
         let (mut shard, _clock) = shard();
         let (work, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let handle = shard.add(TICK, SeesOnDrop { work: Arc::clone(&work), seen: Arc::clone(&seen) });
@@ -65,7 +65,7 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 50_000, || {
+    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 500_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());
