@@ -59,9 +59,11 @@ impl<T> Arena<T> {
             0 => self.fresh(),
             free => free,
         };
-        if let Place::Vacant(next) = std::mem::replace(&mut self.places[index], Place::Occupied(value)) {
+        let place = &mut self.places[index];
+        if let Place::Vacant(next) = *place {
             self.free = next;
         }
+        *place = Place::Occupied(value);
         index
     }
 
@@ -70,6 +72,18 @@ impl<T> Arena<T> {
         self.highest += 1;
         self.places.grow_to(self.highest);
         self.highest
+    }
+
+    /// Takes the value out and gives its index back. `None` if no value is there.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let place = &mut self.places[index];
+        if !matches!(place, Place::Occupied(_)) {
+            return None;
+        }
+        let value = std::mem::replace(place, Place::Vacant(self.free));
+        self.free = index;
+        if let Place::Occupied(value) = value { Some(value) } else { None }
     }
 
     /// Takes the value out; its index stays in use until `release`. `None` if no value is there.
@@ -123,6 +137,16 @@ mod tests {
         arena.release(2);
         assert_eq!(arena.insert('e'), 2);
         assert_eq!(arena.highest(), 4);
+    }
+
+    #[test]
+    fn a_value_is_removed_once_and_not_while_it_is_elsewhere() {
+        let mut arena = Arena::new();
+        let (first, second) = (arena.insert(1), arena.insert(2));
+        assert_eq!((arena.remove(first), arena.remove(first)), (Some(1), None));
+        assert_eq!(arena.take(second), Some(2));
+        assert_eq!(arena.remove(second), None);
+        assert_eq!((arena.insert(3), arena.insert(4)), (first, 3));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 
 use self::{
     inner::Local,
-    task::{Periodic, Task},
+    task::{Periodic, Schedule, Task},
 };
 use crate::{
     callback::{Once, Repeated},
@@ -101,8 +101,8 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
-        let due = |shard: &mut Shard<Task>| shard.clock().nanos_at(instant);
-        Self::insert(Kind::Shared, due, callback, once).unwrap_or_else(|error| panic!("{error}"))
+        let schedule = |shard: &mut Shard<Task>| Schedule::once(shard.clock().nanos_at(instant));
+        Self::insert(Kind::Shared, schedule, callback, once).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
@@ -127,12 +127,11 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
-        let due = |shard: &mut Shard<Task>| shard.nanos_after(shard.at_least_a_tick(period));
-        let task = |callback, shard: &Shard<Task>, due| {
-            let period = saturating_nanos(shard.at_least_a_tick(period));
-            Task::Periodic(Periodic::new(Repeated::new(callback), period, due))
+        let schedule = |shard: &mut Shard<Task>| {
+            let period = shard.at_least_a_tick(period);
+            Schedule { due: shard.nanos_after(period), period: saturating_nanos(period) }
         };
-        Self::insert(Kind::Periodic, due, callback, task).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert(Kind::Periodic, schedule, callback, periodic).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -142,7 +141,7 @@ impl LocalTimer {
     /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^28 timers are live. The error
     /// carries the callback back.
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |shard| shard.nanos_after(delay), callback, once)
+        Self::insert(Kind::Shared, |shard| Schedule::once(shard.nanos_after(delay)), callback, once)
     }
 
     /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
@@ -152,7 +151,8 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
-        let added = Self::insert(Kind::Private, |shard| shard.nanos_after(delay), callback, once);
+        let schedule = |shard: &mut Shard<Task>| Schedule::once(shard.nanos_after(delay));
+        let added = Self::insert(Kind::Private, schedule, callback, once);
         LocalHandle::new(added.unwrap_or_else(|error| panic!("{error}")))
     }
 
@@ -207,34 +207,37 @@ impl LocalTimer {
         Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
     }
 
-    /// Adds what `task` makes of the callback, due when `due` says; the error carries the callback back.
+    /// Adds what `task` makes of the callback, when `schedule` says; the error carries the callback back.
+    #[inline]
     fn insert<F>(
         kind: Kind,
-        due: impl FnOnce(&mut Shard<Task>) -> u64,
+        schedule: impl FnOnce(&mut Shard<Task>) -> Schedule,
         callback: F,
-        task: impl FnOnce(F, &Shard<Task>, u64) -> Task,
+        task: impl FnOnce(F, Schedule) -> Task,
     ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(callback);
+        // Asked first and by itself: so the callback stays with the caller until it can only be accepted.
+        let room =
+            Local::with(|local| local.step(|shard| if shard.is_full() { None } else { Some(schedule(shard)) }));
+        let schedule = match room {
+            Ok(Some(schedule)) => schedule,
+            Ok(None) => return Err(AddError::new(AddErrorReason::Full, callback)),
+            Err(reason) => return Err(AddError::new(reason, callback)),
+        };
         let added = Local::with(|local| {
-            let (handle, nanos) = local.step(|shard| {
-                let accepted = if shard.is_full() { None } else { callback.take() };
-                let callback = accepted.ok_or(AddErrorReason::Full)?;
-                let nanos = due(shard);
-                let task = task(callback, shard, nanos);
-                shard.insert(nanos, task, kind).map(|handle| (handle, nanos)).map_err(|error| error.reason())
-            })?;
-            local.wake_if_earlier(nanos);
-            Ok(handle)
+            let handle = local.step(|shard| shard.insert(schedule.due, task(callback, schedule), kind));
+            local.wake_if_earlier(schedule.due);
+            handle
         });
-        added.and_then(|added| added).map_err(|reason| {
-            let rejected = callback.unwrap_or_else(|| unreachable!("a shard that is not full takes a timer"));
-            AddError::new(reason, rejected)
-        })
+        Ok(added.unwrap_or_else(|_| unreachable!("the thread had a timer a line above")))
     }
 }
 
-fn once<F: FnOnce() + 'static>(callback: F, _: &Shard<Task>, _: u64) -> Task {
+fn once<F: FnOnce() + 'static>(callback: F, _: Schedule) -> Task {
     Task::Once(Once::new(callback))
+}
+
+fn periodic<F: FnMut() + 'static>(callback: F, schedule: Schedule) -> Task {
+    Task::Periodic(Periodic::new(Repeated::new(callback), schedule))
 }
 
 impl Config {

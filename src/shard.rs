@@ -23,7 +23,7 @@ use crate::{
     arena::Arena,
     clock::Clock,
     config::{Config, Parts},
-    error::{AddError, ConfigError},
+    error::{AddError, AddErrorReason, ConfigError},
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
@@ -162,7 +162,7 @@ impl<T> Shard<T> {
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
         let nanos = self.clock.nanos_at(instant);
-        self.insert(nanos, payload, Kind::Shared).unwrap_or_else(|error| panic!("{error}"))
+        self.insert_or_refuse(nanos, payload).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -172,7 +172,7 @@ impl<T> Shard<T> {
     /// If the shard is full: 2^28 timers are live, or it has added 2^56. The error carries the payload back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let nanos = self.nanos_after(delay);
-        self.insert(nanos, payload, Kind::Shared)
+        self.insert_or_refuse(nanos, payload)
     }
 
     /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
@@ -274,6 +274,14 @@ impl<T> Shard<T> {
     pub fn drain(mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
+    }
+
+    fn insert_or_refuse(&mut self, nanos: u64, payload: T) -> Result<TimerHandle, AddError<T>> {
+        if self.is_full() {
+            Err(AddError::new(AddErrorReason::Full, payload))
+        } else {
+            Ok(self.insert(nanos, payload, Kind::Shared))
+        }
     }
 
     fn reserve(&mut self, timers: u32) {

@@ -8,33 +8,47 @@ pub(super) enum Task {
     Periodic(Periodic),
 }
 
-/// A callback and its schedule, in nanoseconds of the shard's clock.
+/// When a timer is due, in nanoseconds of the shard's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Schedule {
+    /// The next time, before rounding to a tick: so a period that is no multiple of the tick does not drift.
+    pub(super) due: u64,
+    /// Zero for a one-shot timer.
+    pub(super) period: u64,
+}
+
+impl Schedule {
+    pub(super) fn once(due: u64) -> Self {
+        Self { due, period: 0 }
+    }
+}
+
+/// A callback that runs again and again.
 pub(super) struct Periodic {
     pub(super) callback: Repeated,
-    period: u64,
-    /// When the next run is due, before rounding to a tick: so a period that is no multiple of the tick does not drift.
-    due: u64,
+    schedule: Schedule,
 }
 
 impl Periodic {
-    pub(super) fn new(callback: Repeated, period: u64, due: u64) -> Self {
-        Self { callback, period, due }
+    pub(super) fn new(callback: Repeated, schedule: Schedule) -> Self {
+        Self { callback, schedule }
     }
 
     /// When the next run is due.
     pub(super) fn due(&self) -> u64 {
-        self.due
+        self.schedule.due
     }
 
     /// The timer was moved by a reset: its period goes on from `due`.
     pub(super) fn move_to(&mut self, due: u64) {
-        self.due = due;
+        self.schedule.due = due;
     }
 
     /// Goes on to the first due moment after `now`: runs that were missed are skipped, the phase is kept.
     pub(super) fn go_on(&mut self, now: u64) {
-        let missed = now.saturating_sub(self.due) / self.period;
-        self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));
+        let Schedule { due, period } = self.schedule;
+        let missed = now.saturating_sub(due) / period;
+        self.schedule.due = due.saturating_add(period.saturating_mul(missed.saturating_add(1)));
     }
 }
 
@@ -43,7 +57,7 @@ mod tests {
     use super::*;
 
     fn next(due: u64, period: u64, now: u64) -> u64 {
-        let mut periodic = Periodic::new(Repeated::new(|| {}), period, due);
+        let mut periodic = Periodic::new(Repeated::new(|| {}), Schedule { due, period });
         periodic.go_on(now);
         periodic.due()
     }

@@ -6,7 +6,6 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use super::Shard;
 use crate::{
     clock::Clock,
-    error::{AddError, AddErrorReason},
     handle::TimerHandle,
     limits::GENERATION_MAX,
     mailbox::Taken,
@@ -73,12 +72,10 @@ impl<T> Shard<T> {
         self.read_clock().saturating_add(saturating_nanos(delay))
     }
 
-    /// Adds a timer that is due when the clock shows `nanos`.
+    /// Adds a timer that is due when the clock shows `nanos`, to a shard that is not full.
     #[inline]
-    pub(crate) fn insert(&mut self, nanos: u64, payload: T, kind: Kind) -> Result<TimerHandle, AddError<T>> {
-        if self.is_full() {
-            return Err(AddError::new(AddErrorReason::Full, payload));
-        }
+    pub(crate) fn insert(&mut self, nanos: u64, payload: T, kind: Kind) -> TimerHandle {
+        debug_assert!(!self.is_full());
         let index = self.payloads.insert(payload);
         self.grow_nodes(index);
         let generation = self.next_generation;
@@ -88,7 +85,7 @@ impl<T> Shard<T> {
         self.counts.added += 1;
         self.counts.live += 1;
         let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("an arena never gives index 0"));
-        Ok(TimerHandle::new(self.number, index, generation))
+        TimerHandle::new(self.number, index, generation)
     }
 
     /// Cancels a timer of this shard; the payload comes with `Cancelled`.
@@ -202,14 +199,14 @@ impl<T> Shard<T> {
         self.end_cancelled(index)
     }
 
+    #[inline]
     fn end_cancelled(&mut self, index: u32) -> Option<T> {
         self.counts.cancelled += 1;
         self.counts.live -= 1;
-        let payload = self.payloads.take(index);
-        self.payloads.release(index);
-        payload
+        self.payloads.remove(index)
     }
 
+    #[inline]
     fn node(&self, index: u32) -> &Node {
         self.shared.slab.node(index)
     }
