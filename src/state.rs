@@ -46,9 +46,10 @@
 //!
 //! # Why exactly once
 //!
-//! In every phase either one thread alone may write, or all writers swap. `Armed` is left once per arming, because leaving it is a compare-and-swap on the whole word, generation included. A
-//! one-shot timer is armed once per generation; so exactly one of fire, cancel and hand back happens. A periodic timer
-//! returns to `Armed` by a swap from `Running`, which fails if a cancel has made it `Stopping`.
+//! In every phase either one thread alone may write, or all writers swap. `Armed` is left once per arming, because leaving
+//! it is a compare-and-swap on the whole word, generation included. A one-shot timer is armed once per generation; so
+//! exactly one of fire, cancel and hand back happens. A periodic timer returns to `Armed` by a swap from `Running`, which
+//! fails if a cancel has made it `Stopping`.
 //!
 //! # The four traps
 //!
@@ -62,18 +63,17 @@
 //! 3. *Reset from another core.* The deadline is the owner's and outside this word, so only the owner moves it: a reset
 //!    from elsewhere is refused and moves nothing.
 //! 4. *The end.* A canceller may have claimed and not yet pushed when the shard drains for the last time. The owner
-//!    first closes the mailbox, by swapping a marker in, and then sweeps all words: what is `Armed` is
-//!    handed back, what is `Cancelled` has its canceller, pushed or not. A pusher that meets the marker touches nothing
-//!    more. The words themselves are freed through epochs, after the last thread that might look has gone.
+//!    first closes the mailbox, by swapping a marker in, and then sweeps all words: what is `Armed` is handed back, what
+//!    is `Cancelled` has its canceller, pushed or not. A pusher that meets the marker touches nothing more. The words themselves are freed through epochs, after the last thread that might look has gone.
 //!
 //! # Orderings, in pairs
 //!
 //! * S1: the canceller's swap to `Cancelled` or `Stopping` releases; the owner's `sweep` and `rearm` acquire. So what
 //!   the canceller did before it cancelled happens before the owner drops the payload. (`collect` needs none of its
 //!   own: the mailbox has acquired.)
-//! * S2: the owner's `finish` and `rearm` release; `cancel` acquires. So who is told `Ended` after the
-//!   timer fired sees what the callback did. The reader may find a later word of the same node instead, so every plain
-//!   store of the owner releases (which costs nothing on x86); swaps continue what they replace.
+//! * S2: the owner's `finish` and `rearm` release; `cancel` acquires. So who is told `Ended` after the timer fired sees
+//!   what the callback did. The reader may find a later word of the same node instead, so every plain store of the owner
+//!   releases (which costs nothing on x86); swaps continue what they replace.
 //!
 //! # Models
 //!
