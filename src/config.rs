@@ -43,8 +43,8 @@ impl Config {
         Self { tick: Duration::from_millis(1), clock: Clock::monotonic(), capacity: 0, wake: None, panic: None }
     }
 
-    /// The length of a tick, at least a microsecond. A timer fires in the first turn after its deadline, rounded up to
-    /// a tick; shorter ticks are more exact and wake a sleeping loop more often.
+    /// The length of a tick, at least a microsecond. A timer fires in the first turn at or after its deadline,
+    /// rounded up to a tick; shorter ticks are more exact and wake a sleeping loop more often.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
@@ -58,7 +58,8 @@ impl Config {
         self
     }
 
-    /// Timers for which memory is reserved from the start, about 90 bytes each; at most 16 million are. More can be added
+    /// Timers for which memory is reserved from the start, about 90 bytes each
+    /// (in a `Shard<T>`, 32 and the payload); at most 16 million are. More can be added
     /// at any time.
     #[must_use]
     pub fn capacity(mut self, timers: usize) -> Self {
@@ -68,19 +69,19 @@ impl Config {
 
     /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
     /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
-    /// announced the sleep is unparked ([`std::thread::Thread::unpark`]).
+    /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
-    /// It is called on whichever thread asks, with nothing of corewheel's borrowed, and dropped on whichever thread has the
-    /// last reference to the shard's shared part.
+    /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
+    /// the shard last.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));
         self
     }
 
-    /// What is told of a panic in a callback, a payload's destructor or the wake hook. The panic itself is caught; the
-    /// standard panic hook has printed its message before. By default nobody is told, and
-    /// [`Counts::panicked`](crate::Counts::panicked) counts.
+    /// Called when a callback, a payload's destructor or the wake hook has panicked, on the thread where that was. The panic
+    /// is caught; the standard panic hook has printed its message before. By default nobody is told, and
+    /// [`Counts::panicked`](crate::Counts::panicked) counts. What the report itself throws is dropped.
     #[must_use]
     pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
         self.panic = Some(Box::new(report));

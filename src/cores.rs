@@ -10,7 +10,7 @@ use std::{
 
 use core_affinity::CoreId;
 
-use crate::{config::Config, error::ConfigError};
+use crate::{config::Config, error::ConfigError, limits::SHARDS_MAX};
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
@@ -19,13 +19,28 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///
 /// # Examples
 ///
-/// ```
-/// use corewheel::{Cores, local_timer};
-/// use std::time::Duration;
+/// A poll per thread, whose waker ends its sleep when a timer cannot wait:
 ///
-/// let cores = Cores::builder().shards(2).start(|core| {
-///     local_timer().add(Duration::ZERO, move || println!("hello from shard {}", core.index()));
+/// ```
+/// use corewheel::{Config, Cores, local_timer};
+/// use mio::{Events, Poll, Token, Waker};
+/// use std::{sync::Arc, time::Duration};
+///
+/// let polls = [Poll::new()?, Poll::new()?];
+/// let wakers: Vec<_> =
+///     polls.iter().map(|poll| Waker::new(poll.registry(), Token(usize::MAX)).map(Arc::new)).collect::<Result<_, _>>()?;
+/// let config = move |index: usize| {
+///     let waker = Arc::clone(&wakers[index]);
+///     Config::new().on_wake(move || waker.wake().expect("the poll lives as long as its thread"))
+/// };
+///
+/// let cores = Cores::builder().config(config).start_with(Vec::from(polls), |core, mut poll| {
+///     let mut events = Events::with_capacity(1024);
+///     local_timer().add(Duration::from_millis(5), move || println!("hello from shard {}", core.index()));
 ///     while !local_timer().is_empty() {
+///         let sleep = local_timer().prepare_sleep();
+///         poll.poll(&mut events, sleep.timeout()).expect("the poll works");
+///         drop(sleep);
 ///         local_timer().turn();
 ///     }
 ///     local_timer().counts().fired
@@ -42,7 +57,7 @@ pub struct Cores<R> {
     pinned: Vec<Option<usize>>,
 }
 
-/// One of the threads, as it sees itself.
+/// What a thread knows of its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Core {
     index: usize,
@@ -69,7 +84,7 @@ impl Core {
 }
 
 impl Cores<()> {
-    /// One thread for each core of the machine, each timer with the default configuration.
+    /// One thread for each core that this process may use, each timer with the default configuration.
     pub fn builder() -> CoresBuilder {
         CoresBuilder { shards: None, config: Arc::new(|_| Config::new()) }
     }
@@ -119,7 +134,22 @@ impl CoresBuilder {
         self
     }
 
-    /// Starts the threads and runs `run` on each. Returns when all of them are pinned, as far as that is possible, and
+    /// Starts the threads and runs `run` on each. As [`start_with`](Self::start_with), with nothing to hand over.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_with`](Self::start_with).
+    ///
+    /// # Panics
+    ///
+    /// If the function given to [`config`](Self::config) panics.
+    pub fn start<R: Send + 'static>(self, run: impl Fn(Core) -> R + Send + Sync + 'static) -> io::Result<Cores<R>> {
+        let shards = self.shards.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+        self.start_with(vec![(); shards], move |core, ()| run(core))
+    }
+
+    /// Starts a thread for each of the `seats` and runs `run` on it with its seat: what was prepared for it, such as a
+    /// poll whose waker its configuration already knows. Returns when all of them are pinned, as far as that is possible, and
     /// have their timers; only then does any of them enter `run`.
     ///
     /// # Errors
@@ -129,14 +159,20 @@ impl CoresBuilder {
     /// # Panics
     ///
     /// If the function given to [`config`](Self::config) panics.
-    pub fn start<R: Send + 'static>(self, run: impl Fn(Core) -> R + Send + Sync + 'static) -> io::Result<Cores<R>> {
+    pub fn start_with<S: Send + 'static, R: Send + 'static>(
+        self,
+        seats: Vec<S>,
+        run: impl Fn(Core, S) -> R + Send + Sync + 'static,
+    ) -> io::Result<Cores<R>> {
+        if seats.len() > SHARDS_MAX as usize {
+            return Err(invalid(ConfigError::TooManyShards { max: SHARDS_MAX }));
+        }
         let core_ids = core_affinity::get_core_ids().unwrap_or_default();
-        let shards = self.shards.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
         let run = Arc::new(run);
         let mut starting = Starting { threads: Vec::new(), reports: Vec::new(), gates: Vec::new() };
-        for index in 0..shards {
+        for (index, seat) in seats.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
-            let place = Place { index, core_id, config: Arc::clone(&self.config), run: Arc::clone(&run) };
+            let place = Place { index, core_id, config: Arc::clone(&self.config), run: Arc::clone(&run), seat };
             if let Err(error) = starting.spawn(place) {
                 starting.give_up();
                 return Err(error);
@@ -146,6 +182,10 @@ impl CoresBuilder {
     }
 }
 
+fn invalid(error: ConfigError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
 impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoresBuilder").field("shards", &self.shards).finish_non_exhaustive()
@@ -153,14 +193,15 @@ impl fmt::Debug for CoresBuilder {
 }
 
 /// What a thread needs in order to begin.
-struct Place<F> {
+struct Place<F, S> {
     index: usize,
     core_id: Option<CoreId>,
     config: Arc<MakeConfig>,
     run: Arc<F>,
+    seat: S,
 }
 
-impl<R, F: Fn(Core) -> R> Place<F> {
+impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     /// The thread's whole life. `None` if it was not let in.
     fn live(self, report: &mpsc::Sender<Result<Core, ConfigError>>, gate: &mpsc::Receiver<()>) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
@@ -168,7 +209,7 @@ impl<R, F: Fn(Core) -> R> Place<F> {
         let ready = (self.config)(self.index).install().map(|()| core);
         // Whoever waits for the report opens the gate or drops it.
         let _ = report.send(ready);
-        gate.recv().ok().map(|()| (self.run)(core))
+        gate.recv().ok().map(|()| (self.run)(core, self.seat))
     }
 }
 
@@ -180,7 +221,11 @@ struct Starting<R> {
 }
 
 impl<R: Send + 'static> Starting<R> {
-    fn spawn<F: Fn(Core) -> R + Send + Sync + 'static>(&mut self, place: Place<F>) -> io::Result<()> {
+    fn spawn<F, S>(&mut self, place: Place<F, S>) -> io::Result<()>
+    where
+        F: Fn(Core, S) -> R + Send + Sync + 'static,
+        S: Send + 'static,
+    {
         let (report, reports) = mpsc::channel();
         let (gate, gated) = mpsc::channel();
         let builder = thread::Builder::new().name(format!("corewheel-{}", place.index));
@@ -203,7 +248,7 @@ impl<R: Send + 'static> Starting<R> {
             Ok(cores) => Ok(self.open(&cores)),
             Err(error) => {
                 self.give_up();
-                Err(io::Error::new(io::ErrorKind::InvalidInput, error))
+                Err(invalid(error))
             }
         }
     }

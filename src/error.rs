@@ -13,7 +13,7 @@ pub struct AddError<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddErrorReason {
-    /// The thread is exiting, and its timer has ended.
+    /// The thread is exiting and its timer has ended, or the shard has been drained.
     ShutDown,
     /// 2^28 timers are live, or the shard has used up its 2^56 generations.
     Full,
@@ -40,8 +40,8 @@ impl<F> AddError<F> {
 impl fmt::Display for AddErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ShutDown => "the thread is exiting and its timer has ended",
-            Self::Full => "the shard holds as many timers as it can",
+            Self::ShutDown => "the timer has ended, as its thread is exiting or its shard was drained",
+            Self::Full => "the shard can take no more timers",
             Self::TooManyShards => "there are as many shards as there can be",
         })
     }
@@ -65,12 +65,12 @@ impl<F> Error for AddError<F> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The tick is shorter than a microsecond; zero is.
+    /// The tick is shorter than a microsecond.
     TickTooShort {
         /// What was asked for.
         tick: Duration,
     },
-    /// This thread's timer is in use already, or the thread is exiting.
+    /// This thread has a timer already, or is exiting.
     AlreadyRunning,
     /// This many shards exist already.
     TooManyShards {
@@ -83,7 +83,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TickTooShort { tick } => write!(f, "a tick of {tick:?} is too short: the least is 1 us"),
-            Self::AlreadyRunning => f.write_str("this thread's timer was used before it was configured"),
+            Self::AlreadyRunning => f.write_str("this thread has a timer already, or is exiting: install the configuration once, before the first use"),
             Self::TooManyShards { max } => write!(f, "there are {max} shards already, the most that can exist"),
         }
     }

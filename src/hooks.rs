@@ -10,13 +10,13 @@ use std::{
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What a panic in a callback, a hook or a destructor was; see [`Config::on_panic`](crate::Config::on_panic).
+/// What a panic in a callback, a destructor or the wake hook was; see [`Config::on_panic`](crate::Config::on_panic).
 pub struct PanicReport<'a> {
     place: PanicPlace,
     payload: &'a (dyn Any + Send),
 }
 
-/// Which of the user's code panicked.
+/// Where a panic was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PanicPlace {

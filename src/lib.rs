@@ -1,4 +1,4 @@
-//! Timers for thread-per-core servers: every core owns a hierarchical timing wheel, adding and cancelling on the own
+//! Timers for thread-per-core servers: every core owns a hierarchical timing wheel, adding and cancelling on that
 //! core takes no lock, any thread cancels through a handle, and every timer ends exactly once.
 //!
 //! ```
@@ -44,11 +44,12 @@
 //! # What is promised
 //!
 //! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back when its shard ends; [`Counts`] always add
-//!   up. [`TimerHandle::cancel`] says at once which it was, from any thread.
-//! * **No locks.** Adding, cancelling, resetting and turning on the own core takes no lock, makes no system call but the
-//!   clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
+//!   up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
+//! * **No locks.** Adding, cancelling, resetting and turning on a timer's own core takes no lock, makes no system call but
+//!   the clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
 //!   cancel from another core is lock-free, and the owner never waits for another core.
-//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn.
+//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn
+//!   (a turn inside a callback does nothing and says so).
 //! * **A panic stays where it happened.** It is caught and reported ([`Config::on_panic`]), and the rest of the turn goes
 //!   on. (With `panic = "abort"` it aborts, as everywhere.)
 //! * **Handles are plain values.** 16 bytes, `Copy`; a stale one answers [`Cancel::Ended`] and never reaches another timer.

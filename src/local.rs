@@ -19,20 +19,20 @@ use crate::{
     callback::{Once, Repeated},
     clock::Clock,
     config::Config,
-    error::{AddError, AddErrorReason, ConfigError},
+    error::{AddError, ConfigError},
     handle::{LocalHandle, TimerHandle},
     shard::{Counts, PreparedSleep, Shard},
     state::Kind,
     tick::saturating_nanos,
 };
 
-/// This thread's timer. It makes itself on first use, with a tick of a millisecond and the monotonic clock; install a
-/// [`Config`] before for anything else.
+/// This thread's timer. It is made on first use, with a tick of a millisecond and the monotonic clock; to change that,
+/// install a [`Config`] first.
 ///
 /// It fires nothing by itself: the thread's loop calls [`turn`](LocalTimer::turn), and asks how long it may sleep with
 /// [`prepare_sleep`](LocalTimer::prepare_sleep). When the thread ends, its pending callbacks are dropped and its handles
-/// are stale. What a thread that is exiting asks after that is answered as by a timer without timers: its length is zero, a
-/// turn fires nothing, [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. The same holds for
+/// are stale. What a thread that is exiting asks after that is answered as if it were empty: its length is zero, a turn
+/// fires nothing, [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. The same holds for
 /// a thread that cannot have a timer because 16 384 shards exist.
 ///
 /// # Examples
@@ -58,7 +58,7 @@ pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
 }
 
-/// The timer of the thread that holds it; from [`local_timer`]. A token without content: copy it, or ask anew.
+/// The timer of the thread that holds it; from [`local_timer`]. It holds nothing: copy it, or call `local_timer` again.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const ()>);
 
@@ -94,7 +94,8 @@ impl LocalTimer {
         self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Runs `callback` once at `instant`, or in the next turn if that has passed. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or in the next turn if that has
+    /// passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics
     ///
@@ -119,11 +120,21 @@ impl LocalTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
+    /// use corewheel::{TimerHandle, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
     /// heartbeat.cancel();
+    ///
+    /// // One that ends itself gets its handle by way of a cell:
+    /// let own = Rc::new(Cell::new(None::<TimerHandle>));
+    /// let (handle, mut left) = (Rc::clone(&own), 3);
+    /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
+    ///     left -= 1;
+    ///     if left == 0 {
+    ///         handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
+    ///     }
+    /// })));
     /// ```
     #[track_caller]
     pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
@@ -162,7 +173,8 @@ impl LocalTimer {
     /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
     /// says so ([`Turn::nested`]).
     ///
-    /// Cost: one reading of the clock and a few nanoseconds when nothing is due; constant per timer besides the callback.
+    /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant per timer besides the
+    /// callback. A turn that passes the start of a wheel slot beyond the first level also moves the timers in that slot.
     pub fn turn(self) -> Turn {
         Local::with(Local::turn).unwrap_or_default()
     }
@@ -172,22 +184,22 @@ impl LocalTimer {
         Local::with(|local| local.step(|shard| shard.next_deadline())).ok().flatten()
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. A pure question; it reads the
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
     /// clock.
     pub fn time_until_next(self) -> Option<Duration> {
         Local::with(|local| local.step(|shard| shard.time_until_next())).ok().flatten()
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
-    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a request from another core, and also an
-    /// earlier timer that this thread itself adds before it sleeps.
+    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: the 1 024th cancelled timer that
+    /// waits to be taken in, and also an earlier timer that this thread itself adds before it sleeps.
     ///
     /// In a thread that is exiting, whose timer has ended, the timeout is zero.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }
 
-    /// How many timers are live.
+    /// How many timers are live, held ones included.
     pub fn len(self) -> usize {
         Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
     }
@@ -216,12 +228,10 @@ impl LocalTimer {
         task: impl FnOnce(F, Schedule) -> Task,
     ) -> Result<TimerHandle, AddError<F>> {
         // Asked first and by itself: so the callback stays with the caller until it can only be accepted.
-        let room =
-            Local::with(|local| local.step(|shard| if shard.is_full() { None } else { Some(schedule(shard)) }));
+        let room = Local::with(|local| local.step(|shard| shard.refusal().map_or_else(|| Ok(schedule(shard)), Err)));
         let schedule = match room {
-            Ok(Some(schedule)) => schedule,
-            Ok(None) => return Err(AddError::new(AddErrorReason::Full, callback)),
-            Err(reason) => return Err(AddError::new(reason, callback)),
+            Ok(Ok(schedule)) => schedule,
+            Ok(Err(reason)) | Err(reason) => return Err(AddError::new(reason, callback)),
         };
         let added = Local::with(|local| {
             let handle = local.step(|shard| shard.insert(schedule.due, task(callback, schedule), kind));

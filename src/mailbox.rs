@@ -105,7 +105,7 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Taken {
         // Relaxed: an idle turn should not write the line that others push to; a message missed here is seen by the
         // next turn, and the swap below acquires.
-        if self.head.load(Ordering::Relaxed) == EMPTY {
+        if matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED) {
             return Taken::default();
         }
         // Acquire (M1): the links, and what the cancellers did.
@@ -173,8 +173,10 @@ mod tests {
     fn a_closed_mailbox_refuses() {
         let (mailbox, link) = (Mailbox::default(), Link::default());
         mailbox.close();
-        assert_eq!(mailbox.push(1, &link), Push::Closed);
-        assert_eq!(mailbox.depth(), 0);
+        for _ in 0..2 {
+            assert_eq!(mailbox.push(1, &link), Push::Closed);
+            assert_eq!((mailbox.take(), mailbox.depth()), (Taken::default(), 0));
+        }
     }
 
     #[test]

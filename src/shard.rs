@@ -23,7 +23,7 @@ use crate::{
     arena::Arena,
     clock::Clock,
     config::{Config, Parts},
-    error::{AddError, AddErrorReason, ConfigError},
+    error::{AddError, ConfigError},
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
@@ -93,8 +93,8 @@ pub struct Shard<T> {
 pub struct Expired<T> {
     /// What was added.
     pub payload: T,
-    /// When it was due: its deadline, rounded up to a tick. One that had passed when the timer was added counts as the
-    /// last turn before.
+    /// When it was due: its deadline, rounded up to a tick. If it had passed when the timer was added, this is
+    /// the time of the turn before.
     pub deadline: Instant,
     /// How long after that the turn began.
     pub lateness: Duration,
@@ -148,17 +148,17 @@ impl<T> Shard<T> {
     ///
     /// # Panics
     ///
-    /// If the shard is full; see [`try_add`](Self::try_add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(&mut self, delay: Duration, payload: T) -> TimerHandle {
         self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Adds a timer that is due at `instant`, or in the next turn if that has passed. Otherwise as [`add`](Self::add).
+    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics
     ///
-    /// If the shard is full.
+    /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
         let nanos = self.clock.nanos_at(instant);
@@ -169,7 +169,8 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard is full: 2^28 timers are live, or it has added 2^56. The error carries the payload back.
+    /// If the shard has been drained, or is full: 2^28 timers are live, or it has added 2^56. The error carries the payload
+    /// back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let nanos = self.nanos_after(delay);
         self.insert_or_refuse(nanos, payload)
@@ -214,14 +215,15 @@ impl<T> Shard<T> {
         Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
     }
 
-    /// When the shard next wants a turn: never later than the earliest deadline, and that deadline for a timer added less
-    /// than 2^16 ticks after the last turn; for one further off, at most three times on its way, the start of its wheel
-    /// slot, so that it can be looked at more closely. `None` if the shard is empty. A pure question.
+    /// When the shard next wants a turn; `None` if it is empty. Changes nothing.
+    ///
+    /// It is never later than the earliest deadline. For a timer due more than 2^16 ticks after the last turn it may be
+    /// earlier, at most three times on its way, so that the wheel can move it.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. A pure question; it reads the
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
     /// clock.
     pub fn time_until_next(&self) -> Option<Duration> {
         let now = self.clock.nanos().max(self.latest_nanos);
@@ -267,20 +269,20 @@ impl<T> Shard<T> {
         self.clock.now()
     }
 
-    /// Ends the shard and hands back what was pending, with the deadlines (as in [`Expired`]), in no particular order. Handles answer
-    /// [`Cancel::Ended`](crate::Cancel::Ended) from now on; the answer of a cancel that races with the end is true, whichever it is.
+    /// Ends the shard and hands back what was pending, with the deadlines (as in [`Expired`]), in no particular order.
+    /// Handles answer [`Cancel::Ended`](crate::Cancel::Ended) from now on, [`try_add`](Self::try_add) is an error, and
+    /// there is nothing left to fire. The answer of a cancel that races with the end is true, whichever it is.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
-    pub fn drain(mut self) -> Vec<(Instant, T)> {
+    pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
     }
 
     fn insert_or_refuse(&mut self, nanos: u64, payload: T) -> Result<TimerHandle, AddError<T>> {
-        if self.is_full() {
-            Err(AddError::new(AddErrorReason::Full, payload))
-        } else {
-            Ok(self.insert(nanos, payload, Kind::Shared))
+        match self.refusal() {
+            None => Ok(self.insert(nanos, payload, Kind::Shared)),
+            Some(reason) => Err(AddError::new(reason, payload)),
         }
     }
 
@@ -317,10 +319,8 @@ impl<T> Default for Shard<T> {
 
 impl<T> Drop for Shard<T> {
     fn drop(&mut self) {
-        if !self.closed {
-            for (_, payload) in self.close() {
-                self.shared.hooks.isolate_drop(payload);
-            }
+        for (_, payload) in self.close() {
+            self.shared.hooks.isolate_drop(payload);
         }
     }
 }

@@ -139,7 +139,7 @@ pub(crate) enum Claim {
     Held,
 }
 
-/// What became of a cancel: the answer that the canceller has at once, from any thread.
+/// The answer of a cancel, which the canceller has at once, on any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
     /// The callback has not started and never will, even if it was already queued behind another one in a turn.

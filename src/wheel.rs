@@ -67,7 +67,7 @@ pub struct Wheel<T, const BITS: u32 = 16, const LEVELS: usize = 4> {
 
 /// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
 ///
-/// A key is meant for the wheel that gave it; another one may take it for a key of one of its own entries.
+/// A key is meant for the wheel that gave it; another wheel may find one of its own entries with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -75,7 +75,7 @@ pub struct Key {
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel of the default geometry at tick 0.
+    /// An empty wheel of the default geometry at tick 0. For another geometry use [`starting_at`](Self::starting_at).
     pub fn new() -> Self {
         Self::starting_at(0)
     }
@@ -214,6 +214,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 }
 
 /// What [`Wheel::advance`] hands out: deadline and value of each due entry.
+#[must_use = "lazy: what is not taken comes first in the next call"]
 pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
 }

@@ -314,3 +314,18 @@ fn a_core_that_cannot_be_pinned_is_reported_and_runs() {
         assert_eq!(returned, [(0, None), (1, None), (2, None)]);
     });
 }
+
+#[test]
+fn each_thread_gets_the_seat_that_was_prepared_for_it() {
+    let seats: Vec<_> = (0..4).map(|seat| Box::new(seat * 10)).collect();
+    let cores = Cores::builder().start_with(seats, |core, seat| (core.index(), *seat)).expect("it starts");
+    let ended: Vec<_> = cores.join().into_iter().map(|end| end.expect("no panic")).collect();
+    assert_eq!(ended, [(0, 0), (1, 10), (2, 20), (3, 30)]);
+}
+
+#[test]
+fn more_shards_than_can_be_are_refused_before_any_thread_starts() {
+    let refused = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
+    let cause = refused.get_ref().and_then(|cause| cause.downcast_ref::<ConfigError>()).expect("a ConfigError");
+    assert_eq!(cause, &ConfigError::TooManyShards { max: 16_384 });
+}

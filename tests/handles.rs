@@ -252,7 +252,7 @@ fn handles_of_shards_that_are_gone_never_touch_the_shards_that_come_after() {
         }
     }
     assert!(live.iter().flatten().all(|handle| handle.is_pending()));
-    for shard in shards {
+    for mut shard in shards {
         let mut ids: Vec<_> = shard.drain().into_iter().map(|(_, id)| id).collect();
         ids.sort_unstable();
         assert!(ids.into_iter().eq(0..20));

@@ -580,3 +580,29 @@ fn every_public_type_can_be_printed() {
     let text = text.lock().expect("sound");
     assert!(text.contains("Callback") && text.contains("as planned"), "{text}");
 }
+
+/// P11: the end of a shard is a value, and what is asked of it afterwards has an answer.
+#[test]
+fn a_drained_shard_has_a_defined_answer_to_everything() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let begun = clock.now();
+    let handles = [1, 2, 3].map(|id| shard.add(TICK * id, id));
+    assert_eq!(on_a_thread(|| handles[2].cancel()), Cancel::Cancelled);
+    let mut pending = shard.drain();
+    pending.sort_unstable();
+    assert_eq!(pending, [(begun + TICK, 1), (begun + TICK * 2, 2)]);
+    let counts = shard.counts();
+    assert_eq!((counts.added, counts.handed_back, counts.cancelled, counts.live, counts.held), (3, 2, 1, 0, 0));
+
+    assert!(shard.drain().is_empty(), "once");
+    assert_eq!(handles.map(TimerHandle::cancel), [Cancel::Ended; 3]);
+    assert_eq!((shard.cancel(handles[0]), shard.reset(handles[0], TICK)), (None, false));
+    clock.advance(TICK * 10);
+    shard.turn();
+    assert!(shard.next_expired().is_none());
+    assert_eq!((shard.next_deadline(), shard.prepare_sleep().timeout(), shard.len()), (None, None, 0));
+    let error = shard.try_add(TICK, 4).expect_err("it has ended");
+    assert_eq!((error.reason(), error.into_inner()), (AddErrorReason::ShutDown, 4));
+    assert!(panics(|| shard.add(TICK, 5)));
+}

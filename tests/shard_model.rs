@@ -255,6 +255,9 @@ fn a_shard_keeps_its_promises_in_virtual_time() {
         }
         let mut handed_back: Vec<_> = shard.drain().into_iter().map(|(_, id)| id).collect();
         handed_back.sort_unstable();
+        let counts = shard.counts();
+        assert_eq!((counts.handed_back, counts.live, counts.held), (handed_back.len() as u64, 0, 0));
+        assert_eq!(counts.added, counts.fired + counts.cancelled + counts.handed_back);
         assert!(handed_back.into_iter().eq(ledger.live.into_keys()), "each pending payload is handed back");
     });
 }

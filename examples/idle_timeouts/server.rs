@@ -3,8 +3,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corewheel::{Config, Cores, TimerHandle};
@@ -33,20 +33,13 @@ impl Server {
         let (wakers, seats): (Vec<_>, Vec<_>) = prepare(listeners)?.into_iter().unzip();
         let (handles, published) = mpsc::channel();
         let cores = Cores::builder()
-            .shards(seats.len())
             .config({
                 let wakers = wakers.clone();
                 move |index| wake_through(&wakers[index])
             })
-            .start({
+            .start_with(seats, {
                 let board = Arc::clone(board);
-                // Each core takes what has been prepared for it; a closure that is called by all of them must share it.
-                let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
-                move |core| {
-                    let seat = seats[core.index()].lock().ok().and_then(|mut seat| seat.take());
-                    let seat = seat.expect("every core starts once");
-                    EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
-                }
+                move |core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
             })?;
         let server = Self { cores, wakers, address, board: Arc::clone(board) };
         Ok((server, published))

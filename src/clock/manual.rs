@@ -13,30 +13,38 @@ use crate::{
 /// Virtual time that stands still until it is told to move. Clones share one time and may live on any thread, so one
 /// clock drives one shard or many.
 ///
-/// Moving the clock fires nothing by itself: the shards' next turns do.
+/// Moving the clock fires nothing by itself, and wakes nobody: the shards' next turns fire what is due. Do not sleep for
+/// real under a manual clock.
 ///
 /// # Examples
 ///
-/// An hour of back-off, tested in no time:
+/// A retry with back-off, half an hour of it tested in no time. Each step goes exactly to where the timer wants to be turned, so
+/// what a callback adds has its turn as well (with a periodic timer this would go on for ever):
 ///
 /// ```
 /// use corewheel::{Config, ManualClock, local_timer};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
+/// fn retry(attempts: Rc<Cell<u32>>, wait: Duration) {
+///     local_timer().add(wait, move || {
+///         attempts.set(attempts.get() + 1);
+///         if wait < Duration::from_secs(1000) {
+///             retry(attempts, wait * 2);
+///         }
+///     });
+/// }
+///
 /// let clock = ManualClock::new();
 /// Config::new().clock(&clock).install()?;
 ///
-/// let retried = Rc::new(Cell::new(false));
-/// let seen = Rc::clone(&retried);
-/// local_timer().add(Duration::from_secs(3600), move || seen.set(true));
-///
-/// clock.advance(Duration::from_secs(3599));
-/// local_timer().turn();
-/// assert!(!retried.get());
-///
-/// clock.advance(Duration::from_secs(1));
-/// local_timer().turn();
-/// assert!(retried.get());
+/// let attempts = Rc::new(Cell::new(0));
+/// retry(Rc::clone(&attempts), Duration::from_secs(1));
+/// while let Some(wait) = local_timer().time_until_next() {
+///     clock.advance(wait);
+///     local_timer().turn();
+/// }
+/// assert_eq!(attempts.get(), 11);
+/// assert_eq!(clock.elapsed(), Duration::from_secs(2047));
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]

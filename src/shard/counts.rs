@@ -22,9 +22,10 @@ pub struct Counts {
     pub added: u64,
     /// Timers that fired and so ended.
     pub fired: u64,
-    /// Timers that were cancelled, on this core or (once the owner has seen it) from elsewhere. A periodic timer ends so.
+    /// Timers that were cancelled, on this core or (once the owner has seen it) from elsewhere. A periodic timer
+    /// ends only so, or with its shard.
     pub cancelled: u64,
-    /// Timers handed back when the shard ended: zero while it is there to be asked.
+    /// Timers handed back when the shard was drained.
     pub handed_back: u64,
     /// Timers that have not ended; a periodic one is live through its runs.
     pub live: u64,
@@ -32,7 +33,7 @@ pub struct Counts {
     pub held: u64,
     /// Callbacks run and payloads handed out: one for each timer that fired, and each run of a periodic one.
     pub runs: u64,
-    /// Panics caught in callbacks, hooks and destructors.
+    /// Panics caught in callbacks, destructors and the wake hook.
     pub panicked: u64,
     /// Readings of the clock that were earlier than one before.
     pub clock_regressions: u64,

@@ -7,8 +7,8 @@ use crate::{parker::Announcement, shared::Shared};
 /// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is
 /// over. A later announcement is not ended by dropping an earlier one.
 ///
-/// It belongs to the thread that made it. That of a [`Shard`](crate::Shard) borrows the shard, so that no timer can be
-/// added unnoticed between the announcement and the sleep.
+/// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that no timer can be added
+/// unnoticed between the announcement and the sleep.
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// `None` if the timer has ended: then there is nobody to wake.
@@ -31,8 +31,8 @@ impl PreparedSleep<'_> {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in coarser units must round up,
-    /// or the loop spins until the deadline.
+    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in coarser units must round up, as
+    /// mio does, or the loop spins until the deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

@@ -1,11 +1,12 @@
 //! A timer's life in steps: what the public methods and `local` are made of. An ending has several, so that nothing is
 //! borrowed between them while the user's code runs.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{mem, num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::Shard;
 use crate::{
     clock::Clock,
+    error::AddErrorReason,
     handle::TimerHandle,
     limits::GENERATION_MAX,
     mailbox::Taken,
@@ -38,8 +39,16 @@ impl<T> Shard<T> {
         &self.clock
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.payloads.is_full() || self.next_generation > GENERATION_MAX
+    /// Why no timer can be added; `None` if one can.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
+        if self.closed {
+            Some(AddErrorReason::ShutDown)
+        } else if self.payloads.is_full() || self.next_generation > GENERATION_MAX {
+            Some(AddErrorReason::Full)
+        } else {
+            None
+        }
     }
 
     /// The reading of the clock that the last turn began with.
@@ -72,10 +81,10 @@ impl<T> Shard<T> {
         self.read_clock().saturating_add(saturating_nanos(delay))
     }
 
-    /// Adds a timer that is due when the clock shows `nanos`, to a shard that is not full.
+    /// Adds a timer that is due when the clock shows `nanos`, to a shard that does not refuse.
     #[inline]
     pub(crate) fn insert(&mut self, nanos: u64, payload: T, kind: Kind) -> TimerHandle {
-        debug_assert!(!self.is_full());
+        debug_assert_eq!(self.refusal(), None);
         let index = self.payloads.insert(payload);
         self.grow_nodes(index);
         let generation = self.next_generation;
@@ -211,23 +220,26 @@ impl<T> Shard<T> {
         self.shared.slab.node(index)
     }
 
-    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines.
+    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
+    /// if that has been done before.
     pub(super) fn close(&mut self) -> Vec<(u64, T)> {
-        self.closed = true;
-        self.shared.mailbox.close();
-        let mut pending = Vec::new();
-        let mut cancelled = Vec::new();
-        for index in 1..=self.payloads.highest() {
-            match self.node(index).state.sweep() {
-                Swept::HandedBack => {
-                    let nanos = self.tick.start(self.wheel.deadline(index));
-                    pending.extend(self.payloads.take(index).map(|payload| (nanos, payload)));
-                }
-                Swept::Cancelled => cancelled.extend(self.payloads.take(index)),
-                Swept::Idle => {}
-            }
+        let (mut pending, mut cancelled) = (Vec::new(), Vec::new());
+        if mem::replace(&mut self.closed, true) {
+            return pending;
         }
-        self.counts.live = 0;
+        self.shared.mailbox.close();
+        self.taken = Taken::default();
+        for index in 1..=self.payloads.highest() {
+            let swept = self.node(index).state.sweep();
+            let nanos = self.tick.start(self.wheel.deadline(index));
+            match swept {
+                Swept::HandedBack => pending.extend(self.payloads.remove(index).map(|payload| (nanos, payload))),
+                Swept::Cancelled => cancelled.extend(self.payloads.remove(index)),
+                Swept::Idle => continue,
+            }
+            self.wheel.remove(index);
+        }
+        self.counts.live -= (pending.len() + cancelled.len()) as u64;
         self.counts.handed_back += pending.len() as u64;
         self.counts.cancelled += cancelled.len() as u64;
         registry::unregister(self.number, self.next_generation);

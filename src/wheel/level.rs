@@ -16,7 +16,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 18, "a level has 2 to 2^18 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
-        assert!(Self::shift(LEVELS) >= 64, "the levels must reach every tick");
+        assert!(Self::shift(LEVELS) >= 64, "the levels must reach every tick: BITS * LEVELS must be at least 64");
     };
 
     const fn shift(level: usize) -> u32 {
