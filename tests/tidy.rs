@@ -15,7 +15,7 @@ use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
 const ORDER: &str = "limits sync error tick clock paged arena wheel state mailbox parker reclaim slab hooks config \
-                     shared registry handle shard callback local cores future purgatory";
+                     shared registry handle shard callback local cores";
 
 /// Names that belong to certain files, and what to use everywhere else.
 const HOMES: &[Home] = &[

@@ -21,19 +21,19 @@ const SHORTEST_IDLE_MS: u64 = 200;
 #[derive(Debug, Parser)]
 #[command(name = "idle_timeouts")]
 pub(crate) struct Args {
-    /// How many connections the load opens
-    #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(10..=MOST_CONNECTIONS))]
+    /// How many connections the load opens, 10 to 25 000 (each needs a local port)
+    #[arg(long, allow_negative_numbers = true, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(10..=MOST_CONNECTIONS))]
     pub(crate) connections: u32,
 
     /// After how many milliseconds of silence the server closes a connection
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(SHORTEST_IDLE_MS..=3_600_000))]
     idle_ms: u64,
 
-    /// How long the run takes
+    /// How long the run takes; at least 1.2 times (three idle timeouts and a second)
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
-    /// How many event loops the server has, one thread each [default: one per core of the machine]
+    /// How many event loops the server has, one thread each [default: one per core that it may use]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: Option<u16>,
 

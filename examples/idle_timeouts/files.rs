@@ -30,6 +30,6 @@ pub(crate) fn reserve(connections: u32, cores: usize) -> Result<(), String> {
     Err(format!(
         "{connections} connections need {needed} open files ({PER_CONNECTION} for each, as both ends are in this \
          process, and {rest} for the rest), but the limit here is {hard}: ask for at most --connections {possible}, \
-         or raise the limit (ulimit -Hn)"
+         or raise the limit first, as root: ulimit -Hn {needed}"
     ))
 }

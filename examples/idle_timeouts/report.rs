@@ -1,12 +1,14 @@
 //! What is printed, for people or as JSON. The verdict goes to the standard output, everything else to the other one.
 
+use std::io::{self, Write};
+
 use crate::args::Args;
 use crate::verdict::{Lateness, Verdict};
 
 /// Says what is about to happen, and which loops have no core to themselves.
 pub(crate) fn print_start(args: &Args, pinned: &[Option<usize>]) {
     eprintln!(
-        "{} connections, idle timeout {:?}, {} event loops, {:?} to go",
+        "{} connections, idle timeout {:?}, {} event loops, {:?}",
         args.connections,
         args.idle(),
         pinned.len(),
@@ -17,32 +19,39 @@ pub(crate) fn print_start(args: &Args, pinned: &[Option<usize>]) {
     }
 }
 
+/// Nobody may be reading any more; the exit status says it all the same.
 pub(crate) fn print(verdict: &Verdict, json: bool) {
-    if json {
-        let line = serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
-        println!("{line}");
-    } else {
-        print_in_words(verdict);
-    }
+    let mut out = io::stdout().lock();
+    let _ = if json { print_as_json(&mut out, verdict) } else { print_in_words(&mut out, verdict) };
 }
 
-fn print_in_words(verdict: &Verdict) {
+fn print_as_json(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
+    let line = serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
+    writeln!(out, "{line}")
+}
+
+fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     let Verdict { seen, accounts, .. } = verdict;
     let Lateness { p50, p99, p999, max, limit_p99 } = verdict.lateness_us;
-    println!("silent connections    {:>6}  closed by the server {}", seen.silent, seen.closed_idle);
-    println!("  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us");
-    println!("                      (limit: p99 {limit_p99} us, seen by the clients' clocks)");
-    println!("closed too early      {:>6}", seen.closed_early);
-    println!("closed wrongly        {:>6}", seen.closed_wrongly);
-    println!("closed by the client  {:>6}", seen.closed_by_client);
-    println!("cancelled remotely    {:>6}  silent and still open {}", verdict.cancelled_remotely, seen.kept_open);
-    println!("open at the end       {:>6}  without all their echoes {}", seen.open_at_end, seen.unanswered);
-    println!(
-        "timers added          {:>6}  = {} live + {} fired + {} cancelled + {} handed back",
-        accounts.added, accounts.live_at_end, accounts.fired, accounts.cancelled, accounts.handed_back,
-    );
+    writeln!(out, "silent connections    {:>6}  closed by the server {}", seen.silent, seen.closed_idle)?;
+    writeln!(out, "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us")?;
+    writeln!(out, "                      (limit: p99 {limit_p99} us, seen by the clients' clocks)")?;
+    writeln!(out, "closed too early      {:>6}", seen.closed_early)?;
+    writeln!(out, "closed wrongly        {:>6}", seen.closed_wrongly)?;
+    writeln!(out, "closed by the client  {:>6}", seen.closed_by_client)?;
+    writeln!(
+        out,
+        "cancelled remotely    {:>6}  silent and still open {}",
+        verdict.cancelled_remotely, seen.kept_open
+    )?;
+    writeln!(out, "open at the end       {:>6}  without all their echoes {}", seen.open_at_end, seen.unanswered)?;
+    writeln!(
+        out,
+        "timers added          {:>6}  = {} live + {} fired + {} cancelled",
+        accounts.added, accounts.live_at_end, accounts.fired, accounts.cancelled,
+    )?;
     for failure in &verdict.failures {
-        println!("FAILURE: {failure}");
+        writeln!(out, "FAILURE: {failure}")?;
     }
-    println!("verdict               {}", if verdict.ok { "ok" } else { "FAILED" });
+    writeln!(out, "verdict               {}", if verdict.ok { "ok" } else { "FAILED" })
 }

@@ -1,6 +1,7 @@
 //! The live view: how far the run is and what each core is doing. On a terminal it is redrawn in place; elsewhere it
 //! is a line now and then; with `--json` there is none.
 
+use std::env;
 use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,16 +17,21 @@ const PLAIN_LINE: Duration = Duration::from_secs(3);
 pub(crate) fn show_until(end: Duration, start: Instant, board: &Board, connections: u32, quiet: bool) {
     if quiet {
         thread::sleep(end.saturating_sub(start.elapsed()));
-    } else if io::stderr().is_terminal() {
+    } else if can_be_redrawn() {
         draw(end, start, board, connections);
     } else {
         print_lines(end, start, board, connections);
     }
 }
 
+/// A terminal, and not one that only takes lines.
+fn can_be_redrawn() -> bool {
+    io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
 fn draw(end: Duration, start: Instant, board: &Board, connections: u32) {
     let screen = MultiProgress::new();
-    let progress = screen.add(ProgressBar::new(millis(end)).with_style(style("{wide_bar} {msg}")));
+    let progress = screen.add(ProgressBar::new(millis(end)).with_style(style("{elapsed:>4} {wide_bar} {msg}")));
     let lines: Vec<_> =
         (0..board.cores.len()).map(|_| screen.add(ProgressBar::no_length().with_style(style("{msg}")))).collect();
     each(REDRAW, end, start, || {

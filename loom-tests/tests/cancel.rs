@@ -163,7 +163,7 @@ fn a_local_timer_that_was_shared_has_one_winner() {
 /// has left.
 #[test]
 fn who_is_told_ended_sees_the_callback_also_after_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_reuse", 40, || {
+    explore("who_is_told_ended_sees_the_callback_also_after_reuse", 75, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let ran = Arc::new(AtomicUsize::new(0));
@@ -216,7 +216,7 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
 /// Cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
-    explore("a_run_that_two_cancel_is_the_last", 40, || {
+    explore("a_run_that_two_cancel_is_the_last", 70, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let own = Rc::new(Cell::new(None::<corewheel::TimerHandle>));
@@ -231,5 +231,32 @@ fn a_run_that_two_cancel_is_the_last() {
         let answer = canceller.join().unwrap();
         let _ = local_timer().turn();
         assert_eq!((local_timer().len(), local_timer().counts().held), (0, 0), "{answer:?}");
+    });
+}
+
+/// Two timers come due while two threads cancel both of them, the owner fires, collects and uses the nodes again: each
+/// timer has one ending, and the sums agree.
+#[test]
+fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
+    explore("each_of_two_timers_that_two_threads_cancel_has_one_ending", 6_000, || {
+        let (mut shard, clock) = shard();
+        let handles = [0, 1].map(|id| shard.add(TICK, id));
+        clock.advance(TICK);
+        let cancellers = [(); 2].map(|()| thread::spawn(move || handles.map(corewheel::TimerHandle::cancel)));
+        let mut endings = [0; 2];
+        for id in expired(&mut shard) {
+            endings[id] += 1;
+        }
+        let next = shard.add(TICK, 2);
+        for answers in cancellers.map(|canceller| canceller.join().unwrap()) {
+            for (ending, answer) in endings.iter_mut().zip(answers) {
+                *ending += usize::from(answer == Cancel::Cancelled);
+            }
+        }
+        assert_eq!(endings, [1, 1]);
+        assert!(next.is_pending());
+        assert!(expired(&mut shard).is_empty());
+        let counts = shard.counts();
+        assert_eq!((counts.added, counts.live, counts.held, counts.fired + counts.cancelled), (3, 1, 0, 2));
     });
 }

@@ -79,7 +79,7 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
 /// A loop that assigns each announcement over the last one: the end of the old one leaves the new one in force.
 #[test]
 fn an_announcement_that_replaces_another_is_never_slept_through() {
-    explore("an_announcement_that_replaces_another_is_never_slept_through", 10, || {
+    explore("an_announcement_that_replaces_another_is_never_slept_through", 50, || {
         let clock = ManualClock::new();
         let mut shard = Shard::with_config(waking(&clock)).unwrap();
         let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
