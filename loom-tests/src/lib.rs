@@ -18,6 +18,7 @@ use std::{
 };
 
 use corewheel::{Config, ManualClock, Shard};
+use loom::sync::atomic::AtomicUsize as Modelled;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -75,4 +76,29 @@ pub fn config(clock: &ManualClock) -> Config {
 pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}
+
+/// A payload whose destructor notes what it saw of another thread's work: `work` plus 10, so that nothing is not 0.
+///
+/// All accesses are relaxed: what orders them is what the models are about.
+#[derive(Debug)]
+pub struct SeesOnDrop {
+    work: Arc<Modelled>,
+    seen: Arc<Modelled>,
+}
+
+impl SeesOnDrop {
+    /// The payload, the work it will look at, and where it notes what it saw.
+    #[must_use]
+    pub fn watched() -> (Self, Arc<Modelled>, Arc<Modelled>) {
+        let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
+        (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
+    }
+}
+
+impl Drop for SeesOnDrop {
+    fn drop(&mut self) {
+        let seen = self.work.load(loom::sync::atomic::Ordering::Relaxed) + 10;
+        self.seen.store(seen, loom::sync::atomic::Ordering::Relaxed);
+    }
 }

@@ -8,7 +8,7 @@ use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{TICK, config, expired, explore, shard};
+use loom_tests::{SeesOnDrop, TICK, config, expired, explore, shard};
 
 #[test]
 fn fire_or_cancel_has_one_winner() {
@@ -180,26 +180,13 @@ fn who_is_told_ended_sees_the_callback_also_after_reuse() {
     });
 }
 
-/// What a callback captured, and what its destructor saw of another thread's work.
-struct SeesOnDrop {
-    work: Arc<AtomicUsize>,
-    seen: Arc<AtomicUsize>,
-}
-
-impl Drop for SeesOnDrop {
-    fn drop(&mut self) {
-        self.seen.store(self.work.load(Ordering::Relaxed) + 10, Ordering::Relaxed);
-    }
-}
-
 /// S1: what a thread did before it cancelled a running periodic timer happens before the owner drops the callback.
 #[test]
 fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
     explore("a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel", 40, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
-        let (work, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let captured = SeesOnDrop { work: Arc::clone(&work), seen: Arc::clone(&seen) };
+        let (captured, work, seen) = SeesOnDrop::watched();
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
         let canceller = thread::spawn(move || {

@@ -6,11 +6,8 @@
 use std::sync::Arc;
 
 use corewheel::Cancel;
-use loom::{
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
-use loom_tests::{TICK, expired, explore, shard};
+use loom::{sync::atomic::Ordering, thread};
+use loom_tests::{SeesOnDrop, TICK, expired, explore, shard};
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
@@ -31,25 +28,13 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
-/// What the destructor of a payload saw of the canceller's work.
-struct SeesOnDrop {
-    work: Arc<AtomicUsize>,
-    seen: Arc<AtomicUsize>,
-}
-
-impl Drop for SeesOnDrop {
-    fn drop(&mut self) {
-        self.seen.store(self.work.load(Ordering::Relaxed) + 10, Ordering::Relaxed);
-    }
-}
-
 /// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 150_000, || {
         let (mut shard, _clock) = shard();
-        let (work, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let handle = shard.add(TICK, SeesOnDrop { work: Arc::clone(&work), seen: Arc::clone(&seen) });
+        let (payload, work, seen) = SeesOnDrop::watched();
+        let handle = shard.add(TICK, payload);
         let canceller = thread::spawn(move || {
             work.store(1, Ordering::Relaxed);
             handle.cancel()
