@@ -154,7 +154,8 @@ impl<T> Shard<T> {
         self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has passed. Otherwise as [`add`](Self::add).
+    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has
+    /// passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics
     ///
@@ -230,8 +231,9 @@ impl<T> Shard<T> {
         self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on a request from another
-    /// core that cannot wait calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped.
+    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on the 1 024th
+    /// cancelled timer that waits to be taken in calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is
+    /// dropped.
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
         PreparedSleep::new(&self.shared, || self.time_until_next())
     }

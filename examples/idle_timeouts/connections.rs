@@ -58,7 +58,8 @@ impl<S: 'static> Connections<S> {
         key
     }
 
-    /// Something arrived on an open connection: the timeout begins anew. `false` when the timer had been cancelled, which it then stays.
+    /// Something arrived on an open connection: the timeout begins anew. `false` when the timer had been cancelled, which
+    /// it then stays.
     pub(crate) fn packet(&self, key: usize) -> bool {
         let mut open = self.table.open.borrow_mut();
         let connection = &mut open[key];
