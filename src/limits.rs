@@ -3,8 +3,10 @@
 //! Each has a tiny twin for unit tests and loom models, so that what is rare in production (a second page, a
 //! wrapped wheel level, an exhausted generation) is ordinary there.
 
-/// Unit tests, Miri and loom see the tiny twins.
-const TINY: bool = cfg!(any(test, loom));
+/// Unit tests and loom models see the tiny twins.
+const TINY: bool = cfg!(test) || LOOM;
+/// As in `sync`.
+const LOOM: bool = cfg!(all(loom, feature = "loom"));
 
 /// Elements of a page, as a power of two. What 1 024 timers need is some 90 KiB, which costs tens of microseconds when
 /// they are first added; nothing that is there is ever moved.
@@ -33,10 +35,10 @@ pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
 /// Looks for garbage that the end of a shard takes, so that its memory and hooks go at once where no other thread is
 /// looking: an epoch is left in at most three steps. Under loom, where each multiplies the interleavings, one.
-pub(crate) const FLUSHES: usize = if cfg!(loom) { 1 } else { 4 };
+pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
 /// Shards that can exist at the same time. A number that has been given back is used again.
-pub(crate) const SHARDS_MAX: u32 = if cfg!(loom) { 4 } else { 1 << 14 };
+pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
 /// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait for its next
 /// deadline (P8).

@@ -2,22 +2,23 @@
 //!
 //! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer.
 //!
-//! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom as well. Without it the registry, whose pointers
-//! are then not loom's, is an ordinary global.
+//! loom takes its flag and this crate's feature `loom`, which only `loom-tests` asks for: a program that checks itself under
+//! `--cfg loom` gets an ordinary corewheel. `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom as well;
+//! without it the registry, whose pointers are then not loom's, is an ordinary global.
 
 use std::sync::OnceLock;
 
-#[cfg(not(loom))]
+#[cfg(not(all(loom, feature = "loom")))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-#[cfg(loom)]
+#[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A value that is set once and then seen by all threads: a `OnceLock`, whose guarantee is shown to loom by a flag.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
-    #[cfg(loom)]
+    #[cfg(all(loom, feature = "loom"))]
     is_set: loom::sync::atomic::AtomicBool,
 }
 
@@ -25,7 +26,7 @@ impl<T> SetOnce<T> {
     pub(crate) fn new() -> Self {
         Self {
             value: OnceLock::new(),
-            #[cfg(loom)]
+            #[cfg(all(loom, feature = "loom"))]
             is_set: loom::sync::atomic::AtomicBool::new(false),
         }
     }
@@ -33,7 +34,7 @@ impl<T> SetOnce<T> {
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // Acquire: what `OnceLock::get` guarantees; pairs with the Release of `get_or_set`.
-        #[cfg(loom)]
+        #[cfg(all(loom, feature = "loom"))]
         if !self.is_set.load(Ordering::Acquire) {
             return None;
         }
@@ -43,7 +44,7 @@ impl<T> SetOnce<T> {
     pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         // Release: what `OnceLock::get_or_init` guarantees; pairs with the Acquire of `get`.
-        #[cfg(loom)]
+        #[cfg(all(loom, feature = "loom"))]
         self.is_set.store(true, Ordering::Release);
         value
     }
@@ -52,9 +53,9 @@ impl<T> SetOnce<T> {
 /// A global that is made when it is first used; where epochs are loom's, once per execution of a model.
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
-        #[cfg(not(crossbeam_loom))]
+        #[cfg(not(all(crossbeam_loom, feature = "loom")))]
         static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
-        #[cfg(crossbeam_loom)]
+        #[cfg(all(crossbeam_loom, feature = "loom"))]
         loom::lazy_static! { static ref $name: $type = $value; }
     };
 }
@@ -62,9 +63,9 @@ macro_rules! global {
 /// A thread's own value, made of a constant: on a real thread its first use costs nothing.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
-        #[cfg(not(loom))]
+        #[cfg(not(all(loom, feature = "loom")))]
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
-        #[cfg(loom)]
+        #[cfg(all(loom, feature = "loom"))]
         loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
     };
 }

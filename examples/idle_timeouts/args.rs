@@ -22,7 +22,8 @@ const SHORTEST_IDLE_MS: u64 = 200;
 #[command(name = "idle_timeouts")]
 pub(crate) struct Args {
     /// How many connections the load opens, 10 to 25 000 (each needs a local port)
-    #[arg(long, allow_negative_numbers = true, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(10..=MOST_CONNECTIONS))]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 4_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=MOST_CONNECTIONS))]
     pub(crate) connections: u32,
 
     /// After how many milliseconds of silence the server closes a connection
