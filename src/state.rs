@@ -150,6 +150,16 @@ pub enum Cancel {
     Ended,
 }
 
+/// Whether a timer can be moved.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Movable {
+    /// It is pending.
+    Yes { periodic: bool },
+    /// It has ended, is running, or the handle is stale.
+    No,
+}
+
 /// What the last sweep finds.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -297,14 +307,12 @@ impl StateWord {
 
     /// Whether the owner may still move the timer.
     #[inline]
-    pub(crate) fn is_movable(&self, generation: u64) -> bool {
-        Self::waits(self.own_word(), generation)
-    }
-
-    /// Whether the timer is periodic.
-    #[inline]
-    pub(crate) fn is_periodic(&self) -> bool {
-        self.own_word() & PERIODIC != 0
+    pub(crate) fn movable(&self, generation: u64) -> Movable {
+        let word = self.own_word();
+        match (Self::waits(word, generation), word & PERIODIC != 0) {
+            (false, _) => Movable::No,
+            (true, periodic) => Movable::Yes { periodic },
+        }
     }
 
     fn own_word(&self) -> u64 {

@@ -905,3 +905,34 @@ fn a_destructor_run_at_thread_exit_finds_a_timer_that_has_ended() {
     assert_eq!(*answers.lock().expect("sound"), [ended, ended]);
     assert_eq!(reports, []);
 }
+
+/// P2 holds at every moment an owner can observe: inside a callback, one-shot or periodic, and inside a destructor.
+#[test]
+fn the_sum_is_exact_inside_callbacks_and_destructors() {
+    struct SumsOnDrop(Rc<Cell<u32>>);
+    impl Drop for SumsOnDrop {
+        fn drop(&mut self) {
+            sum(&self.0);
+        }
+    }
+    fn sum(observed: &Cell<u32>) {
+        let counts = local_timer().counts();
+        assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back);
+        assert_eq!(counts.live, local_timer().len() as u64);
+        observed.set(observed.get() + 1);
+    }
+    in_virtual_time(|clock| {
+        let observed = Rc::new(Cell::new(0));
+        for _ in 0..2 {
+            let watched = SumsOnDrop(Rc::clone(&observed));
+            local_timer().add(TICK, move || sum(&watched.0));
+        }
+        let watched = SumsOnDrop(Rc::clone(&observed));
+        let periodic = local_timer().add_periodic(TICK, move || sum(&watched.0));
+        clock.advance(TICK);
+        assert_eq!(local_timer().turn().fired, 3);
+        assert_eq!(periodic.cancel(), Cancel::Cancelled);
+        assert_eq!(observed.get(), 6, "three runs and three destructors");
+        assert_eq!(local_timer().counts().panicked, 0, "no assertion failed inside");
+    });
+}

@@ -195,14 +195,16 @@ fn cancel(handle: TimerHandle) -> Cancel {
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     let moved = Local::with(|local| {
         let moved = local.step(|shard| {
-            let nanos = shard.reset_own(handle, delay)?;
-            if let Some(Task::Periodic(periodic)) = shard.periodic_mut(handle) {
-                periodic.move_to(nanos);
+            let moved = shard.reset_own(handle, delay)?;
+            if moved.periodic
+                && let Some(Task::Periodic(periodic)) = shard.payload_mut(handle)
+            {
+                periodic.move_to(moved.due);
             }
-            Some(nanos)
+            Some(moved)
         });
-        if let Some(nanos) = moved {
-            local.wake_if_earlier(nanos);
+        if let Some(moved) = moved {
+            local.wake_if_earlier(moved.due);
         }
         moved.is_some()
     });

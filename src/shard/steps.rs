@@ -13,7 +13,7 @@ use crate::{
     registry,
     shared::Shared,
     slab::Node,
-    state::{Cancel, Claim, Kind, Swept},
+    state::{Cancel, Claim, Kind, Movable, Swept},
     tick::saturating_nanos,
 };
 
@@ -24,6 +24,15 @@ pub(crate) struct Claimed<T> {
     pub(crate) payload: T,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
     pub(crate) due: u64,
+}
+
+/// A timer that was moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// When it is due now, in nanoseconds of the clock.
+    pub(crate) due: u64,
+    /// Its payload holds a schedule, which must follow.
+    pub(crate) periodic: bool,
 }
 
 impl<T> Shard<T> {
@@ -112,24 +121,22 @@ impl<T> Shard<T> {
         (answer, self.end_cancelled(index))
     }
 
-    /// Moves a timer of this shard to `delay` from now; when that is, if it was moved.
+    /// Moves a timer of this shard to `delay` from now, if that is possible.
     #[inline]
-    pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+    pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<Moved> {
         let node = self.shared.slab.get(handle.index())?;
-        if !node.state.is_movable(handle.generation()) {
+        let Movable::Yes { periodic } = node.state.movable(handle.generation()) else {
             return None;
-        }
+        };
         // If another thread cancels it now, it is cancelled after it was moved.
-        let nanos = self.nanos_after(delay);
-        self.wheel.reset(handle.index(), self.tick.deadline(nanos));
-        Some(nanos)
+        let due = self.nanos_after(delay);
+        self.wheel.reset(handle.index(), self.tick.deadline(due));
+        Some(Moved { due, periodic })
     }
 
-    /// The payload of a pending periodic timer; of another one, nothing is touched.
-    #[inline]
-    pub(crate) fn periodic_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
-        let node = self.shared.slab.get(handle.index())?;
-        if node.state.is_periodic() { self.payloads.get_mut(handle.index()) } else { None }
+    /// The payload of a pending timer.
+    pub(crate) fn payload_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
+        self.payloads.get_mut(handle.index())
     }
 
     /// Makes a private timer one that other threads may cancel.

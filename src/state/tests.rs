@@ -38,9 +38,9 @@ fn a_stale_generation_does_nothing() {
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
         assert_eq!(state.cancel(stale), Cancel::Ended);
         assert_eq!(state.cancel_own(stale), Cancel::Ended);
-        assert!(!state.is_pending(stale) && !state.is_movable(stale));
+        assert!(!state.is_pending(stale) && state.movable(stale) == Movable::No);
     }
-    assert!(state.is_pending(7) && state.is_movable(7));
+    assert!(state.is_pending(7) && state.movable(7) == (Movable::Yes { periodic: false }));
 }
 
 #[test]

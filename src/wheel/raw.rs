@@ -71,16 +71,19 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.place(index, deadline);
     }
 
-    /// Takes an entry out; false if it is in no slot.
+    /// Takes an entry out, if it is in a slot.
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) -> bool {
-        let linked = self.slots.is_linked(index);
-        if linked {
-            self.len -= 1;
-            self.touched += 1;
-            self.unlink(index);
+    pub(crate) fn remove(&mut self, index: u32) {
+        if self.slots.is_linked(index) {
+            self.take_out(index);
         }
-        linked
+    }
+
+    #[inline]
+    fn take_out(&mut self, index: u32) {
+        self.len -= 1;
+        self.touched += 1;
+        self.unlink(index);
     }
 
     /// Moves an entry, which is in a slot, to another deadline.
@@ -116,7 +119,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if let Some(index) = self.slots.first(Self::slot_at(0, self.position)) {
                 let deadline = self.slots.deadline(index);
                 debug_assert_eq!(deadline, self.position);
-                self.remove(index);
+                self.take_out(index);
                 return Some((index, deadline));
             }
             if self.position == self.target {
@@ -148,8 +151,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade();
     }
 
-    /// Moves the entries of the slots that start at the position down, the widest slots first: a cascade. Each goes to the lowest
-    /// level that reaches it, so an entry moves at most once per level.
+    /// Moves the entries of the slots that start at the position down, the widest slots first: a cascade. Each goes to the
+    /// lowest level that reaches it, so an entry moves at most once per level.
     fn cascade(&mut self) {
         for level in (1..=Geometry::<BITS, LEVELS>::highest_starting_at(self.position)).rev() {
             let slot = Self::slot_at(level, self.position);
