@@ -5,7 +5,7 @@
 
 use std::{
     marker::PhantomData,
-    mem::{ManuallyDrop, MaybeUninit},
+    mem::{self, ManuallyDrop, MaybeUninit},
 };
 
 /// Room for what a closure captures: 32 bytes on a 64-bit machine.
@@ -25,7 +25,10 @@ struct Closure {
 struct Functions {
     /// Calls the value; a `FnOnce` is moved out of the room by that.
     call: unsafe fn(*mut Room),
-    drop: unsafe fn(*mut Room),
+    /// `None` if there is nothing to do.
+    drop: Option<unsafe fn(*mut Room)>,
+    /// The value can be called any number of times.
+    again: bool,
 }
 
 /// How a closure of type `F` is called.
@@ -37,11 +40,15 @@ enum CallOnce {}
 enum CallAgain {}
 
 impl<F: FnOnce()> Calling<F> for CallOnce {
-    const FUNCTIONS: &'static Functions = &Functions { call: call_once::<F>, drop: drop_in_room::<F> };
+    const FUNCTIONS: &'static Functions = &Functions { call: call_once::<F>, drop: drop_of::<F>(), again: false };
 }
 
 impl<F: FnMut()> Calling<F> for CallAgain {
-    const FUNCTIONS: &'static Functions = &Functions { call: call_mut::<F>, drop: drop_in_room::<F> };
+    const FUNCTIONS: &'static Functions = &Functions { call: call_mut::<F>, drop: drop_of::<F>(), again: true };
+}
+
+const fn drop_of<F>() -> Option<unsafe fn(*mut Room)> {
+    if mem::needs_drop::<F>() { Some(drop_in_room::<F>) } else { None }
 }
 
 /// # Safety
@@ -83,8 +90,45 @@ impl Closure {
 
 impl Drop for Closure {
     fn drop(&mut self) {
-        // SAFETY: the room holds the value that `functions` was made for, and is gone after this.
-        unsafe { (self.functions.drop)(&raw mut self.room) }
+        if let Some(drop) = self.functions.drop {
+            // SAFETY: the room holds the value that `functions` was made for, and is gone after this.
+            unsafe { drop(&raw mut self.room) }
+        }
+    }
+}
+
+/// The callback of a timer, one-shot or periodic.
+pub(crate) struct Callback(Closure);
+
+/// Which of the two it is.
+pub(crate) enum Kind {
+    Once(Once),
+    Repeated(Repeated),
+}
+
+impl Callback {
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        if self.0.functions.again { Kind::Repeated(Repeated(self.0)) } else { Kind::Once(Once(self.0)) }
+    }
+
+    /// Whether dropping it runs code of the user's.
+    #[inline]
+    pub(crate) fn needs_drop(&self) -> bool {
+        self.0.functions.drop.is_some()
+    }
+}
+
+impl From<Once> for Callback {
+    #[inline]
+    fn from(once: Once) -> Self {
+        Self(once.0)
+    }
+}
+
+impl From<Repeated> for Callback {
+    fn from(repeated: Repeated) -> Self {
+        Self(repeated.0)
     }
 }
 
@@ -92,7 +136,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>()
 }
 
-/// The callback of a one-shot timer.
+/// The callback of a one-shot timer: its functions are those of `CallOnce`.
 pub(crate) struct Once(Closure);
 
 impl Once {
@@ -116,7 +160,7 @@ impl Once {
     }
 }
 
-/// The callback of a periodic timer.
+/// The callback of a periodic timer: its functions are those of `CallAgain`.
 pub(crate) struct Repeated(Closure);
 
 impl Repeated {
@@ -206,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_room_is_forty_bytes_with_its_functions() {
-        assert_eq!(size_of::<Once>(), 40);
-        assert_eq!(size_of::<Option<Once>>(), 40);
+        assert_eq!(size_of::<Callback>(), 40);
+        assert_eq!(size_of::<Option<Callback>>(), 40);
     }
 }

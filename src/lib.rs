@@ -56,7 +56,8 @@
 //!
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 
-mod arena;
+extern crate alloc;
+
 mod callback;
 mod clock;
 mod config;
@@ -69,6 +70,7 @@ mod local;
 mod mailbox;
 mod paged;
 mod parker;
+mod prefetch;
 mod reclaim;
 mod registry;
 mod shard;

@@ -8,20 +8,42 @@ const TINY: bool = cfg!(test) || LOOM;
 /// As in `sync`.
 const LOOM: bool = cfg!(all(loom, feature = "loom"));
 
-/// Elements of a page, as a power of two. What 1 024 timers need is some 90 KiB, which costs tens of microseconds when
+/// Elements of a page, as a power of two. What 512 timers need is some 40 KiB, which costs about ten microseconds when
 /// they are first added; nothing that is there is ever moved.
-pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 10 };
+pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 9 };
 
-/// Bits of a slot number in the wheel of a shard. 2^16 slots of a millisecond hold 65 s ahead: the timeouts of most
-/// servers are placed once and never cascade.
-pub(crate) const SHARD_BITS: u32 = if TINY { 4 } else { 16 };
+/// Empty pages that are kept for the next timers; of more than these, what exceeds a sixteenth of all goes back.
+pub(crate) const EMPTY_PAGES_KEPT: usize = if TINY { 1 } else { 2 };
+
+/// Pages that one search for an empty page looks at.
+pub(crate) const PAGES_SEARCHED: usize = if TINY { 2 } else { 32 };
+
+/// Entries from which on a pass fetches ahead. What fewer of them need fits in a second-level cache.
+pub(crate) const LOOK_AHEAD_FROM: usize = if TINY { 4 } else { 8192 };
+
+/// Revolutions that the first level of a wheel has room for, as a power of two. With those of a shard it reaches 129 s ahead: the
+/// timeouts of most servers are placed once and never cascade. (Fewer for a small wheel, so that its slots share the cache:
+/// no faster, and a loop that sleeps would be woken to cascade.)
+pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
+
+/// Slots of ticks to come whose entries are fetched ahead at the same time. Their lists are walked side by side, because a walk
+/// along one waits for each entry's line before it knows the next.
+pub(crate) const TICKS_AHEAD: usize = if TINY { 2 } else { 16 };
+
+/// Entries that have come to a slot since it was empty, beyond which they count as crowded. The entries of a slot that
+/// were moved away without being taken out are re-placed when its tick comes; crowded ones are taken out at once, so that no
+/// tick has more than this many to re-place.
+pub(crate) const CROWD: u32 = if TINY { 2 } else { 96 };
+
+/// Bits of a revolution of the wheel of a shard: 2 s at a tick of a millisecond.
+pub(crate) const SHARD_BITS: u32 = if TINY { 3 } else { 11 };
 
 /// Levels of the wheel of a shard: together they reach every `u64` tick, so no deadline is out of range.
 pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 
-/// The largest index of a timer, 268 million: some 24 GB of timers on one core. Index 0 means "none" in every link, and the
-/// top bit tells a slot from an entry.
-pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 28) - 1 };
+/// The largest index of a timer, 33 million: some 3 GB of timers on one core. Index 0 means "none" in every link, and the
+/// upper bits say what a link is.
+pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 3 } else { u32::MAX };

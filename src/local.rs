@@ -4,24 +4,22 @@
 //! may add, cancel, reset and even turn (P5).
 
 mod inner;
-mod task;
+mod schedule;
 
 use std::{
+    cell::Cell,
     marker::PhantomData,
     time::{Duration, Instant},
 };
 
-use self::{
-    inner::Local,
-    task::{Periodic, Schedule, Task},
-};
+use self::{inner::Local, schedule::Schedule};
 use crate::{
-    callback::{Once, Repeated},
+    callback::{Callback, Once, Repeated},
     clock::Clock,
     config::Config,
-    error::{AddError, ConfigError},
+    error::{AddError, AddErrorReason, ConfigError},
     handle::{LocalHandle, TimerHandle},
-    shard::{Counts, PreparedSleep, Shard},
+    shard::{Counts, Due, PreparedSleep, Shard},
     state::Kind,
     tick::saturating_nanos,
 };
@@ -74,6 +72,8 @@ pub struct Turn {
     pub live: usize,
     /// Entries of the wheel that the turn touched.
     pub touched: u64,
+    /// The budget was used up: something is left that was due.
+    pub behind: bool,
     /// The turn was called from a callback of another one, and did nothing.
     pub nested: bool,
 }
@@ -102,8 +102,54 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
-        let schedule = |shard: &mut Shard<Task>| Schedule::once(shard.clock().nanos_at(instant));
-        Self::insert(Kind::Shared, schedule, callback, once).unwrap_or_else(|error| panic!("{error}"))
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.clock().nanos_at(instant));
+        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. The timer meets others that have some
+    /// slack there, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// // A cache entry may live half a second longer than it must.
+    /// local_timer().add_within(Duration::from_secs(60), Duration::from_millis(500), || println!("expired"));
+    /// ```
+    #[track_caller]
+    pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        let due = |shard: &mut Shard<Callback>| Due::within(shard.nanos_after(delay), slack);
+        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another moment: those that are added
+    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they
+    /// are.) Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// // All clients lost their connection at the same moment; they shall not come back at the same one.
+    /// local_timer().add_spread(Duration::from_secs(1), Duration::from_secs(4), || println!("reconnect"));
+    /// ```
+    #[track_caller]
+    pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_spread(delay, range));
+        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
@@ -138,11 +184,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
-        let schedule = |shard: &mut Shard<Task>| {
-            let period = shard.at_least_a_tick(period);
-            Schedule { due: shard.nanos_after(period), period: saturating_nanos(period) }
-        };
-        Self::insert(Kind::Periodic, schedule, callback, periodic).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert_periodic(period, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -152,7 +194,7 @@ impl LocalTimer {
     /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^28 timers are live. The error
     /// carries the callback back.
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |shard| Schedule::once(shard.nanos_after(delay)), callback, once)
+        Self::insert(Kind::Shared, |shard| Due::at(shard.nanos_after(delay)), callback)
     }
 
     /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
@@ -162,8 +204,7 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
-        let schedule = |shard: &mut Shard<Task>| Schedule::once(shard.nanos_after(delay));
-        let added = Self::insert(Kind::Private, schedule, callback, once);
+        let added = Self::insert(Kind::Private, |shard| Due::at(shard.nanos_after(delay)), callback);
         LocalHandle::new(added.unwrap_or_else(|error| panic!("{error}")))
     }
 
@@ -176,7 +217,14 @@ impl LocalTimer {
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant per timer besides the
     /// callback. A turn that passes the start of a wheel slot beyond the first level also moves the timers in that slot.
     pub fn turn(self) -> Turn {
-        Local::with(Local::turn).unwrap_or_default()
+        self.turn_within(usize::MAX)
+    }
+
+    /// As [`turn`](Self::turn), but touches at most `budget` entries (fired, or moved within the wheel), and takes in at most
+    /// as many timers that other cores have cancelled. What is left comes first in the next turn, in order;
+    /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
+    pub fn turn_within(self, budget: usize) -> Turn {
+        Local::with(|local| local.turn(budget)).unwrap_or_default()
     }
 
     /// When the thread's timer next wants a turn. See [`Shard::next_deadline`].
@@ -219,35 +267,52 @@ impl LocalTimer {
         Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
     }
 
-    /// Adds what `task` makes of the callback, when `schedule` says; the error carries the callback back.
+    /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
-    fn insert<F>(
+    fn insert<F: FnOnce() + 'static>(
         kind: Kind,
-        schedule: impl FnOnce(&mut Shard<Task>) -> Schedule,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: F,
-        task: impl FnOnce(F, Schedule) -> Task,
     ) -> Result<TimerHandle, AddError<F>> {
-        // Asked first and by itself: so the callback stays with the caller until it can only be accepted.
-        let room = Local::with(|local| local.step(|shard| shard.refusal().map_or_else(|| Ok(schedule(shard)), Err)));
-        let schedule = match room {
-            Ok(Ok(schedule)) => schedule,
-            Ok(Err(reason)) | Err(reason) => return Err(AddError::new(reason, callback)),
+        let mut callback = Some(callback);
+        let added = Local::with(|local| local.add(kind, due, || Once::new(accepted(&mut callback)).into()));
+        refused(added, callback)
+    }
+
+    /// Adds a periodic timer.
+    fn insert_periodic<F: FnMut() + 'static>(period: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+        let mut callback = Some(callback);
+        let schedule = Cell::new(Schedule::default());
+        let due = |shard: &mut Shard<Callback>| {
+            let period = shard.at_least_a_tick(period);
+            let due = shard.nanos_after(period);
+            schedule.set(Schedule { due, period: saturating_nanos(period) });
+            Due::at(due)
         };
         let added = Local::with(|local| {
-            let handle = local.step(|shard| shard.insert(schedule.due, task(callback, schedule), kind));
-            local.wake_if_earlier(schedule.due);
-            handle
+            let repeated = || Repeated::new(accepted(&mut callback)).into();
+            let added = local.add(Kind::Periodic, due, repeated);
+            added.inspect(|&handle| local.set_schedule(handle, schedule.get()))
         });
-        Ok(added.unwrap_or_else(|_| unreachable!("the thread had a timer a line above")))
+        refused(added, callback)
     }
 }
 
-fn once<F: FnOnce() + 'static>(callback: F, _: Schedule) -> Task {
-    Task::Once(Once::new(callback))
+/// The callback, which stays with the caller until it can only be accepted.
+fn accepted<F>(callback: &mut Option<F>) -> F {
+    callback.take().unwrap_or_else(|| unreachable!("a callback is accepted once"))
 }
 
-fn periodic<F: FnMut() + 'static>(callback: F, schedule: Schedule) -> Task {
-    Task::Periodic(Periodic::new(Repeated::new(callback), schedule))
+/// The handle, or the callback that was not accepted.
+fn refused<F>(
+    added: Result<Result<TimerHandle, AddErrorReason>, AddErrorReason>,
+    callback: Option<F>,
+) -> Result<TimerHandle, AddError<F>> {
+    match (added.and_then(|added| added), callback) {
+        (Ok(handle), _) => Ok(handle),
+        (Err(reason), Some(callback)) => Err(AddError::new(reason, callback)),
+        (Err(_), None) => unreachable!("a callback that was accepted has a handle"),
+    }
 }
 
 impl Config {

@@ -1,49 +1,109 @@
-//! A table whose elements never move: it grows by pages of a fixed size, so no vector doubles under a server's feet.
+//! A table whose elements never move: pages of a fixed size, which come and go as a whole.
 
-use std::{
+use alloc::{boxed::Box, vec::Vec};
+use core::{
     iter,
     ops::{Index, IndexMut},
 };
 
-use crate::limits::PAGE_BITS;
+use crate::{limits::PAGE_BITS, prefetch::prefetch};
 
-const PAGE: usize = 1 << PAGE_BITS;
+/// Elements of a page.
+pub(crate) const PAGE: usize = 1 << PAGE_BITS;
 
-/// Elements by index, each there from its page's first use.
+/// So many elements side by side.
+pub(crate) type Page<T> = Box<[T; PAGE]>;
+
+/// Elements by index. Only the list of pages is a vector that may double: 8 bytes for 512 elements.
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
-    pages: Vec<Box<[T; PAGE]>>,
+    pages: Vec<Option<Page<T>>>,
 }
 
-impl<T: Default> Paged<T> {
+/// A page of default elements.
+#[allow(clippy::unnecessary_box_returns)] // A page may be larger than a stack would like.
+pub(crate) fn default_page<T: Default>() -> Page<T> {
+    let page: Box<[T]> = iter::repeat_with(T::default).take(PAGE).collect();
+    page.try_into().unwrap_or_else(|_| unreachable!("a page has PAGE elements"))
+}
+
+impl<T> Paged<T> {
     pub(crate) const fn new() -> Self {
         Self { pages: Vec::new() }
     }
 
-    /// Makes sure that `index` is there; new elements are the default ones.
+    /// Puts a page in its place.
+    pub(crate) fn put_page(&mut self, number: usize, page: Page<T>) {
+        if self.pages.len() <= number {
+            self.pages.resize_with(number + 1, || None);
+        }
+        self.pages[number] = Some(page);
+    }
+
+    /// Takes a page out.
+    pub(crate) fn take_page(&mut self, number: usize) -> Option<Page<T>> {
+        self.pages.get_mut(number)?.take()
+    }
+
+    /// The element `index`, if its page is there.
     #[inline]
-    pub(crate) fn grow_to(&mut self, index: u32) {
-        if self.pages.len() <= page_of(index) {
-            self.add_pages_to(index);
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        match self.pages.get(page_of(index)) {
+            Some(Some(page)) => Some(&page[place_of(index)]),
+            _ => None,
+        }
+    }
+
+    /// The element `index`, if its page is there.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        match self.pages.get_mut(page_of(index)) {
+            Some(Some(page)) => Some(&mut page[place_of(index)]),
+            _ => None,
+        }
+    }
+
+    /// Makes sure that the page of `index` is there.
+    #[inline]
+    pub(crate) fn grow_to(&mut self, index: u32)
+    where
+        T: Default,
+    {
+        if self.get(index).is_none() {
+            self.add_page_of(index);
         }
     }
 
     #[cold]
-    fn add_pages_to(&mut self, index: u32) {
-        while self.pages.len() <= page_of(index) {
-            // Built on the heap: a page may be larger than a stack would like.
-            let page: Box<[T]> = iter::repeat_with(T::default).take(PAGE).collect();
-            self.pages.push(page.try_into().unwrap_or_else(|_| unreachable!("a page has PAGE elements")));
+    fn add_page_of(&mut self, index: u32)
+    where
+        T: Default,
+    {
+        self.put_page(page_of(index), default_page());
+    }
+
+    /// Brings the element `index` closer, if it is there.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(element) = self.get(index) {
+            prefetch(element);
         }
     }
 }
 
-fn page_of(index: u32) -> usize {
+#[inline]
+pub(crate) fn page_of(index: u32) -> usize {
     index as usize >> PAGE_BITS
 }
 
-fn place_of(index: u32) -> usize {
+#[inline]
+pub(crate) fn place_of(index: u32) -> usize {
     index as usize & (PAGE - 1)
+}
+
+#[cold]
+fn missing(index: u32) -> ! {
+    panic!("the page of element {index} is not there")
 }
 
 impl<T> Index<u32> for Paged<T> {
@@ -51,30 +111,13 @@ impl<T> Index<u32> for Paged<T> {
 
     #[inline]
     fn index(&self, index: u32) -> &T {
-        &self.pages[page_of(index)][place_of(index)]
+        self.get(index).unwrap_or_else(|| missing(index))
     }
 }
 
 impl<T> IndexMut<u32> for Paged<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.pages[page_of(index)][place_of(index)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_grows_by_pages_and_moves_nothing() {
-        let mut table = Paged::<u64>::new();
-        table.grow_to(0);
-        table[0] = 7;
-        let first: *const u64 = &raw const table[0];
-        table.grow_to(1000);
-        table[1000] = 8;
-        assert_eq!((table[0], table[1000], table[999]), (7, 8, 0));
-        assert_eq!(first, &raw const table[0]);
+        self.get_mut(index).unwrap_or_else(|| missing(index))
     }
 }

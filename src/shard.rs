@@ -1,8 +1,8 @@
 //! One core's timers: wheel, payloads, nodes, mailbox and clock put together. Everything here runs on the owner's thread;
 //! what other threads do happens in `shared`.
 //!
-//! A timer is three things under one index: its payload in the arena, its record in the wheel, its node in the slab.
-//! The first two are the owner's alone; the third decides who ends the timer (see `state`).
+//! A timer is two things under one index: its payload in the wheel, and its state in the slab. The first is the owner's
+//! alone; the second decides who ends the timer (see `state`).
 
 mod counts;
 mod sleep;
@@ -17,10 +17,9 @@ use std::{
 };
 
 use self::counts::Tally;
-pub(crate) use self::steps::Claimed;
+pub(crate) use self::steps::{Claimed, Due};
 pub use self::{counts::Counts, sleep::PreparedSleep};
 use crate::{
-    arena::Arena,
     clock::Clock,
     config::{Config, Parts},
     error::{AddError, ConfigError},
@@ -70,8 +69,7 @@ pub struct Shard<T> {
     next_generation: u64,
     /// Nodes up to this index are there.
     nodes: u32,
-    payloads: Arena<T>,
-    wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
+    wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
     clock: Clock,
     tick: TickLength,
     /// The latest reading of the clock: it is held there if the clock goes back.
@@ -80,6 +78,8 @@ pub struct Shard<T> {
     turn_nanos: u64,
     /// Messages taken out of the mailbox and not yet dealt with.
     taken: Taken,
+    /// Messages that the pass may still deal with.
+    messages: usize,
     counts: Tally,
     /// The last sweep is done.
     closed: bool,
@@ -125,13 +125,13 @@ impl<T> Shard<T> {
             number: registration.number,
             next_generation: registration.first_generation,
             nodes: 0,
-            payloads: Arena::new(),
             wheel: RawWheel::starting_at(tick.now(latest_nanos)),
             clock,
             tick,
             latest_nanos,
             turn_nanos: latest_nanos,
             taken: Taken::default(),
+            messages: 0,
             counts: Tally::default(),
             closed: false,
             not_sync: PhantomData,
@@ -162,8 +162,8 @@ impl<T> Shard<T> {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
-        let nanos = self.clock.nanos_at(instant);
-        self.insert_or_refuse(nanos, payload).unwrap_or_else(|error| panic!("{error}"))
+        let due = Due::at(self.clock.nanos_at(instant));
+        self.insert_or_refuse(due, payload).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -173,8 +173,34 @@ impl<T> Shard<T> {
     /// If the shard has been drained, or is full: 2^28 timers are live, or it has added 2^56. The error carries the payload
     /// back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
-        let nanos = self.nanos_after(delay);
-        self.insert_or_refuse(nanos, payload)
+        let due = Due::at(self.nanos_after(delay));
+        self.insert_or_refuse(due, payload)
+    }
+
+    /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. It meets others that have some
+    /// slack there, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
+        let due = Due::within(self.nanos_after(delay), slack);
+        self.insert_or_refuse(due, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Adds a timer that is due between `delay` and `delay + range` from now, each at another moment: timers that are added
+    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they are.)
+    /// Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
+        let nanos = self.nanos_spread(delay, range);
+        self.insert_or_refuse(Due::at(nanos), payload).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
@@ -192,8 +218,19 @@ impl<T> Shard<T> {
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it.
     pub fn turn(&mut self) {
-        self.turn_nanos = self.read_clock();
-        self.wheel.begin(self.tick.now(self.turn_nanos));
+        self.turn_within(usize::MAX);
+    }
+
+    /// As [`turn`](Self::turn), but the pass touches at most `budget` entries (fired, or moved within the wheel), and takes in
+    /// at most as many timers that other threads have cancelled. What is left comes first in the next pass, in order, and
+    /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
+    pub fn turn_within(&mut self, budget: usize) {
+        self.begin(budget);
+    }
+
+    /// Whether the last pass has left something to do: its budget was used up, or it was given up.
+    pub fn is_behind(&self) -> bool {
+        self.taken.newest != 0 || self.wheel.is_behind()
     }
 
     /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
@@ -219,7 +256,8 @@ impl<T> Shard<T> {
     /// When the shard next wants a turn; `None` if it is empty. Changes nothing.
     ///
     /// It is never later than the earliest deadline. For a timer due more than 2^16 ticks after the last turn it may be
-    /// earlier, at most three times on its way, so that the wheel can move it.
+    /// earlier, at most three times on its way, so that the wheel can move it; and once for each tick that a timer was
+    /// reset away from.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
@@ -281,16 +319,15 @@ impl<T> Shard<T> {
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
     }
 
-    fn insert_or_refuse(&mut self, nanos: u64, payload: T) -> Result<TimerHandle, AddError<T>> {
+    fn insert_or_refuse(&mut self, due: Due, payload: T) -> Result<TimerHandle, AddError<T>> {
         match self.refusal() {
-            None => Ok(self.insert(nanos, payload, Kind::Shared)),
+            None => Ok(self.insert(due, payload, Kind::Shared)),
             Some(reason) => Err(AddError::new(reason, payload)),
         }
     }
 
     fn reserve(&mut self, timers: u32) {
         if timers > 0 {
-            self.payloads.reserve(timers);
             self.wheel.reserve(timers);
             self.grow_nodes(timers);
         }

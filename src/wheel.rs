@@ -20,23 +20,26 @@
 //! Reading order: `level` (arithmetic), `slot` (where entries are kept), `raw` (the wheel over indices), this file
 //! (the wheel over values), `check` (the invariants).
 
+mod advance;
+mod ahead;
 #[cfg(any(test, debug_assertions))]
 mod check;
 mod level;
+mod nodes;
 mod raw;
 mod slot;
 
-use std::{fmt, iter::FusedIterator};
+use core::{fmt, iter::FusedIterator};
 
+use self::raw::Inserted;
 pub(crate) use self::raw::RawWheel;
-use crate::{arena::Arena, limits::KEY_GENERATION_MAX, paged::Paged};
 
 /// A hierarchical timing wheel that holds values until their tick comes.
 ///
 /// Time is a tick number, a plain `u64`; what a tick means is the caller's business. The wheel never fires anything by
 /// itself: [`advance`](Self::advance) moves its time and hands out what has become due.
 ///
-/// `BITS` is the number of bits of a slot number within a level (1 to 18) and `LEVELS` the number of levels; together
+/// `BITS` is the number of bits of a slot number within a level (1 to 14) and `LEVELS` the number of levels; together
 /// they must reach 64 bits, which is checked when the wheel is compiled. Memory: 8 bytes and a bit per slot, of which
 /// the operating system provides what has been touched; 16 bytes, a generation and the value per entry.
 ///
@@ -58,11 +61,8 @@ use crate::{arena::Arena, limits::KEY_GENERATION_MAX, paged::Paged};
 /// assert_eq!(wheel.advance(1_000).next(), Some((400, "retry")));
 /// assert!(wheel.is_empty());
 /// ```
-pub struct Wheel<T, const BITS: u32 = 16, const LEVELS: usize = 4> {
-    raw: RawWheel<BITS, LEVELS>,
-    values: Arena<T>,
-    /// How often the entry of this index has ended; a key of an older one is stale.
-    generations: Paged<u32>,
+pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
+    raw: RawWheel<T, BITS, LEVELS>,
 }
 
 /// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
@@ -84,7 +84,7 @@ impl<T> Wheel<T> {
 impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// An empty wheel whose time is `now`.
     pub fn starting_at(now: u64) -> Self {
-        Self { raw: RawWheel::starting_at(now), values: Arena::new(), generations: Paged::new() }
+        Self { raw: RawWheel::starting_at(now) }
     }
 
     /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
@@ -96,34 +96,48 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// # Panics
     ///
     /// If all 2^28 indices are in use: live, or retired after 2^32 entries each.
+    #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let index = self.values.insert(value);
-        self.generations.grow_to(index);
-        self.raw.insert(index, deadline);
-        Key { index, generation: self.generations[index] }
+        self.refuse_if_full();
+        let Inserted { index, generation } = self.raw.insert(deadline, value);
+        Key { index, generation }
+    }
+
+    /// As [`insert`](Self::insert), for an entry that may fire at any tick from `deadline` to `slack` ticks later. It
+    /// fires at the one of them that is a multiple of the largest power of two: most entries with some slack meet there,
+    /// so that one wake-up serves many, and an entry that is far away need not cascade on its way.
+    ///
+    /// Cost: as [`insert`](Self::insert).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
+        self.refuse_if_full();
+        let Inserted { index, generation } = self.raw.insert_within(deadline, slack, value);
+        Key { index, generation }
+    }
+
+    #[inline]
+    fn refuse_if_full(&self) {
+        assert!(!self.raw.is_full(), "a wheel was asked for more entries than it can hold");
     }
 
     /// Takes an entry out and gives its value back; `None` if it has been handed out or removed before.
     ///
     /// Cost: constant.
+    #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        if !self.is_live(key) {
-            return None;
-        }
-        self.raw.remove(key.index);
-        self.end(key.index)
+        self.raw.remove_generation(key.index, key.generation)
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
     /// out or removed before.
     ///
     /// Cost: constant.
+    #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        let live = self.is_live(key);
-        if live {
-            self.raw.reset(key.index, deadline);
-        }
-        live
+        self.raw.reset_generation(key.index, key.generation, deadline)
     }
 
     /// Moves time to `now` and hands out what is due, in the order of the deadlines; the order within a tick is
@@ -133,9 +147,24 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// Cost: constant per entry handed out, at most `LEVELS` - 1 moves per entry over its life, and a few nanoseconds
     /// for any stretch of time in which nothing is due.
+    #[inline]
     pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
-        self.raw.begin(now);
+        self.advance_within(now, usize::MAX)
+    }
+
+    /// As [`advance`](Self::advance), but touches at most `budget` entries: handed out, or moved. What is left comes first in
+    /// the next call, in order; [`is_behind`](Self::is_behind) tells whether anything is.
+    #[inline]
+    pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
+        self.raw.shrink();
+        self.raw.begin(now, budget);
         Due { wheel: self }
+    }
+
+    /// Whether the last [`advance`](Self::advance) has left something that was due: its budget was used up, or its iterator
+    /// dropped before its end.
+    pub fn is_behind(&self) -> bool {
+        self.raw.is_behind()
     }
 
     /// The tick until which there is nothing to do; `None` if the wheel is empty.
@@ -177,24 +206,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     pub fn check(&self) {
         self.raw.check();
     }
-
-    fn is_live(&self, key: Key) -> bool {
-        // A key of another wheel may name an index that has no entry here, or never had one.
-        key.index <= self.values.highest()
-            && self.generations[key.index] == key.generation
-            && self.raw.is_linked(key.index)
-    }
-
-    /// Ends the entry of `index`, which the raw wheel has let go.
-    fn end(&mut self, index: u32) -> Option<T> {
-        let value = self.values.take(index);
-        self.generations[index] += 1;
-        // An index whose generations are used up is retired: no key of its past can ever match again.
-        if self.generations[index] < KEY_GENERATION_MAX {
-            self.values.release(index);
-        }
-        value
-    }
 }
 
 impl<T> Default for Wheel<T> {
@@ -222,10 +233,10 @@ pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
 impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVELS> {
     type Item = (u64, T);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let (index, deadline) = self.wheel.raw.pop_due()?;
-        let value = self.wheel.end(index)?;
-        Some((deadline, value))
+        let (index, deadline) = self.wheel.raw.pop_due(|_| ())?;
+        self.wheel.raw.finish_generation(index).map(|value| (deadline, value))
     }
 }
 
@@ -239,6 +250,8 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LE
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     type Tiny<T> = Wheel<T, 2, 32>;
@@ -292,7 +305,8 @@ mod tests {
         wheel.insert(0, 'a');
         wheel.insert(7, 'b');
         assert_eq!(wheel.next_deadline(), Some(7));
-        assert_eq!(wheel.advance(7).collect::<Vec<_>>(), [(7, 'a'), (7, 'b')]);
+        let due: BTreeSet<_> = wheel.advance(7).collect();
+        assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
         assert_eq!(wheel.next_deadline(), None);
     }
 

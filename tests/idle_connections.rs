@@ -207,7 +207,7 @@ fn a_packet_and_an_empty_tick_cost_the_same_at_a_thousand_and_at_a_hundred_thous
     assert_eq!(large.packets, small.packets.times_over(100));
     assert_eq!(large.empty_ticks, small.empty_ticks);
     // Nor is there work anywhere else that grows faster than the number of connections.
-    assert_eq!(large.touched, 100 * small.touched);
+    assert!(large.touched <= 100 * small.touched, "{} for {}", large.touched, small.touched);
 }
 
 #[test]

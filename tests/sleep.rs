@@ -148,7 +148,7 @@ fn an_idle_thread_with_one_timer_far_ahead_wakes_a_handful_of_times() {
     });
 }
 
-/// A timer that moves away costs at most one wake-up for nothing.
+/// A timer that moves away costs at most one wake-up for nothing per slot that it has moved away from: not one per move.
 #[test]
 fn a_timer_that_is_always_moved_ahead_does_not_wake_the_loop_again_and_again() {
     in_virtual_time(|clock| {
@@ -157,11 +157,12 @@ fn a_timer_that_is_always_moved_ahead_does_not_wake_the_loop_again_and_again() {
         for _ in 0..1_000 {
             // A packet in every tick.
             clock.advance(TICK);
+            assert_eq!(local_timer().turn().fired, 0);
             assert!(idle.reset(TICK * 30));
             let timeout = local_timer().prepare_sleep().timeout().expect("a timer is pending");
-            wakes += usize::from(timeout < TICK * 30);
+            wakes += usize::from(timeout <= TICK);
         }
-        assert!(wakes <= 1_000 / 30, "{wakes} wake-ups for nothing");
+        assert!(wakes <= 1_000 / 29, "{wakes} wake-ups for nothing");
         clock.advance(TICK * 29);
         assert_eq!(local_timer().turn().fired, 0);
         clock.advance(TICK);

@@ -14,7 +14,7 @@ use std::{
 use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
-const ORDER: &str = "limits sync error tick clock paged arena wheel state mailbox parker reclaim slab hooks config \
+const ORDER: &str = "limits sync error tick clock prefetch paged wheel state mailbox parker reclaim slab hooks config \
                      shared registry handle shard callback local cores";
 
 /// Names that belong to certain files, and what to use everywhere else.
@@ -23,7 +23,11 @@ const HOMES: &[Home] = &[
     Home { name: "core::sync::atomic", files: &["src/sync.rs"], instead: "take it from `crate::sync`" },
     Home { name: "crossbeam_epoch", files: &["src/reclaim.rs"], instead: "ask `crate::reclaim`" },
     Home { name: "Instant::now", files: &["src/clock.rs", "src/clock/"], instead: "ask the shard's clock" },
-    Home { name: "unsafe", files: &["src/callback.rs", "src/reclaim.rs"], instead: "find a safe way" },
+    Home {
+        name: "unsafe",
+        files: &["src/callback.rs", "src/prefetch.rs", "src/reclaim.rs", "src/wheel/nodes.rs", "src/wheel/slot.rs"],
+        instead: "find a safe way",
+    },
 ];
 
 /// Words that the project does without, and the one it uses instead.

@@ -8,16 +8,17 @@ use std::{
 
 use super::{
     Turn,
-    task::{Periodic, Task},
+    schedule::{Schedule, Schedules},
 };
 use crate::{
-    callback::Once,
+    callback::{self, Callback, Once, Repeated},
     config::Config,
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, TimerHandle},
     hooks::PanicPlace,
-    shard::{Claimed, PreparedSleep, Shard},
+    shard::{Claimed, Due, PreparedSleep, Shard},
     shared::Shared,
+    state::Kind,
     sync::per_thread,
 };
 
@@ -37,7 +38,8 @@ impl Drop for Turning<'_> {
 /// A thread's timer and what it is in the middle of.
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
-    shard: RefCell<Shard<Task>>,
+    shard: RefCell<Shard<Callback>>,
+    schedules: RefCell<Schedules>,
     shared: Arc<Shared>,
     turning: Cell<bool>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
@@ -51,7 +53,13 @@ impl Local {
         let shard = Shard::with_config(config)?;
         Owner::set(Some(Owner { shard: shard.number(), cancel, reset, is_pending, share }));
         let shared = Arc::clone(shard.shared());
-        Ok(Self { shard: RefCell::new(shard), shared, turning: Cell::new(false), sleeps_until: Cell::new(AWAKE) })
+        Ok(Self {
+            shard: RefCell::new(shard),
+            schedules: RefCell::new(Schedules::new()),
+            shared,
+            turning: Cell::new(false),
+            sleeps_until: Cell::new(AWAKE),
+        })
     }
 
     /// Makes this thread's timer, if it is not there yet.
@@ -83,22 +91,52 @@ impl Local {
 
     /// One step with the shard borrowed. No code of the user's may run in it.
     #[inline]
-    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Shard<Task>) -> R) -> R {
+    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Shard<Callback>) -> R) -> R {
         step(&mut self.shard.borrow_mut())
     }
 
-    pub(super) fn turn(&self) -> Turn {
+    /// Adds a timer, whose callback is asked for when it can only be accepted.
+    #[inline]
+    pub(super) fn add(
+        &self,
+        kind: Kind,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: impl FnOnce() -> Callback,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        let (handle, nanos) = self.step(|shard| {
+            if let Some(reason) = shard.refusal() {
+                return Err(reason);
+            }
+            let due = due(shard);
+            Ok((shard.insert(due, callback(), kind), due.nanos))
+        })?;
+        self.wake_if_earlier(nanos);
+        Ok(handle)
+    }
+
+    /// A periodic timer was added.
+    pub(super) fn set_schedule(&self, handle: TimerHandle, schedule: Schedule) {
+        self.schedules.borrow_mut().set(handle.index(), schedule);
+    }
+
+    pub(super) fn turn(&self, budget: usize) -> Turn {
         if self.turning.replace(true) {
             return Turn { live: self.step(|shard| shard.len()), nested: true, ..Turn::default() };
         }
         let _turning = Turning(&self.turning);
-        let touched_before = self.step(|shard| {
-            shard.turn();
-            shard.touched()
-        });
+        let (touched_before, gone) = self.step(|shard| (shard.touched(), shard.begin(budget)));
+        if let Some(page) = gone {
+            self.schedules.borrow_mut().drop_page(page);
+        }
         let (fired, collected) = (self.fire(), self.collect());
-        let (live, touched) = self.step(|shard| (shard.len(), shard.touched() - touched_before));
-        Turn { fired, collected, live, touched, nested: false }
+        self.step(|shard| Turn {
+            fired,
+            collected,
+            live: shard.len(),
+            touched: shard.touched() - touched_before,
+            behind: shard.is_behind(),
+            nested: false,
+        })
     }
 
     /// Runs what is due.
@@ -106,9 +144,9 @@ impl Local {
         let mut fired = 0;
         while let Some(Claimed { index, payload, .. }) = self.step(Shard::claim_due) {
             fired += 1;
-            match payload {
-                Task::Once(callback) => self.run_once(index, callback),
-                Task::Periodic(periodic) => self.run_periodic(index, periodic),
+            match payload.kind() {
+                callback::Kind::Once(once) => self.run_once(index, once),
+                callback::Kind::Repeated(repeated) => self.run_repeated(index, repeated),
             }
         }
         fired
@@ -120,16 +158,20 @@ impl Local {
         self.step(|shard| shard.finish(index));
     }
 
-    fn run_periodic(&self, index: u32, mut periodic: Periodic) {
-        self.shared.hooks.isolate(PanicPlace::Callback, || periodic.callback.run());
-        let (next, ended) = self.step(|shard| {
-            periodic.go_on(shard.turn_nanos());
-            let next = periodic.due();
-            (next, shard.rearm(index, Task::Periodic(periodic), next))
-        });
-        match ended {
-            Some(task) => self.shared.hooks.isolate_drop(task),
+    fn run_repeated(&self, index: u32, mut callback: Repeated) {
+        self.shared.hooks.isolate(PanicPlace::Callback, || callback.run());
+        let now = self.step(|shard| shard.turn_nanos());
+        let next = self.schedules.borrow_mut().next(index, now);
+        match self.step(|shard| shard.rearm(index, callback.into(), next)) {
+            Some(callback) => self.drop_callback(callback),
             None => self.wake_if_earlier(next),
+        }
+    }
+
+    #[inline]
+    fn drop_callback(&self, callback: Callback) {
+        if callback.needs_drop() {
+            self.shared.hooks.isolate_drop(callback);
         }
     }
 
@@ -137,9 +179,9 @@ impl Local {
     fn collect(&self) -> usize {
         let mut collected = 0;
         self.step(Shard::take_messages);
-        while let Some(task) = self.step(Shard::collect_cancelled) {
+        while let Some(callback) = self.step(Shard::collect_cancelled) {
             collected += 1;
-            self.shared.hooks.isolate_drop(task);
+            self.drop_callback(callback);
         }
         collected
     }
@@ -182,9 +224,9 @@ impl Drop for Local {
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
-        let (answer, task) = local.step(|shard| shard.cancel_own(handle));
-        if let Some(task) = task {
-            local.shared.hooks.isolate_drop(task);
+        let (answer, callback) = local.step(|shard| shard.cancel_own(handle));
+        if let Some(callback) = callback {
+            local.drop_callback(callback);
         }
         answer
     });
@@ -194,19 +236,14 @@ fn cancel(handle: TimerHandle) -> Cancel {
 /// The owner's path of `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     let moved = Local::with(|local| {
-        let moved = local.step(|shard| {
-            let moved = shard.reset_own(handle, delay)?;
-            if moved.periodic
-                && let Some(Task::Periodic(periodic)) = shard.payload_mut(handle)
-            {
-                periodic.move_to(moved.due);
-            }
-            Some(moved)
-        });
-        if let Some(moved) = moved {
-            local.wake_if_earlier(moved.due);
+        let Some(moved) = local.step(|shard| shard.reset_own(handle, delay)) else {
+            return false;
+        };
+        if moved.periodic {
+            local.schedules.borrow_mut().move_to(handle.index(), moved.due);
         }
-        moved.is_some()
+        local.wake_if_earlier(moved.due);
+        true
     });
     moved.unwrap_or(false)
 }

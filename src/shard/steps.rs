@@ -26,6 +26,24 @@ pub(crate) struct Claimed<T> {
     pub(crate) due: u64,
 }
 
+/// When a timer is due, in nanoseconds of the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) nanos: u64,
+    /// How much later it may fire.
+    pub(crate) slack: u64,
+}
+
+impl Due {
+    pub(crate) fn at(nanos: u64) -> Self {
+        Self { nanos, slack: 0 }
+    }
+
+    pub(crate) fn within(nanos: u64, slack: Duration) -> Self {
+        Self { nanos, slack: saturating_nanos(slack) }
+    }
+}
+
 /// A timer that was moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
@@ -53,7 +71,7 @@ impl<T> Shard<T> {
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.payloads.is_full() || self.next_generation > GENERATION_MAX {
+        } else if self.wheel.is_full() || self.next_generation > GENERATION_MAX {
             Some(AddErrorReason::Full)
         } else {
             None
@@ -67,6 +85,9 @@ impl<T> Shard<T> {
 
     /// When the shard next wants a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
+        if self.taken.newest != 0 {
+            return Some(self.turn_nanos);
+        }
         self.wheel.next_deadline().map(|tick| self.tick.start(tick))
     }
 
@@ -90,20 +111,39 @@ impl<T> Shard<T> {
         self.read_clock().saturating_add(saturating_nanos(delay))
     }
 
-    /// Adds a timer that is due when the clock shows `nanos`, to a shard that does not refuse.
+    /// The same, and up to `range` later: a moment that is far from those of the timers before.
+    pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
+        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence).
+        let fraction = self.next_generation.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let offset = (u128::from(fraction) * u128::from(saturating_nanos(range))) >> 64;
+        self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
+    }
+
+    /// Adds a timer to a shard that does not refuse.
     #[inline]
-    pub(crate) fn insert(&mut self, nanos: u64, payload: T, kind: Kind) -> TimerHandle {
+    pub(crate) fn insert(&mut self, due: Due, payload: T, kind: Kind) -> TimerHandle {
         debug_assert_eq!(self.refusal(), None);
-        let index = self.payloads.insert(payload);
+        let index = self.place(due, payload);
         self.grow_nodes(index);
+
         let generation = self.next_generation;
         self.next_generation += 1;
         self.node(index).state.arm(generation, kind);
-        self.wheel.insert(index, self.tick.deadline(nanos));
         self.counts.added += 1;
         self.counts.live += 1;
         let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("an arena never gives index 0"));
         TimerHandle::new(self.number, index, generation)
+    }
+
+    /// A free index, in the wheel where it is due.
+    #[inline]
+    fn place(&mut self, due: Due, payload: T) -> u32 {
+        let deadline = self.tick.deadline(due.nanos);
+        if due.slack == 0 {
+            return self.wheel.insert(deadline, payload).index;
+        }
+        let last = self.tick.now(due.nanos.saturating_add(due.slack));
+        self.wheel.insert_within(deadline, last.saturating_sub(deadline), payload).index
     }
 
     /// Cancels a timer of this shard; the payload comes with `Cancelled`.
@@ -117,7 +157,6 @@ impl<T> Shard<T> {
         if answer != Cancel::Cancelled {
             return (answer, None);
         }
-        self.wheel.remove(index);
         (answer, self.end_cancelled(index))
     }
 
@@ -134,11 +173,6 @@ impl<T> Shard<T> {
         Some(Moved { due, periodic })
     }
 
-    /// The payload of a pending timer.
-    pub(crate) fn payload_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
-        self.payloads.get_mut(handle.index())
-    }
-
     /// Makes a private timer one that other threads may cancel.
     pub(crate) fn share_own(&self, handle: TimerHandle) {
         if self.is_pending_own(handle) {
@@ -150,14 +184,28 @@ impl<T> Shard<T> {
         self.shared.is_pending(handle.index(), handle.generation())
     }
 
+    /// Begins a pass; says which page of payloads has gone back, if any has.
+    pub(crate) fn begin(&mut self, budget: usize) -> Option<u32> {
+        self.turn_nanos = self.read_clock();
+        self.messages = budget;
+        self.wheel.begin(self.tick.now(self.turn_nanos), budget);
+        self.shrink()
+    }
+
+    /// Gives memory back that has not been needed, at most a page of each kind.
+    #[inline]
+    fn shrink(&mut self) -> Option<u32> {
+        self.wheel.shrink()
+    }
+
     /// Claims the next timer that is due in this pass. It is running from now on.
     #[inline]
     pub(crate) fn claim_due(&mut self) -> Option<Claimed<T>> {
         loop {
-            let (index, deadline) = self.wheel.pop_due()?;
+            let (index, deadline) = self.wheel.pop_due(|_| ())?;
             // One that another thread has cancelled is left to its message.
             if self.node(index).state.claim() == Claim::Fires {
-                let payload = self.payloads.take(index)?;
+                let payload = self.wheel.take_value(index)?;
                 self.counts.runs += 1;
                 return Some(Claimed { index, payload, due: self.tick.start(deadline) });
             }
@@ -175,15 +223,14 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn finish(&mut self, index: u32) {
         self.node(index).state.finish();
-        self.payloads.release(index);
+        self.wheel.release(index);
     }
 
     /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, it ends and the
     /// payload comes back.
     pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
         if self.node(index).state.rearm() {
-            self.payloads.put_back(index, payload);
-            self.wheel.insert(index, self.tick.deadline(nanos));
+            self.wheel.insert_again(index, self.tick.deadline(nanos), payload);
             return None;
         }
         self.counts.cancelled += 1;
@@ -204,14 +251,14 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn collect_cancelled(&mut self) -> Option<T> {
         let index = self.taken.newest;
-        if index == 0 {
+        if index == 0 || self.messages == 0 {
             return None;
         }
+        self.messages -= 1;
         let node = self.shared.slab.node(index);
         self.taken = Taken { newest: node.link.below(), count: self.taken.count.saturating_sub(1) };
         node.state.collect();
         // It is in no slot if it was due and its claim failed.
-        self.wheel.remove(index);
         self.end_cancelled(index)
     }
 
@@ -219,7 +266,7 @@ impl<T> Shard<T> {
     fn end_cancelled(&mut self, index: u32) -> Option<T> {
         self.counts.cancelled += 1;
         self.counts.live -= 1;
-        self.payloads.remove(index)
+        self.wheel.remove(index)
     }
 
     #[inline]
@@ -236,15 +283,16 @@ impl<T> Shard<T> {
         }
         self.shared.mailbox.close();
         self.taken = Taken::default();
-        for index in 1..=self.payloads.highest() {
-            let swept = self.node(index).state.sweep();
-            let nanos = self.tick.start(self.wheel.deadline(index));
-            match swept {
-                Swept::HandedBack => pending.extend(self.payloads.remove(index).map(|payload| (nanos, payload))),
-                Swept::Cancelled => cancelled.extend(self.payloads.remove(index)),
-                Swept::Idle => continue,
+        for index in 1..self.wheel.end_of_indices() {
+            let Some(node) = self.shared.slab.get(index) else { continue };
+            match node.state.sweep() {
+                Swept::HandedBack => {
+                    let nanos = self.tick.start(self.wheel.deadline(index).unwrap_or(0));
+                    pending.extend(self.wheel.remove(index).map(|payload| (nanos, payload)));
+                }
+                Swept::Cancelled => cancelled.extend(self.wheel.remove(index)),
+                Swept::Idle => (),
             }
-            self.wheel.remove(index);
         }
         self.counts.live -= (pending.len() + cancelled.len()) as u64;
         self.counts.handed_back += pending.len() as u64;

@@ -1,43 +1,84 @@
 //! The invariants of the wheel, as code. The property tests ask for them after every operation.
 
-use super::{level::Geometry, raw::RawWheel};
+use alloc::vec::Vec;
 
-impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
+use super::{
+    level::Geometry,
+    nodes::{Node, Standing},
+    raw::{Here, RawWheel},
+};
+
+impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Panics if an invariant is broken.
     pub(crate) fn check(&self) {
         assert!(self.position <= self.target, "time ran past the pass");
         let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
-        let late = self.slots.entries(Self::LATE);
-        assert!(late.iter().all(|&index| self.slots.deadline(index) == self.target), "a late entry of another pass");
+        let late = self.slots.entries(Geometry::<BITS, LEVELS>::LATE);
+        for &index in &late {
+            assert!(self.node(index).deadline >= self.target, "a late entry of another pass");
+        }
         assert_eq!(entries + late.len(), self.len, "entries in slots and entries counted");
+        let nodes = (1..self.slots.nodes.end()).filter_map(|index| self.slots.nodes.get(index));
+        let standings: Vec<Standing> =
+            nodes.map(|node| node.standing).filter(|&stands| stands != Standing::OUT).collect();
+        assert_eq!(standings.len(), self.len, "nodes that say they are in a slot");
+        let far = standings.iter().filter(|stands| stands.far_slot().is_some());
+        let waiting: u32 = self.waiting.iter().sum();
+        assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
+    }
+
+    fn node(&self, index: u32) -> &Node<T> {
+        self.slots.nodes.get(index).unwrap_or_else(|| panic!("entry {index} of a slot is not there"))
     }
 
     /// Checks one level and counts its entries.
     fn check_level(&self, level: usize) -> usize {
-        let positions = 0..1 << BITS;
-        positions.map(|position| self.check_slot(level, position)).sum()
+        let ring = if level == 0 { Geometry::<BITS, LEVELS>::NEAR_RING } else { Geometry::<BITS, LEVELS>::FAR_RING };
+        (0..u32::try_from(ring).expect("small")).map(|position| self.check_slot(level, position)).sum()
     }
 
     fn check_slot(&self, level: usize, position: u32) -> usize {
-        let entries = self.slots.entries(Self::slot(level, position));
-        let marked = self.occupied[level].contains(position);
-        assert_eq!(marked, !entries.is_empty(), "the mark of slot {position} of level {level}");
-        for &index in &entries {
-            self.check_entry(level, position, self.slots.deadline(index));
+        if level == 0 {
+            let entries = self.slots.entries(position);
+            assert_eq!(self.near.contains(position), !entries.is_empty(), "the mark of slot {position}");
+            return self.check_entries(0, position, &entries);
+        }
+        let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
+        let (plain, aligned) =
+            (self.slots.entries(slot), self.slots.entries(Geometry::<BITS, LEVELS>::aligned_slot(level, position)));
+        let marked = self.far[level - 1].contains(position);
+        assert_eq!(marked, !plain.is_empty() || !aligned.is_empty(), "the mark of slot {position} of level {level}");
+        let waiting = plain.iter().filter(|&&index| self.node(index).standing == Standing::far(slot));
+        assert_eq!(
+            waiting.count(),
+            self.waiting[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
+            "who waits there"
+        );
+        self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
+    }
+
+    fn check_entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
+        for &index in entries {
+            self.check_entry(level, position, self.node(index).deadline);
         }
         entries.len()
     }
 
+    /// An entry is in a slot within reach, which does not start after its deadline and will not be missed.
     fn check_entry(&self, level: usize, position: u32, deadline: u64) {
-        let number = Geometry::<BITS, LEVELS>::number(level, deadline);
         let current = Geometry::<BITS, LEVELS>::number(level, self.position);
-        assert_eq!(Geometry::<BITS, LEVELS>::position(number), position, "an entry of another slot");
-        assert!(deadline >= self.position, "an entry that was passed over");
-        assert!(number - current < Geometry::<BITS, LEVELS>::SLOTS, "an entry of another revolution");
-        if number == current {
-            assert_eq!(level, 0, "a slot that began and did not cascade");
+        let here = Geometry::<BITS, LEVELS>::position(level, current);
+        let ahead = u64::from(Geometry::<BITS, LEVELS>::position(level, u64::from(position.wrapping_sub(here))));
+        let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
+        assert!(start <= deadline, "an entry that would fire late");
+        let is_within_reach = Geometry::<BITS, LEVELS>::reaches(level, self.position, start.max(self.position));
+        assert!(is_within_reach, "an entry that was passed over");
+        if ahead == 0 {
+            assert!(self.here != Here::Nothing, "a slot that has begun and is not being worked on");
         } else {
-            assert!(self.earliest <= Geometry::<BITS, LEVELS>::start(level, number), "a slot that would be missed");
+            assert!(self.earliest <= start, "a slot that would be missed");
         }
+        let has_plain = level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
+        assert!(ahead != 1 || !has_plain || self.handing_down, "a slot that is not being handed down");
     }
 }

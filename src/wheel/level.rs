@@ -1,20 +1,29 @@
 //! The arithmetic of levels, and which of a level's slots are occupied.
 //!
-//! A slot's *number* counts slots of its level since tick 0 and never wraps; its *position* in the level is the number
-//! modulo 2^`BITS`.
+//! A level is a ring of slots. A slot's *number* counts slots of its level since tick 0 and never wraps; its *position* in the
+//! ring is the number modulo the ring. A *revolution* of one level, 2^`BITS` of its slots, is as long as a slot of the level
+//! above, and has that slot's number. The ring of the first level has room for many revolutions, those of the others for
+//! two: the current and the next.
+
+use alloc::{boxed::Box, vec};
+
+use crate::limits::WIDE_BITS;
 
 /// The arithmetic of one geometry.
 #[derive(Debug)]
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
-    /// Slots of a level.
-    pub(super) const SLOTS: u64 = 1 << BITS;
-    const MASK: u64 = Self::SLOTS - 1;
+    /// Slots of the first level.
+    pub(super) const NEAR_RING: usize = 1 << (BITS + WIDE_BITS);
+    /// Slots of every other level.
+    pub(super) const FAR_RING: usize = 2 << BITS;
+    /// How many revolutions ahead the first level reaches: all it has room for besides the current one.
+    const REACH: u64 = (1 << WIDE_BITS) - 1;
 
     /// Evaluated where a wheel is made: a geometry that does not fit does not compile.
     pub(super) const VALID: () = {
-        assert!(BITS >= 1 && BITS <= 18, "a level has 2 to 2^18 slots");
+        assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
         assert!(Self::shift(LEVELS) >= 64, "the levels must reach every tick: BITS * LEVELS must be at least 64");
     };
@@ -27,27 +36,116 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     }
 
     /// The number of the slot of `level` that covers `tick`.
+    #[inline]
     pub(super) fn number(level: usize, tick: u64) -> u64 {
         tick >> Self::shift(level)
     }
 
+    /// The number of the revolution of `level` that covers `tick`.
+    #[inline]
+    pub(super) fn revolution(level: usize, tick: u64) -> u64 {
+        Self::number(level, tick) >> BITS
+    }
+
     /// The first tick of slot `number` of `level`.
+    #[inline]
     pub(super) fn start(level: usize, number: u64) -> u64 {
         number << Self::shift(level)
     }
 
     /// The position of slot `number` in its level.
-    #[allow(clippy::cast_possible_truncation)] // A position has at most 18 bits.
-    pub(super) fn position(number: u64) -> u32 {
-        (number & Self::MASK) as u32
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
+    pub(super) fn position(level: usize, number: u64) -> u32 {
+        let ring = if level == 0 { Self::NEAR_RING } else { Self::FAR_RING };
+        (number & (ring as u64 - 1)) as u32
     }
 
-    /// The lowest level that reaches `deadline` from `now`: there, fewer than 2^`BITS` slots lie between them, so no two
-    /// revolutions ever share a slot. From the second level on the slot is not the current one.
-    pub(super) fn level_of(now: u64, deadline: u64) -> usize {
+    /// The slot of a tick in the first level. Slots are numbered through the first level, then through the upper ones, then
+    /// through the aligned ones of those, and the late one is the last.
+    #[inline]
+    pub(super) fn near_at(tick: u64) -> u32 {
+        Self::position(0, tick)
+    }
+
+    /// The slot of an upper level that covers `tick`.
+    #[inline]
+    pub(super) fn far_at(level: usize, tick: u64) -> u32 {
+        Self::far_slot(level, Self::position(level, Self::number(level, tick)))
+    }
+
+    /// The slot of the entries that fire when the slot of `level` at `tick` starts.
+    #[inline]
+    pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
+        Self::aligned_slot(level, Self::position(level, Self::number(level, tick)))
+    }
+
+    /// The slot at a position of an upper level.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    pub(super) const fn far_slot(level: usize, position: u32) -> u32 {
+        (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
+    }
+
+    /// Its twin, of the entries that fire when it starts.
+    #[inline]
+    pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
+        Self::far_slot(level + LEVELS - 1, position)
+    }
+
+    /// The slot of entries that were already due when they were inserted.
+    pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
+
+    /// Level and position of a slot of an upper level, or of its twin.
+    #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
+    pub(super) fn far_place(slot: u32) -> (usize, u32) {
+        let far = slot as usize - Self::NEAR_RING;
+        (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
+    }
+
+    /// Whether the first level reaches a deadline.
+    #[inline]
+    pub(super) fn is_near(now: u64, deadline: u64) -> bool {
+        Self::revolutions(0, now, deadline) <= Self::REACH
+    }
+
+    /// Whether a level reaches a deadline.
+    #[inline]
+    pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
+        if level == 0 { Self::is_near(now, deadline) } else { Self::revolutions(level, now, deadline) <= 1 }
+    }
+
+    /// How many revolutions of a level lie between.
+    #[inline]
+    fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
-        let reaches = |level: usize| Self::number(level, deadline) - Self::number(level, now) < Self::SLOTS;
-        (0..LEVELS).find(|&level| reaches(level)).unwrap_or_else(|| unreachable!("the last level reaches all"))
+        Self::revolution(level, deadline) - Self::revolution(level, now)
+    }
+
+    /// The level of a deadline that the first one does not reach: the lowest that does. There it is neither in the current slot nor in
+    /// the next: those have been handed down, or are being so.
+    #[inline]
+    pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
+        if Self::reaches(1, now, deadline) { 1 } else { Self::upper_level_of(now, deadline) }
+    }
+
+    #[cold]
+    fn upper_level_of(now: u64, deadline: u64) -> usize {
+        let mut levels = 2..LEVELS;
+        let level = levels.find(|&level| Self::reaches(level, now, deadline));
+        level.unwrap_or_else(|| unreachable!("the last level reaches all"))
+    }
+
+    /// Of the ticks from `first` to `last`, the one that is a multiple of the largest power of two.
+    pub(super) fn coarsest(first: u64, last: u64) -> u64 {
+        debug_assert!(1 <= first && first <= last);
+        let differing = ((first - 1) ^ last).ilog2();
+        last >> differing << differing
+    }
+
+    /// Whether a slot of `level` starts at `tick`.
+    pub(super) fn starts(level: usize, tick: u64) -> bool {
+        Self::start(level, Self::number(level, tick)) == tick
     }
 
     /// The highest level of which a slot starts at `tick`.
@@ -57,68 +155,53 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     }
 
     /// The number of the first occupied slot of `level` after the one that covers `now`.
+    #[inline]
     pub(super) fn next_occupied(occupied: &Occupancy, level: usize, now: u64) -> Option<u64> {
         let current = Self::number(level, now);
-        let from = Self::position(current.wrapping_add(1));
+        let from = Self::position(level, current.wrapping_add(1));
         let found = occupied.at_or_after(from).or_else(|| occupied.at_or_after(0))?;
-        let distance = u64::from(found.wrapping_sub(from)) & Self::MASK;
-        Some(current + 1 + distance)
+        let distance = Self::position(level, u64::from(found.wrapping_sub(from)));
+        Some(current + 1 + u64::from(distance))
     }
 }
 
-/// One bit per slot of a level, and one per 64 of those, and so on: the next occupied slot is found in at most six looks.
+/// One bit per slot of a level.
 #[derive(Debug)]
-pub(super) struct Occupancy {
-    tiers: [Box<[u64]>; 3],
-}
+pub(super) struct Occupancy(Box<[u64]>);
 
 impl Occupancy {
     pub(super) fn new(slots: usize) -> Self {
-        let words = |bits: usize| vec![0; bits.div_ceil(64)].into_boxed_slice();
-        Self { tiers: [words(slots), words(slots.div_ceil(64)), words(slots.div_ceil(64 * 64))] }
+        Self(vec![0; slots.div_ceil(64)].into_boxed_slice())
     }
 
+    #[inline]
     pub(super) fn set(&mut self, position: u32) {
-        let mut at = position;
-        for tier in &mut self.tiers {
-            tier[word_of(at)] |= bit_of(at);
-            at /= 64;
-        }
+        self.0[word_of(position)] |= bit_of(position);
     }
 
-    pub(super) fn clear(&mut self, position: u32) {
-        let mut at = position;
-        for tier in &mut self.tiers {
-            let word = &mut tier[word_of(at)];
-            *word &= !bit_of(at);
-            if *word != 0 {
-                return;
-            }
-            at /= 64;
-        }
+    /// Clears the mark of a slot if it is empty. Without a branch, because nobody can foresee which slots are.
+    #[inline]
+    pub(super) fn clear_if(&mut self, position: u32, is_empty: bool) {
+        self.0[word_of(position)] &= !(u64::from(is_empty) << (position % 64));
     }
 
     #[cfg(any(test, debug_assertions))]
     pub(super) fn contains(&self, position: u32) -> bool {
-        self.tiers[0][word_of(position)] & bit_of(position) != 0
+        self.0[word_of(position)] & bit_of(position) != 0
     }
 
-    /// The first occupied position from `position` on. Looks up through the tiers until one has a bit further on, then
-    /// down again to the first bit under it.
+    /// The first occupied position from `position` on. (A summary of the words would spare this a walk of at most 100 ns,
+    /// and cost every insertion and removal one.)
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
     pub(super) fn at_or_after(&self, position: u32) -> Option<u32> {
-        let mut at = position;
-        for (height, tier) in self.tiers.iter().enumerate() {
-            let word = tier.get(word_of(at)).map_or(0, |word| word >> (at % 64));
-            if word != 0 {
-                return Some(self.first_under(height, at + word.trailing_zeros()));
-            }
-            at = at / 64 + 1;
+        let word = word_of(position);
+        let rest = self.0.get(word)? >> (position % 64);
+        if rest != 0 {
+            return Some(position + rest.trailing_zeros());
         }
-        None
-    }
-
-    fn first_under(&self, height: usize, at: u32) -> u32 {
-        self.tiers[..height].iter().rev().fold(at, |at, tier| at * 64 + tier[at as usize].trailing_zeros())
+        let (after, &bits) = (word + 1..).zip(&self.0[word + 1..]).find(|&(_, &bits)| bits != 0)?;
+        Some(after as u32 * 64 + bits.trailing_zeros())
     }
 }
 
@@ -139,22 +222,19 @@ mod tests {
     type Tiny = Geometry<2, 32>;
 
     #[test]
-    fn every_deadline_has_a_level_and_a_free_slot() {
+    fn every_far_deadline_has_a_level_and_a_free_slot() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
-            for deadline in now..now + ticks {
-                let level = Tiny::level_of(now, deadline);
+            for deadline in (now..now + ticks).filter(|&deadline| !Tiny::is_near(now, deadline)) {
+                let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::number(level, deadline) - Tiny::number(level, now);
-                assert!(ahead < Tiny::SLOTS, "two revolutions would share a slot");
-                assert!(level == 0 || ahead > 0, "a slot that has begun is never used above the first level");
-                assert!(
-                    level == 0 || Tiny::number(level - 1, deadline) - Tiny::number(level - 1, now) >= Tiny::SLOTS
-                );
+                assert!(ahead < Tiny::FAR_RING as u64, "two entries of different slots would share one");
+                assert!(ahead > 1, "neither this slot nor the next is used");
+                assert!(!Tiny::reaches(level - 1, now, deadline), "a lower level would do");
             }
         }
-        assert_eq!(Geometry::<16, 4>::level_of(0, u64::MAX), 3);
-        assert_eq!(Geometry::<3, 22>::level_of(0, u64::MAX), 21);
-        assert_eq!(Geometry::<1, 64>::level_of(u64::MAX - 1, u64::MAX), 0);
+        assert_eq!(Geometry::<11, 6>::far_level_of(0, u64::MAX), 5);
+        assert_eq!(Geometry::<3, 22>::far_level_of(0, u64::MAX), 20);
     }
 
     #[test]
@@ -167,7 +247,7 @@ mod tests {
             }
         }
         assert!(Tiny::highest_starting_at(0) < 32);
-        assert!(Geometry::<16, 4>::highest_starting_at(0) < 4);
+        assert!(Geometry::<11, 6>::highest_starting_at(0) < 6);
     }
 
     #[test]
@@ -186,7 +266,7 @@ mod tests {
                     occupancy.set(position);
                 } else {
                     set.remove(&position);
-                    occupancy.clear(position);
+                    occupancy.clear_if(position, true);
                 }
                 let from = u32::try_from((random >> 13) % slots).expect("small");
                 assert_eq!(occupancy.at_or_after(from), set.range(from..).next().copied());

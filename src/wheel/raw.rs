@@ -1,54 +1,90 @@
-//! The wheel over indices that the caller owns: what [`Wheel`](super::Wheel) and a shard have in common.
+//! The wheel over indices: what [`Wheel`](super::Wheel) and a shard have in common. How time moves is in `advance`.
 //!
-//! # How time moves
+//! An index is allocated, put into the wheel and taken out again any number of times, and released. Each entry is in
+//! exactly one slot, which starts at or before its deadline:
 //!
-//! A pass is begun with its `target`; `pop_due` then hands out one entry after the other and moves its `position`
-//! from one occupied slot to the next until it meets the target. `position <= target` always, and every slot before
-//! the position is empty.
-//!
-//! What is inserted with a deadline that `target` has already reached is *late*: it waits in a slot of its own, so that
-//! no pass hands out what was inserted during it (P5), and joins the slot of its tick when the next pass begins.
+//! * of the first level, if that reaches the deadline: the slot of its tick;
+//! * of the lowest level that does otherwise: such a slot is handed down before its first tick comes;
+//! * in an *aligned* slot of an upper level, if its deadline is the first tick of that slot: it fires from there;
+//! * in the *late* slot, if it was already due when it was inserted: so no pass hands out what was inserted during it (P5),
+//!   and the slot joins the one of its tick when the next pass begins;
+//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and the entry is re-placed
+//!   when its old slot comes up. Crowded slots are the exception, so that no tick finds more of these than it should.
+
+use alloc::{boxed::Box, vec};
+use core::mem;
 
 use super::{
+    ahead::Ahead,
     level::{Geometry, Occupancy},
-    slot::{Slots, Unlinked},
+    nodes::{Link, Node, Standing},
+    slot::{Left, Slots},
 };
 
 /// A hierarchical wheel of entries known by their index, which is never 0.
 #[derive(Debug)]
-pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
-    /// How far the entries have been handed out: slots that end before are empty.
+pub(crate) struct RawWheel<T, const BITS: u32, const LEVELS: usize> {
+    /// How far the entries have been handed out: no slot that ended before has entries.
     pub(super) position: u64,
     /// How far the current pass, or the last one, may go.
     pub(super) target: u64,
-    /// No occupied slot after the current one starts before this tick. It may be too early, after a removal.
+    /// No occupied slot after the current ones starts before this tick. It may be too early, after a removal.
     pub(super) earliest: u64,
+    /// What is left to do at the position.
+    pub(super) here: Here,
+    /// An upper level's next slot may have entries, which are handed down little by little.
+    pub(super) handing_down: bool,
+    /// Entries that the pass may still touch.
+    pub(super) budget: usize,
+    pub(super) ahead: Ahead,
+    /// Entries in slots.
     pub(super) len: usize,
-    touched: u64,
-    pub(super) slots: Slots,
-    pub(super) occupied: Box<[Occupancy]>,
+    /// Entries that wait to be handed down from each slot of the upper levels.
+    pub(super) waiting: Box<[u32]>,
+    pub(super) touched: u64,
+    pub(super) slots: Slots<T>,
+    /// Which slots of the first level have entries.
+    pub(super) near: Occupancy,
+    /// Which slots of the other levels have, level by level.
+    pub(super) far: Box<[Occupancy]>,
 }
 
-impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
-    /// The slot, after those of all levels, of entries that were already due when they were inserted.
-    pub(super) const LATE: u32 = Self::slot(LEVELS, 0);
+/// An entry that was inserted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inserted {
+    pub(crate) index: u32,
+    /// How many entries of this index have ended before.
+    pub(crate) generation: u32,
+}
 
+/// What is left to do at the position. Upper levels matter only where one of their slots starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Here {
+    /// The upper slots that start here may have entries, which move down first.
+    Cascading,
+    /// The slot of this tick at this level is being handed out; above the first level, the aligned one.
+    Firing(usize),
+    Nothing,
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         let () = Geometry::<BITS, LEVELS>::VALID;
         Self {
             position: now,
             target: now,
             earliest: u64::MAX,
+            here: Here::Nothing,
+            handing_down: false,
+            budget: 0,
+            ahead: Ahead::new(),
             len: 0,
+            waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
             touched: 0,
-            slots: Slots::new(Self::LATE as usize + 1),
-            occupied: (0..LEVELS).map(|_| Occupancy::new(1 << BITS)).collect(),
+            slots: Slots::new(Geometry::<BITS, LEVELS>::LATE as usize + 1, Geometry::<BITS, LEVELS>::LATE),
+            near: Occupancy::new(Geometry::<BITS, LEVELS>::NEAR_RING),
+            far: (1..LEVELS).map(|_| Occupancy::new(Geometry::<BITS, LEVELS>::FAR_RING)).collect(),
         }
-    }
-
-    /// Prepares the records of the indices up to `index`.
-    pub(crate) fn reserve(&mut self, index: u32) {
-        self.slots.grow_to(index);
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -63,159 +99,283 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.touched
     }
 
-    /// Inserts the entry `index`, which is in no slot. A deadline that is not in the future becomes the present tick.
+    /// Prepares the memory of so many entries.
+    pub(crate) fn reserve(&mut self, entries: u32) {
+        self.slots.nodes.reserve(entries);
+    }
+
+    /// Whether every index is in use.
     #[inline]
-    pub(crate) fn insert(&mut self, index: u32, deadline: u64) {
-        self.slots.grow_to(index);
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.nodes.is_full()
+    }
+
+    /// Inserts an entry under an index that is free. A deadline that is not in the future becomes the present tick.
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Inserted {
+        if deadline <= self.target {
+            return self.insert_late(value);
+        }
+        self.touched += 1;
         self.len += 1;
+        let far = !self.is_near(deadline);
+        let slot = if far { self.wait_far(deadline) } else { self.occupy_near(deadline) };
+        let (index, generation) = self.slots.insert(slot, far, deadline, value);
+        Inserted { index, generation }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_late(&mut self, value: T) -> Inserted {
+        let inserted = self.store(value);
+        self.place(inserted.index, self.target);
+        inserted
+    }
+
+    /// As [`insert`](Self::insert), due at any tick from `deadline` to `slack` later: at the one that most of the
+    /// others with some slack would choose, and from which it needs no cascade.
+    pub(crate) fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Inserted {
+        let first = deadline.max(self.target.saturating_add(1));
+        let chosen = Geometry::<BITS, LEVELS>::coarsest(first, deadline.saturating_add(slack).max(first));
+        if chosen <= self.target || self.is_near(chosen) {
+            return self.insert(chosen, value);
+        }
+        let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
+        if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
+            return self.insert(chosen, value);
+        }
+        let inserted = self.store(value);
+        self.slots.nodes.node(inserted.index).deadline = chosen;
+        self.touched += 1;
+        // It is near in that it will not be handed down.
+        self.slots.put(Geometry::<BITS, LEVELS>::aligned_at(level, chosen), inserted.index, Standing::NEAR);
+        self.occupy_far(level, chosen);
+        inserted
+    }
+
+    /// A new entry, which is in no slot yet.
+    fn store(&mut self, value: T) -> Inserted {
+        self.len += 1;
+        let (index, node, _) = self.slots.nodes.take();
+        node.value = Some(value);
+        Inserted { index, generation: node.generation }
+    }
+
+    /// Puts an entry back that was handed out and not released.
+    pub(crate) fn insert_again(&mut self, index: u32, deadline: u64, value: T) {
+        self.len += 1;
+        self.slots.nodes.node(index).value = Some(value);
         self.place(index, deadline);
     }
 
-    /// Takes an entry out, if it is in a slot.
+    /// Takes an entry out, if it is in a slot, and releases its index.
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) {
-        if self.slots.is_linked(index) {
-            self.take_out(index);
-        }
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        self.end(index, |_| true, |_| true)
     }
 
+    /// Takes an entry out, if it is in a slot and of this generation, which ends.
     #[inline]
-    fn take_out(&mut self, index: u32) {
-        self.len -= 1;
-        self.touched += 1;
-        self.unlink(index);
+    pub(crate) fn remove_generation(&mut self, index: u32, generation: u32) -> Option<T> {
+        self.end(index, |node| node.is_in_wheel(generation), Node::end_generation)
+    }
+
+    /// Ends an entry that `judge` finds right, and releases its index if `release` says so.
+    #[inline]
+    fn end(
+        &mut self,
+        index: u32,
+        judge: impl FnOnce(&Node<T>) -> bool,
+        release: impl FnOnce(&mut Node<T>) -> bool,
+    ) -> Option<T> {
+        let (mut between, mut stood, mut value) = (Link::default(), Standing::OUT, None);
+        self.slots.nodes.give_if(index, |node, link| {
+            if !judge(node) {
+                return false;
+            }
+            between = *link;
+            stood = mem::take(&mut node.standing);
+            value = node.value.take();
+            release(node)
+        });
+        if stood != Standing::OUT {
+            self.len -= 1;
+            self.touched += 1;
+            let left = self.slots.bypass(index, between);
+            self.left(stood, left);
+        }
+        value
+    }
+
+    /// The value of an entry that was handed out, or is ended elsewhere.
+    #[inline]
+    pub(crate) fn take_value(&mut self, index: u32) -> Option<T> {
+        self.slots.nodes.get_mut(index)?.value.take()
+    }
+
+    /// Releases the index of an entry that was handed out.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        self.slots.nodes.give_if(index, |_, _| true);
+    }
+
+    /// The value of an entry that was handed out; its generation ends, and its index is released.
+    #[inline]
+    pub(crate) fn finish_generation(&mut self, index: u32) -> Option<T> {
+        let mut value = None;
+        self.slots.nodes.give_if(index, |node, _| {
+            value = node.value.take();
+            node.end_generation()
+        });
+        value
+    }
+
+    /// Moves the entry `index`, if it is in a slot and of this generation, to another deadline. Whether it was.
+    #[inline]
+    pub(crate) fn reset_generation(&mut self, index: u32, generation: u32, deadline: u64) -> bool {
+        let Some(node) = self.slots.nodes.get_mut(index) else { return false };
+        if !node.is_in_wheel(generation) {
+            return false;
+        }
+        self.reset(index, deadline);
+        true
     }
 
     /// Moves an entry, which is in a slot, to another deadline.
     #[inline]
     pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
-        self.unlink(index);
-        self.place(index, deadline);
-    }
-
-    /// Whether an index, which was inserted at some time, is in a slot now.
-    pub(crate) fn is_linked(&self, index: u32) -> bool {
-        self.slots.is_linked(index)
-    }
-
-    pub(crate) fn deadline(&self, index: u32) -> u64 {
-        self.slots.deadline(index)
-    }
-
-    /// Begins a pass that hands out what is due at `target`. An earlier target than the last one is held there.
-    pub(crate) fn begin(&mut self, target: u64) {
-        if !self.slots.is_empty(Self::LATE) {
-            // They were inserted since the last pass began, so all of them have its target as their deadline.
-            let slot = self.slot_for(self.target);
-            self.slots.append(Self::LATE, slot);
-        }
-        self.target = self.target.max(target);
-    }
-
-    /// The next due entry of this pass and its deadline, in the order of the deadlines.
-    #[inline]
-    pub(crate) fn pop_due(&mut self) -> Option<(u32, u64)> {
-        loop {
-            if let Some(index) = self.slots.first(Self::slot_at(0, self.position)) {
-                let deadline = self.slots.deadline(index);
-                debug_assert_eq!(deadline, self.position);
-                self.take_out(index);
-                return Some((index, deadline));
-            }
-            if self.position == self.target {
-                return None;
-            }
-            self.step();
-        }
-    }
-
-    /// The tick until which there is nothing to do.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
-        if self.len == 0 {
-            None
-        } else if !self.slots.is_empty(Self::slot_at(0, self.position)) {
-            Some(self.position)
-        } else if self.slots.is_empty(Self::LATE) {
-            self.next_start()
+        let node = self.slots.nodes.node(index);
+        if deadline >= node.deadline && deadline > self.target && node.standing != Standing::CROWDED {
+            node.deadline = deadline;
+            self.touched += 1;
         } else {
-            Some(self.next_start().map_or(self.target, |start| start.min(self.target)))
+            self.move_at_once(index, deadline);
         }
     }
 
-    /// Moves the position to the next slot that has entries, or to the target if that comes first.
-    fn step(&mut self) {
-        if self.earliest <= self.target {
-            self.earliest = self.next_start().unwrap_or(u64::MAX);
-        }
-        self.position = self.earliest.min(self.target);
-        self.cascade();
-    }
-
-    /// Moves the entries of the slots that start at the position down, the widest slots first: a cascade. Each goes to the
-    /// lowest level that reaches it, so an entry moves at most once per level.
-    fn cascade(&mut self) {
-        for level in (1..=Geometry::<BITS, LEVELS>::highest_starting_at(self.position)).rev() {
-            let slot = Self::slot_at(level, self.position);
-            while let Some(index) = self.slots.first(slot) {
-                self.unlink(index);
-                let deadline = self.slots.deadline(index);
-                let lower = self.slot_for(deadline);
-                self.link(lower, index);
-            }
+    /// A reset that cannot wait. In a crowd the entry goes to a slot of its own choice between now and its deadline: who is
+    /// moved once is often moved again, and there that is a store.
+    #[inline(never)]
+    fn move_at_once(&mut self, index: u32, deadline: u64) {
+        self.take(index);
+        self.place(index, deadline);
+        if self.slots.nodes.node(index).standing == Standing::CROWDED {
+            let half = (deadline - self.target).div_ceil(2);
+            let sooner = u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+            self.take(index);
+            self.put_by(index, deadline - sooner);
         }
     }
 
-    /// The earliest start of an occupied slot after the current ones.
-    fn next_start(&self) -> Option<u64> {
-        let starts = self.occupied.iter().enumerate().filter_map(|(level, occupied)| {
-            let number = Geometry::<BITS, LEVELS>::next_occupied(occupied, level, self.position)?;
-            Some(Geometry::<BITS, LEVELS>::start(level, number))
-        });
-        starts.min()
+    /// The deadline of an index in use; `None` if its page has gone.
+    pub(crate) fn deadline(&self, index: u32) -> Option<u64> {
+        self.slots.nodes.get(index).map(|node| node.deadline)
     }
 
+    /// One past the largest index in use.
+    pub(crate) fn end_of_indices(&self) -> u32 {
+        self.slots.nodes.end()
+    }
+
+    /// Gives memory back that has not been needed, at most a page; the number of the page whose indices have gone.
     #[inline]
+    pub(crate) fn shrink(&mut self) -> Option<u32> {
+        self.slots.nodes.shrink()
+    }
+
+    /// Puts an entry that is in no slot where it belongs.
     fn place(&mut self, index: u32, deadline: u64) {
-        let deadline = deadline.max(self.target);
-        self.slots.set_deadline(index, deadline);
-        let slot = if deadline == self.target { Self::LATE } else { self.slot_for(deadline) };
-        self.link(slot, index);
-    }
-
-    /// The slot that `deadline` belongs to, marked as occupied.
-    #[inline]
-    fn slot_for(&mut self, deadline: u64) -> u32 {
-        let level = Geometry::<BITS, LEVELS>::level_of(self.position, deadline);
-        let number = Geometry::<BITS, LEVELS>::number(level, deadline);
-        self.occupied[level].set(Geometry::<BITS, LEVELS>::position(number));
-        self.earliest = self.earliest.min(Geometry::<BITS, LEVELS>::start(level, number));
-        Self::slot(level, Geometry::<BITS, LEVELS>::position(number))
-    }
-
-    #[inline]
-    fn link(&mut self, slot: u32, index: u32) {
         self.touched += 1;
-        self.slots.link(slot, index);
-    }
-
-    #[inline]
-    fn unlink(&mut self, index: u32) {
-        if let Unlinked::Emptied(slot) = self.slots.unlink(index)
-            && slot != Self::LATE
-        {
-            let (level, position) = (slot >> BITS, slot & (Self::slot(1, 0) - 1));
-            self.occupied[level as usize].clear(position);
+        let deadline = deadline.max(self.target);
+        self.slots.nodes.node(index).deadline = deadline;
+        if deadline > self.target {
+            self.put_by(index, deadline);
+        } else {
+            self.slots.put(Geometry::<BITS, LEVELS>::LATE, index, Standing::NEAR);
         }
     }
 
-    /// The slot of `level` that covers `tick`.
-    fn slot_at(level: usize, tick: u64) -> u32 {
-        Self::slot(level, Geometry::<BITS, LEVELS>::position(Geometry::<BITS, LEVELS>::number(level, tick)))
+    /// Puts an entry into the slot that `tick`, at most its deadline, belongs to.
+    #[inline]
+    pub(super) fn put_by(&mut self, index: u32, tick: u64) {
+        if self.is_near(tick) {
+            let slot = self.occupy_near(tick);
+            self.slots.put_near(slot, index);
+        } else {
+            let slot = self.wait_far(tick);
+            self.slots.put(slot, index, Standing::far(slot));
+        }
     }
 
-    /// Slots are numbered through all levels.
-    #[allow(clippy::cast_possible_truncation)] // Levels are at most 64.
-    pub(super) const fn slot(level: usize, position: u32) -> u32 {
-        (level as u32) << BITS | position
+    /// Whether the first level reaches a deadline.
+    #[inline]
+    pub(super) fn is_near(&self, deadline: u64) -> bool {
+        Geometry::<BITS, LEVELS>::is_near(self.position, deadline)
+    }
+
+    /// The slot of this tick in the first level, which has entries now.
+    #[inline]
+    pub(super) fn occupy_near(&mut self, tick: u64) -> u32 {
+        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+        self.near.set(slot);
+        self.earliest = self.earliest.min(tick);
+        slot
+    }
+
+    /// The slot of an upper level for this tick, where one entry more waits.
+    #[inline(never)]
+    fn wait_far(&mut self, tick: u64) -> u32 {
+        let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
+        self.occupy_far(level, tick);
+        let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
+        self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
+        slot
+    }
+
+    /// The slot of an upper level, or its aligned twin, has entries now.
+    #[inline]
+    pub(super) fn occupy_far(&mut self, level: usize, tick: u64) {
+        let number = Geometry::<BITS, LEVELS>::number(level, tick);
+        self.far[level - 1].set(Geometry::<BITS, LEVELS>::position(level, number));
+        self.earliest = self.earliest.min(Geometry::<BITS, LEVELS>::start(level, number));
+    }
+
+    /// Takes an entry out of the slot it is in.
+    #[inline]
+    pub(super) fn take(&mut self, index: u32) {
+        let stood = self.slots.nodes.node(index).standing;
+        let left = self.slots.take(index);
+        self.left(stood, left);
+    }
+
+    /// An entry that stood so has left its slot. In the first level this does not branch: nobody can foresee which slots are empty
+    /// now.
+    #[inline]
+    fn left(&mut self, stood: Standing, left: Left) {
+        if let Some(slot) = stood.far_slot() {
+            let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.vacate(slot);
+            }
+        } else if (left.slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
+            self.near.clear_if(left.slot, left.is_empty);
+        } else if left.is_empty && left.slot < Geometry::<BITS, LEVELS>::LATE {
+            self.vacate(left.slot);
+        }
+    }
+
+    /// A slot of an upper level may be empty now; its mark goes if its twin is empty as well.
+    #[cold]
+    #[inline(never)]
+    fn vacate(&mut self, slot: u32) {
+        let (level, position) = Geometry::<BITS, LEVELS>::far_place(slot);
+        let twins = [
+            Geometry::<BITS, LEVELS>::far_slot(level, position),
+            Geometry::<BITS, LEVELS>::aligned_slot(level, position),
+        ];
+        if twins.iter().all(|&twin| self.slots.is_empty(twin)) {
+            self.far[level - 1].clear_if(position, true);
+        }
     }
 }

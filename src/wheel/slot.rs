@@ -1,168 +1,205 @@
-//! Where entries are kept: each slot is a doubly linked list through small records, apart from the values.
+//! Where entries are kept: each slot is a list through the nodes.
 //!
-//! A record has 16 bytes: two links and the deadline. The links at the ends of a list name the slot itself, so a
-//! record knows where it is: taking one out needs nothing but the record and its neighbours, an entry is in at most
-//! one slot, and nothing is left behind that could fire a second time.
+//! An entry that comes is put first. A node knows its neighbours, and the first one its slot, so taking an entry out needs
+//! nothing but the node and its neighbours, an entry is in at most one slot, and nothing is left behind that could fire
+//! a second time. Neighbours are only written to, which a processor does not wait for, and nothing branches on where in a
+//! list an entry is, which it could not foresee: with a million entries the cost of a removal is that of finding its node.
 //!
-//! (Arrays of small entries fire faster, because their reader can look ahead, but leave an entry behind for each one
-//! that was removed. Lists are the simple beginning.)
+//! (Also tried: cache lines of twelve entries each, linked per slot. They fire as fast as lists whose walk is prepared, see
+//! `advance`, and cost twice as much to remove from. Arrays with dead entries in them need compaction.)
+//!
+//! ```text
+//!   head of a slot    entries that came since it was empty (7 bits, saturating) | index of the first, 0: none
+//!   previous          1 | slot: the entry is the first      0 | index
+//! ```
 
-use crate::{limits::INDEX_MAX, paged::Paged};
+use alloc::{boxed::Box, vec};
+use core::{hint::select_unpredictable, mem};
 
-/// A link is an entry's index, or this bit and the number of the slot whose end it is, or 0: in no slot.
+use super::nodes::{Link, Node, Nodes, Standing};
+use crate::limits::{CROWD, INDEX_MAX};
+
+/// In `previous`: the rest is a slot.
 const SLOT: u32 = 1 << 31;
-const _: () = assert!(INDEX_MAX < SLOT, "an index must not look like a slot");
+/// One entry more, in a head.
+const ONE: u32 = 1 << 25;
+const FIRST: u32 = ONE - 1;
+const _: () = assert!(INDEX_MAX <= FIRST && CROWD < u32::MAX / ONE, "an index and a count fit a head");
 
-/// What the wheel knows of one entry.
-#[derive(Debug, Default)]
-struct Record {
-    previous: u32,
-    next: u32,
-    deadline: u64,
-}
-
-/// The first and the last entry of a slot; 0 if it has none. An array of zeros, because the operating system gives those
-/// away: only slots that are used cost memory.
-type Ends = [u32; 2];
-
-const FIRST: usize = 0;
-const LAST: usize = 1;
-
-/// All slots of a wheel and the records of its entries.
+/// All slots of a wheel and the nodes of its entries.
 #[derive(Debug)]
-pub(super) struct Slots {
-    ends: Box<[Ends]>,
-    records: Paged<Record>,
+pub(super) struct Slots<T> {
+    heads: Box<[u32]>,
+    pub(super) nodes: Nodes<T>,
+    /// The slot whose last entry is known, so that it can be moved as a whole.
+    movable: u32,
+    /// That entry; 0 if there is none.
+    last: u32,
 }
 
-/// What taking an entry out of its slot did to the slot.
+/// Whether taking an entry out has emptied its slot.
+#[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(super) enum Unlinked {
-    /// The slot still has entries.
-    Remaining,
-    /// It was the slot's only entry.
-    Emptied(u32),
+pub(super) struct Left {
+    /// The slot, if it is empty; otherwise any number.
+    pub(super) slot: u32,
+    pub(super) is_empty: bool,
 }
 
-impl Slots {
-    pub(super) fn new(slots: usize) -> Self {
-        Self { ends: vec![[0, 0]; slots].into_boxed_slice(), records: Paged::new() }
+impl<T> Slots<T> {
+    /// `movable` is the slot that `append_to` empties.
+    pub(super) fn new(slots: usize, movable: u32) -> Self {
+        // An array of zeros, because the operating system gives those away: only slots that are used cost memory.
+        Self { heads: vec![0; slots].into_boxed_slice(), nodes: Nodes::new(), movable, last: 0 }
     }
 
-    /// Prepares the records up to `index`.
     #[inline]
-    pub(super) fn grow_to(&mut self, index: u32) {
-        self.records.grow_to(index);
-    }
-
     pub(super) fn is_empty(&self, slot: u32) -> bool {
-        self.ends[slot as usize][FIRST] == 0
+        self.heads[slot as usize] == 0
     }
 
-    /// The entry of a slot that came first; `None` if it has none.
-    pub(super) fn first(&self, slot: u32) -> Option<u32> {
-        let first = self.ends[slot as usize][FIRST];
-        (first != 0).then_some(first)
-    }
-
-    /// Whether an entry is in a slot at all.
-    pub(super) fn is_linked(&self, index: u32) -> bool {
-        self.records[index].next != 0
-    }
-
-    pub(super) fn deadline(&self, index: u32) -> u64 {
-        self.records[index].deadline
-    }
-
-    pub(super) fn set_deadline(&mut self, index: u32, deadline: u64) {
-        self.records[index].deadline = deadline;
-    }
-
-    /// Puts an entry at the end of a slot.
+    /// The first entry of a slot; 0 if there is none.
     #[inline]
-    pub(super) fn link(&mut self, slot: u32, index: u32) {
-        debug_assert!(!self.is_linked(index));
-        let last = self.ends[slot as usize][LAST];
-        if last == 0 {
-            self.records[index].previous = SLOT | slot;
-            self.ends[slot as usize][FIRST] = index;
-        } else {
-            self.records[index].previous = last;
-            self.records[last].next = index;
+    pub(super) fn first(&self, slot: u32) -> u32 {
+        self.heads[slot as usize] & FIRST
+    }
+
+    /// A new entry in a slot, from which it is handed down if it is `far`. Its index and its generation.
+    #[inline]
+    pub(super) fn insert(&mut self, slot: u32, far: bool, deadline: u64, value: T) -> (u32, u32) {
+        let head = &mut self.heads[slot as usize];
+        let (index, node, link) = self.nodes.take();
+        let (first, near) = (*head & FIRST, standing(*head));
+        *head = one_more(*head) | index;
+        let generation = node.generation;
+        let standing = if far { Standing::far(slot) } else { near };
+        *node = Node { deadline, generation, standing, value: Some(value) };
+        (link.previous, link.next) = (SLOT | slot, first);
+        self.nodes.links[first].previous = index;
+        (index, generation)
+    }
+
+    /// Puts an entry that is in no slot into one of the first level.
+    #[inline]
+    pub(super) fn put_near(&mut self, slot: u32, index: u32) {
+        let standing = standing(self.heads[slot as usize]);
+        self.put(slot, index, standing);
+    }
+
+    /// Puts an entry that is in no slot into this one.
+    #[inline]
+    pub(super) fn put(&mut self, slot: u32, index: u32, standing: Standing) {
+        self.nodes.node(index).standing = standing;
+        let head = &mut self.heads[slot as usize];
+        let first = *head & FIRST;
+        *head = one_more(*head) | index;
+        let link = &mut self.nodes.links[index];
+        (link.previous, link.next) = (SLOT | slot, first);
+        self.nodes.links[first].previous = index;
+        if slot == self.movable && first == 0 {
+            self.last = index;
         }
-        self.records[index].next = SLOT | slot;
-        self.ends[slot as usize][LAST] = index;
     }
 
     /// Takes an entry out of the slot it is in.
     #[inline]
-    pub(super) fn unlink(&mut self, index: u32) -> Unlinked {
-        debug_assert!(self.is_linked(index));
-        let record = &mut self.records[index];
-        let (previous, next) = (record.previous, record.next);
-        (record.previous, record.next) = (0, 0);
-        let (first, last) = (previous & SLOT != 0, next & SLOT != 0);
-        if first {
-            self.ends[(previous ^ SLOT) as usize][FIRST] = if last { 0 } else { next };
-        } else {
-            self.records[previous].next = next;
-        }
-        if last {
-            self.ends[(next ^ SLOT) as usize][LAST] = if first { 0 } else { previous };
-        } else {
-            self.records[next].previous = previous;
-        }
-        if first && last { Unlinked::Emptied(next ^ SLOT) } else { Unlinked::Remaining }
+    pub(super) fn take(&mut self, index: u32) -> Left {
+        self.nodes.node(index).standing = Standing::OUT;
+        let link = self.nodes.links[index];
+        self.bypass(index, link)
     }
 
-    /// Moves all entries of the slot `from`, which has some, to the end of the slot `to`, in constant time.
-    pub(super) fn append(&mut self, from: u32, to: u32) {
-        let moved = std::mem::take(&mut self.ends[from as usize]);
-        let last = self.ends[to as usize][LAST];
-        if last == 0 {
-            self.records[moved[FIRST]].previous = SLOT | to;
-            self.ends[to as usize][FIRST] = moved[FIRST];
-        } else {
-            self.records[moved[FIRST]].previous = last;
-            self.records[last].next = moved[FIRST];
+    /// The entry `index`, which stood between these two, is not there any more.
+    #[inline]
+    pub(super) fn bypass(&mut self, index: u32, Link { previous, next }: Link) -> Left {
+        let links = &mut self.nodes.links;
+        links[next].previous = previous;
+        let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
+        let is_empty = is_first && next == 0;
+        // Both ways are prepared and one is chosen: a branch here would guess, and wait for the link to find out.
+        let head = &mut self.heads[if is_first { slot } else { 0 } as usize];
+        let count = *head & !FIRST & all_or_none(!is_empty);
+        let link = &mut links[if is_first { 0 } else { previous }].next;
+        *select_unpredictable(is_first, head, link) = next | count & all_or_none(is_first);
+        if index == self.last {
+            self.last = if is_first { 0 } else { previous };
         }
-        self.records[moved[LAST]].next = SLOT | to;
-        self.ends[to as usize][LAST] = moved[LAST];
+        Left { slot, is_empty }
     }
 
-    /// The entries of a slot in order; panics if a link is wrong.
+    /// Moves all entries of the movable slot, which has some, before those of another one, in constant time.
+    pub(super) fn append_to(&mut self, slot: u32) {
+        let from = mem::take(&mut self.heads[self.movable as usize]);
+        let first = mem::replace(&mut self.heads[slot as usize], from) & FIRST;
+        self.nodes.links[from & FIRST].previous = SLOT | slot;
+        self.nodes.links[first].previous = self.last;
+        self.nodes.links[self.last].next = first;
+        self.last = 0;
+    }
+
+    /// Brings an entry closer.
+    #[inline]
+    pub(super) fn fetch(&self, index: u32) {
+        self.nodes.links.prefetch(index);
+        self.nodes.prefetch(index);
+    }
+
+    /// The entries of a slot; panics if a link is wrong.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn entries(&self, slot: u32) -> Vec<u32> {
-        let ends = self.ends[slot as usize];
-        assert_eq!(ends[FIRST] == 0, ends[LAST] == 0, "slot {slot} has one end only");
-        let mut entries = Vec::new();
-        let (mut previous, mut at) = (SLOT | slot, ends[FIRST]);
-        while at != 0 && at != SLOT | slot {
-            assert_eq!(self.records[at].previous, previous, "entry {at} of slot {slot}");
+    pub(super) fn entries(&self, slot: u32) -> alloc::vec::Vec<u32> {
+        let (mut at, mut previous) = (self.first(slot), SLOT | slot);
+        assert!(at != 0 || self.is_empty(slot), "a count without entries");
+        let mut entries = alloc::vec::Vec::new();
+        while at != 0 {
+            assert_eq!(self.nodes.links[at].previous, previous, "entry {at} of slot {slot}");
             entries.push(at);
-            (previous, at) = (at, self.records[at].next);
+            (previous, at) = (at, self.nodes.links[at].next);
         }
-        assert_eq!(entries.last().copied().unwrap_or(0), ends[LAST], "the end of slot {slot}");
+        let last = entries.last().copied().unwrap_or(0);
+        assert!(slot != self.movable || self.last == last, "the last entry of the movable slot");
         entries
     }
+}
+
+/// All bits, or none.
+#[inline]
+fn all_or_none(all: bool) -> u32 {
+    u32::from(all).wrapping_neg()
+}
+
+/// How an entry stands that comes to a slot of the first level with this head.
+#[inline]
+fn standing(head: u32) -> Standing {
+    if head >= CROWD * ONE { Standing::CROWDED } else { Standing::NEAR }
+}
+
+/// The count of a slot that one more entry comes to.
+#[inline]
+fn one_more(head: u32) -> u32 {
+    let count = head & !FIRST;
+    if head >= CROWD * ONE { count } else { count + ONE }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn insert(slots: &mut Slots<()>, slot: u32) -> u32 {
+        slots.insert(slot, false, 0, ()).0
+    }
+
     #[test]
     fn entries_leave_from_everywhere() {
-        for gone in 1..=3 {
-            let mut slots = Slots::new(2);
-            slots.grow_to(3);
-            (1..=3).for_each(|index| slots.link(1, index));
-            assert!(matches!(slots.unlink(gone), Unlinked::Remaining));
-            let left: Vec<u32> = (1..=3).filter(|&index| index != gone).collect();
-            assert_eq!(slots.entries(1), left);
-            assert!(!slots.is_linked(gone));
-            assert!(matches!(slots.unlink(left[0]), Unlinked::Remaining));
-            assert!(matches!(slots.unlink(left[1]), Unlinked::Emptied(1)));
+        for gone in 0..3 {
+            let mut slots = Slots::new(2, 0);
+            let mut entries: Vec<u32> = (0..3).map(|_| insert(&mut slots, 1)).collect();
+            let left = slots.take(entries.remove(gone));
+            assert!(!left.is_empty);
+            entries.reverse();
+            assert_eq!(slots.entries(1), entries);
+            assert!(!slots.take(entries[0]).is_empty);
+            let left = slots.take(entries[1]);
+            assert!(left.is_empty && left.slot == 1);
             assert!(slots.is_empty(1));
         }
     }
@@ -170,13 +207,30 @@ mod tests {
     #[test]
     fn a_slot_moves_as_a_whole() {
         for present in 0..=2 {
-            let mut slots = Slots::new(2);
-            slots.grow_to(5);
-            (1..=present).for_each(|index| slots.link(0, index));
-            (4..=5).for_each(|index| slots.link(1, index));
-            slots.append(1, 0);
-            assert!(slots.is_empty(1));
-            assert_eq!(slots.entries(0), (1..=present).chain(4..=5).collect::<Vec<_>>());
+            let mut slots = Slots::new(2, 0);
+            let mut entries: Vec<u32> = (0..present).map(|_| insert(&mut slots, 1)).collect();
+            for _ in 0..3 {
+                let (index, ..) = slots.nodes.take();
+                slots.put(0, index, Standing::NEAR);
+                entries.push(index);
+            }
+            // The last one is looked after also when another one leaves.
+            assert!(!slots.take(entries[present]).is_empty);
+            entries.remove(present);
+            slots.append_to(1);
+            assert!(slots.is_empty(0));
+            entries.reverse();
+            assert_eq!(slots.entries(1), entries);
+        }
+    }
+
+    #[test]
+    fn who_comes_to_a_crowd_is_crowded() {
+        let mut slots = Slots::new(2, 0);
+        for came in 0..200 {
+            let index = insert(&mut slots, 1);
+            let crowded = slots.nodes.node(index).standing == Standing::CROWDED;
+            assert_eq!(crowded, came >= CROWD, "entry {came}");
         }
     }
 }

@@ -1,0 +1,288 @@
+//! How the wheel's time moves.
+//!
+//! A pass is begun with its `target`; `pop_due` then hands out one entry after the other and moves the `position` from one
+//! occupied slot to the next until it meets the target. `position <= target` always, and no slot before the position has
+//! entries. A pass that is given up, or whose budget is used up, is gone on with by the next one.
+//!
+//! # No pauses
+//!
+//! While one revolution of a level runs, the next slot of the level above is handed down into the revolution after it, some
+//! entries per tick: so many that it is empty when its time comes (P7). Nothing new comes into it meanwhile, because
+//! the level below covers it already. What is left because the wheel slept is moved when its time comes, within the budget.
+
+use super::{
+    level::{Geometry, Occupancy},
+    raw::{Here, RawWheel},
+};
+use crate::limits::LOOK_AHEAD_FROM;
+
+impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
+    /// Begins a pass that hands out what is due at `target`, and touches at most `budget` entries. An earlier target than
+    /// the last one is held there.
+    #[inline]
+    pub(crate) fn begin(&mut self, target: u64, budget: usize) {
+        self.budget = budget;
+        if !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE) {
+            self.join_late();
+        }
+        self.target = self.target.max(target);
+        let idle = self.earliest > self.target && self.here == Here::Nothing && !self.handing_down;
+        if idle && self.is_this_revolution(self.target) {
+            self.position = self.target;
+        }
+    }
+
+    /// The entries that were inserted late, since the last pass began, had its target as their deadline.
+    #[cold]
+    fn join_late(&mut self) {
+        let tick = self.target;
+        let slot = if self.is_near(tick) {
+            self.occupy_near(tick)
+        } else {
+            let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
+            self.occupy_far(level, tick);
+            Geometry::<BITS, LEVELS>::far_at(level, tick)
+        };
+        self.slots.append_to(slot);
+        if tick == self.position && self.here == Here::Nothing {
+            self.here = Here::Firing(0);
+        }
+    }
+
+    /// The next due entry of this pass and its deadline, in the order of the deadlines; its index is to be released. Indices
+    /// of entries that will be due soon are shown to `ahead`, so that what belongs to them can be fetched.
+    #[inline]
+    pub(crate) fn pop_due(&mut self, mut ahead: impl FnMut(u32)) -> Option<(u32, u64)> {
+        if self.here == Here::Nothing && self.position == self.target {
+            return None;
+        }
+        self.pop_in_pass(&mut ahead)
+    }
+
+    fn pop_in_pass(&mut self, ahead: &mut impl FnMut(u32)) -> Option<(u32, u64)> {
+        loop {
+            if let Here::Firing(level) = self.here {
+                let index = self.slots.first(self.due_slot(level));
+                if index != 0 {
+                    if self.budget == 0 {
+                        return None;
+                    }
+                    if self.len >= LOOK_AHEAD_FROM {
+                        self.ahead.step(&self.slots, ahead);
+                        self.ahead.step(&self.slots, ahead);
+                    }
+                    if let Some(deadline) = self.pop(index) {
+                        return Some((index, deadline));
+                    }
+                    continue;
+                }
+            }
+            if !self.go_on(ahead) {
+                return None;
+            }
+        }
+    }
+
+    /// Takes an entry out of the slot at hand; its deadline, if it is due. If it was reset to later, it is put where it
+    /// belongs now.
+    #[inline]
+    fn pop(&mut self, index: u32) -> Option<u64> {
+        self.budget -= 1;
+        self.touched += 1;
+        let deadline = self.slots.nodes.node(index).deadline;
+        self.take(index);
+        if deadline <= self.position {
+            self.len -= 1;
+            return Some(deadline);
+        }
+        self.put_by(index, deadline);
+        None
+    }
+
+    /// Whether the pass has left something to do: its budget is used up, or it was given up.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.next_work().is_some_and(|tick| tick <= self.target)
+    }
+
+    #[inline]
+    fn due_slot(&self, level: usize) -> u32 {
+        if level == 0 {
+            Geometry::<BITS, LEVELS>::near_at(self.position)
+        } else {
+            Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
+        }
+    }
+
+    /// What comes next when the slot at hand is empty; false if the pass ends.
+    #[inline]
+    fn go_on(&mut self, ahead: &mut impl FnMut(u32)) -> bool {
+        match self.here {
+            Here::Cascading => self.cascade(),
+            Here::Firing(level) if level < self.highest_here() => {
+                self.here = Here::Firing(level + 1);
+                true
+            }
+            Here::Firing(_) | Here::Nothing => {
+                self.here = Here::Nothing;
+                if self.position == self.target {
+                    return false;
+                }
+                self.step(ahead);
+                true
+            }
+        }
+    }
+
+    /// Moves the position to the next slot that has entries, or to the target if that comes first.
+    #[inline]
+    fn step(&mut self, ahead: &mut impl FnMut(u32)) {
+        let next = self.position + 1;
+        if self.target == next && self.is_this_revolution(next) {
+            // Time mostly goes on tick by tick.
+            self.hand_down_until(next);
+            self.position = next;
+            if !self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
+                self.here = Here::Firing(0);
+                self.look_ahead(ahead);
+            }
+        } else {
+            self.leap(ahead);
+        }
+    }
+
+    #[inline(never)]
+    fn leap(&mut self, ahead: &mut impl FnMut(u32)) {
+        if self.earliest <= self.target {
+            self.earliest = self.next_start().unwrap_or(u64::MAX);
+        }
+        let next = self.earliest.min(self.target);
+        self.hand_down_until(next);
+        let goes_round = !self.is_this_revolution(next);
+        self.position = next;
+        if goes_round {
+            self.handing_down = (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
+        }
+        if next == self.earliest {
+            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing(0) };
+            self.look_ahead(ahead);
+        }
+    }
+
+    /// Entries of the ticks to come, and what belongs to them, are fetched while those of this one are handed out. A wheel
+    /// that is small is in the cache anyway.
+    #[inline]
+    fn look_ahead(&mut self, ahead: &mut impl FnMut(u32)) {
+        if self.len >= LOOK_AHEAD_FROM {
+            self.ahead.send(self.position, &self.slots, Geometry::<BITS, LEVELS>::near_at, ahead);
+        }
+    }
+
+    fn is_this_revolution(&self, tick: u64) -> bool {
+        Geometry::<BITS, LEVELS>::revolution(0, tick) == Geometry::<BITS, LEVELS>::revolution(0, self.position)
+    }
+
+    fn highest_here(&self) -> usize {
+        Geometry::<BITS, LEVELS>::highest_starting_at(self.position)
+    }
+
+    /// Moves the entries of the slots that start at the position down; those that handing down has left. True when it is
+    /// done.
+    #[cold]
+    fn cascade(&mut self) -> bool {
+        for level in 1..=self.highest_here() {
+            let slot = Geometry::<BITS, LEVELS>::far_at(level, self.position);
+            if !self.move_down(slot, usize::MAX) {
+                return false;
+            }
+        }
+        self.here = Here::Firing(0);
+        true
+    }
+
+    #[inline]
+    fn hand_down_until(&mut self, next: u64) {
+        if self.handing_down {
+            self.hand_down(next);
+        }
+    }
+
+    /// Hands the next slots of the upper levels down: the share of the ticks up to `next`.
+    #[inline(never)]
+    fn hand_down(&mut self, next: u64) {
+        self.handing_down = false;
+        for level in 1..LEVELS {
+            let slot = self.next_slot(level);
+            if self.slots.is_empty(slot) {
+                continue;
+            }
+            let end =
+                Geometry::<BITS, LEVELS>::start(level, Geometry::<BITS, LEVELS>::number(level, self.position) + 1);
+            let (ticks, left) = (next.min(end) - self.position, end - self.position);
+            let waiting = self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
+            let quota = u64::from(waiting).div_ceil(left).max(1).saturating_mul(ticks);
+            self.handing_down |= !self.move_down(slot, usize::try_from(quota).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The slot of an upper level that comes after the current one.
+    fn next_slot(&self, level: usize) -> u32 {
+        let number = Geometry::<BITS, LEVELS>::number(level, self.position) + 1;
+        Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
+    }
+
+    /// Moves up to `quota` entries of a slot to where they belong by now; true if none is left.
+    fn move_down(&mut self, slot: u32, quota: usize) -> bool {
+        for _ in 0..quota.min(self.budget) {
+            let index = self.slots.first(slot);
+            if index == 0 {
+                return true;
+            }
+            self.budget -= 1;
+            self.touched += 1;
+            self.take(index);
+            let deadline = self.slots.nodes.node(index).deadline;
+            self.put_by(index, deadline);
+        }
+        self.slots.is_empty(slot)
+    }
+
+    /// The earliest start of an occupied slot after the current ones.
+    fn next_start(&self) -> Option<u64> {
+        let near = Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position);
+        match near {
+            // No upper slot starts within a revolution.
+            Some(near) if self.is_this_revolution(near) => Some(near),
+            _ => self.far.iter().zip(1..).filter_map(|(far, level)| self.start_in(far, level)).chain(near).min(),
+        }
+    }
+
+    fn start_in(&self, far: &Occupancy, level: usize) -> Option<u64> {
+        let number = Geometry::<BITS, LEVELS>::next_occupied(far, level, self.position)?;
+        Some(Geometry::<BITS, LEVELS>::start(level, number))
+    }
+
+    /// The tick until which there is nothing to do.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let late = (!self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)).then_some(self.target);
+        self.next_work().into_iter().chain(late).min()
+    }
+
+    /// The same for what is not late.
+    fn next_work(&self) -> Option<u64> {
+        if self.len == 0 {
+            None
+        } else if self.is_busy_here() {
+            Some(self.position)
+        } else {
+            self.next_start()
+        }
+    }
+
+    fn is_busy_here(&self) -> bool {
+        let is_busy = |level| {
+            !self.slots.is_empty(self.due_slot(level))
+                || (level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
+        };
+        self.here != Here::Nothing && (0..=self.highest_here()).any(is_busy)
+    }
+}
