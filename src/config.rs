@@ -51,7 +51,7 @@ impl Config {
         self
     }
 
-    /// The clock: the monotonic one, or virtual time for tests.
+    /// The clock: the monotonic one, another of the machine (see [`Clock`]), or virtual time for tests.
     #[must_use]
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = clock.into();

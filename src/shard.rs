@@ -20,7 +20,7 @@ use self::counts::Tally;
 pub(crate) use self::steps::{Claimed, Due};
 pub use self::{counts::Counts, sleep::PreparedSleep};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Reader, Reading},
     config::{Config, Parts},
     error::{AddError, ConfigError},
     handle::TimerHandle,
@@ -71,9 +71,10 @@ pub struct Shard<T> {
     nodes: u32,
     wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
     clock: Clock,
+    reader: Reader,
     tick: TickLength,
     /// The latest reading of the clock: it is held there if the clock goes back.
-    latest_nanos: u64,
+    latest: Reading,
     /// The reading that the last turn began with.
     turn_nanos: u64,
     /// Messages taken out of the mailbox and not yet dealt with.
@@ -119,17 +120,19 @@ impl<T> Shard<T> {
         let Parts { tick, clock, capacity, hooks } = config.into_parts()?;
         let shared = Arc::new(Shared::new(hooks));
         let registration = registry::register(&shared)?;
-        let latest_nanos = clock.nanos();
+        let mut reader = clock.reader();
+        let latest = reader.read(&clock);
         let mut shard = Self {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
             nodes: 0,
-            wheel: RawWheel::starting_at(tick.now(latest_nanos)),
+            wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,
+            reader,
             tick,
-            latest_nanos,
-            turn_nanos: latest_nanos,
+            latest,
+            turn_nanos: latest.lo,
             taken: Taken::default(),
             messages: 0,
             counts: Tally::default(),
@@ -265,7 +268,7 @@ impl<T> Shard<T> {
     /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
     /// clock.
     pub fn time_until_next(&self) -> Option<Duration> {
-        let now = self.clock.nanos().max(self.latest_nanos);
+        let now = self.clock.nanos().max(self.latest.lo);
         self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
@@ -339,14 +342,13 @@ impl<T> Shard<T> {
         }
     }
 
-    fn read_clock(&mut self) -> u64 {
-        let reading = self.clock.nanos();
-        if reading < self.latest_nanos {
+    #[inline]
+    fn read_clock(&mut self) -> Reading {
+        let reading = self.reader.read(&self.clock);
+        if !self.latest.hold(reading) {
             self.counts.clock_regressions += 1;
-        } else {
-            self.latest_nanos = reading;
         }
-        self.latest_nanos
+        self.latest
     }
 }
 

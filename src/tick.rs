@@ -4,40 +4,64 @@
 //! So a timer whose deadline's tick has been reached has waited at least as long as it was asked to. Everything
 //! saturates: 2^64 nanoseconds are 584 years.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
 use crate::limits::TICK_NANOS_MIN;
 
 /// The length of a tick: at least a microsecond.
+///
+/// # Dividing without a division
+///
+/// A 64-bit division costs several times what two multiplications do, and every add and every turn needs one. Let d be
+/// the length, and r = ceil(2^128 / d), so that r * d = 2^128 + e with 0 <= e < d. For a reading n < 2^64:
+///
+/// n * r / 2^128 = n / d + n * e / (d * 2^128).
+///
+/// The last term is less than 1 / d, because n < 2^64 and e < d < 2^64, so n * e < 2^128. And n / d is at least 1 / d
+/// below the next whole number. So rounding n * r / 2^128 down gives what rounding n / d down does, for every n and d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TickLength(NonZeroU64);
+pub(crate) struct TickLength {
+    nanos: u64,
+    /// r, which is below 2^128 because d is more than 1.
+    reciprocal: u128,
+}
 
 impl TickLength {
     /// `None` if `length` is shorter than a microsecond. A longer one than 2^64 nanoseconds is that long.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
-        if nanos < TICK_NANOS_MIN { None } else { NonZeroU64::new(nanos).map(Self) }
+        // (2^128 - 1) / d rounded down, plus one, is 2^128 / d rounded up: also where d divides 2^128.
+        (nanos >= TICK_NANOS_MIN).then(|| Self { nanos, reciprocal: u128::MAX / u128::from(nanos) + 1 })
     }
 
     /// The first tick that is not before `nanos`.
+    #[inline]
     pub(crate) fn deadline(self, nanos: u64) -> u64 {
-        nanos.div_ceil(self.0.get())
+        // One more than the tick that the nanosecond before is in. No overflow: a tick is longer than a nanosecond.
+        self.now(nanos.saturating_sub(1)) + u64::from(nanos > 0)
     }
 
     /// The last tick that has begun at `nanos`.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // A half of 128 bits; and a quotient is no longer than what was divided.
     pub(crate) fn now(self, nanos: u64) -> u64 {
-        nanos / self.0
+        let (high, low) = ((self.reciprocal >> 64) as u64, self.reciprocal as u64);
+        let carried = (u128::from(low) * u128::from(nanos)) >> 64;
+        ((u128::from(high) * u128::from(nanos) + carried) >> 64) as u64
     }
 
     /// When `tick` begins.
+    #[inline]
     pub(crate) fn start(self, tick: u64) -> u64 {
-        tick.saturating_mul(self.0.get())
+        tick.saturating_mul(self.nanos)
     }
 }
 
 /// A duration in nanoseconds; what does not fit is 584 years.
+#[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    // Cheaper than by way of the 128 bits of `as_nanos`, in every add.
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -74,6 +98,60 @@ mod tests {
                 assert!(deadline == 0 || tick.start(deadline - 1) < nanos);
                 assert!(tick.now(nanos) <= deadline);
             }
+        }
+    }
+
+    /// Lengths around every power of two and of ten, and the shortest and longest.
+    fn lengths() -> Vec<u64> {
+        let twos = (10..64).map(|bits| 1_u64 << bits);
+        let tens = (3..20).map(|digits| 10_u64.pow(digits));
+        let around = twos.chain(tens).flat_map(|edge| [edge - 1, edge, edge + 1]);
+        around.chain([u64::MAX, u64::MAX - 1]).filter(|&length| length >= TICK_NANOS_MIN).collect()
+    }
+
+    fn agrees_with_division(length: u64, nanos: u64) {
+        let tick = TickLength::new(Duration::from_nanos(length)).expect("long enough");
+        assert_eq!(tick.now(nanos), nanos / length, "{nanos} / {length}");
+        assert_eq!(tick.deadline(nanos), nanos.div_ceil(length), "{nanos} / {length}, rounded up");
+    }
+
+    #[test]
+    fn the_reciprocal_divides_exactly_at_the_edges() {
+        let step = if cfg!(miri) { 29 } else { 1 };
+        let lengths = lengths();
+        for &length in lengths.iter().step_by(step) {
+            let last = u64::MAX / length;
+            let multiples = [1, 2, 3, last / 2, last - 1, last].map(|count| length.wrapping_mul(count));
+            let edges = multiples.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
+            for nanos in edges.step_by(step) {
+                for near in [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)] {
+                    agrees_with_division(length, near);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_reciprocal_divides_exactly_at_random() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut any = move || random.u64(..) >> random.u32(..64);
+        for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
+            let (length, nanos) = (any().max(TICK_NANOS_MIN), any());
+            agrees_with_division(length, nanos);
+            let last = nanos - nanos % length;
+            agrees_with_division(length, last);
+            agrees_with_division(length, last.saturating_sub(1));
+        }
+    }
+
+    #[test]
+    fn durations_saturate_where_they_do_not_fit() {
+        let longest = Duration::from_nanos(u64::MAX);
+        for duration in [Duration::ZERO, Duration::from_nanos(999_999_999), Duration::from_secs(1), longest] {
+            assert_eq!(u128::from(saturating_nanos(duration)), duration.as_nanos());
+        }
+        for too_long in [longest + Duration::from_nanos(1), Duration::from_secs(18_446_744_074), Duration::MAX] {
+            assert_eq!(saturating_nanos(too_long), u64::MAX);
         }
     }
 

@@ -1,12 +1,12 @@
 //! What a server does all day: add and cancel, reset, expire tick by tick on a wheel alone, and add and cancel once more
-//! through `local_timer()` with the machine's clock.
+//! through `local_timer()` with the machine's clock. And what the clocks cost in a shard that has nothing else to do.
 //!
 //! Wheels are filled before the clock of the bench starts and dropped after it has stopped. What the loads are stands
 //! with [`corewheel_bench`].
 
 use std::{hint::black_box, time::Duration};
 
-use corewheel::{Cancel, TimerHandle, local_timer};
+use corewheel::{Cancel, Clock, Config, Shard, TimerHandle, local_timer};
 use corewheel_bench::{Connections, LIVE, Pace, TIMEOUT};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use fastrand::Rng;
@@ -17,6 +17,7 @@ fn main() {
     wheel_reset(&mut criterion);
     wheel_drain(&mut criterion);
     local_add_cancel(&mut criterion);
+    clocks(&mut criterion);
     criterion.final_summary();
 }
 
@@ -70,6 +71,22 @@ fn local_add_cancel(criterion: &mut Criterion) {
         });
         let ended = handles.into_iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
         assert_eq!(ended, live, "a timer fired during the bench: it did not measure what it says");
+    }
+}
+
+/// A turn of an empty shard and the reset of an only timer: one reading each, and little else. Where there is no fast clock,
+/// `fast` is the monotonic one.
+fn clocks(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("clock");
+    for (name, clock) in
+        [("monotonic", Clock::monotonic()), ("fast", Clock::fast()), ("boot_time", Clock::boot_time())]
+    {
+        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("a valid configuration");
+        group.bench_function(BenchmarkId::new(name, "turn"), |bench| bench.iter(|| shard.turn()));
+        let timer = shard.add(Duration::from_secs(30), ());
+        group.bench_function(BenchmarkId::new(name, "reset"), |bench| {
+            bench.iter(|| shard.reset(black_box(timer), Duration::from_secs(30)));
+        });
     }
 }
 

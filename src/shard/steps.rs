@@ -108,7 +108,7 @@ impl<T> Shard<T> {
     /// The reading of the clock at `delay` from now.
     #[inline]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        self.read_clock().saturating_add(saturating_nanos(delay))
+        self.read_clock().hi.saturating_add(saturating_nanos(delay))
     }
 
     /// The same, and up to `range` later: a moment that is far from those of the timers before.
@@ -186,7 +186,7 @@ impl<T> Shard<T> {
 
     /// Begins a pass; says which page of payloads has gone back, if any has.
     pub(crate) fn begin(&mut self, budget: usize) -> Option<u32> {
-        self.turn_nanos = self.read_clock();
+        self.turn_nanos = self.read_clock().lo;
         self.messages = budget;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
         self.shrink()

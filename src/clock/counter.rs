@@ -1,0 +1,78 @@
+//! The processor's counter: the time-stamp counter of `x86_64`, on Linux. Elsewhere there is none, nor under miri and loom.
+//!
+//! The only file of the clock that reads it. It is used where it is invariant, that is, runs at one speed in every state
+//! of the processor, and where the kernel itself takes its time from it: the kernel watches it for jumps and for cores
+//! that disagree, and leaves it at the first sign. Where the kernel does not say (no `/sys`), invariance is enough.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom"))))]
+mod machine {
+    #![allow(unsafe_code)]
+
+    use std::{
+        arch::x86_64::{__cpuid, _mm_lfence, _rdtsc},
+        fs,
+        sync::OnceLock,
+    };
+
+    const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+    /// The leaf that says how many extended leaves there are.
+    const EXTENDED: u32 = 0x8000_0000;
+    const POWER: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+
+    pub(in super::super) fn is_usable() -> bool {
+        // Asked once: under a hypervisor the question costs microseconds.
+        static USABLE: OnceLock<bool> = OnceLock::new();
+        *USABLE.get_or_init(|| is_invariant() && is_the_kernels())
+    }
+
+    fn is_invariant() -> bool {
+        leaf(EXTENDED).eax >= POWER && leaf(POWER).edx & INVARIANT != 0
+    }
+
+    fn is_the_kernels() -> bool {
+        fs::read_to_string(CLOCK_SOURCE).map_or(true, |name| name.trim() == "tsc")
+    }
+
+    #[allow(unused_unsafe)] // Newer toolchains call it safe.
+    fn leaf(number: u32) -> std::arch::x86_64::CpuidResult {
+        // SAFETY: every x86_64 processor has the instruction; it reads no memory.
+        unsafe { __cpuid(number) }
+    }
+
+    #[inline]
+    pub(in super::super) fn read() -> u64 {
+        // SAFETY: every x86_64 processor has the instruction; it touches no memory. Linux can forbid it to a process, which
+        // then has no clock of its own either, as the kernel's own reading in user space uses it.
+        unsafe { _rdtsc() }
+    }
+
+    pub(in super::super) fn read_after() -> u64 {
+        // SAFETY: every x86_64 processor has the instruction, which waits until those before it are done.
+        unsafe { _mm_lfence() };
+        read()
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom")))))]
+mod machine {
+    pub(in super::super) fn is_usable() -> bool {
+        false
+    }
+
+    pub(in super::super) fn read() -> u64 {
+        0
+    }
+
+    pub(in super::super) fn read_after() -> u64 {
+        0
+    }
+}
+
+/// Whether there is a counter that can be trusted to begin with.
+pub(super) use self::machine::is_usable;
+/// The counter; maybe as it was some instructions earlier, because the processor does not wait for those before it.
+pub(super) use self::machine::read;
+/// The counter, once everything before is done.
+pub(super) use self::machine::read_after;

@@ -1,0 +1,280 @@
+//! A follower in a made-up world: a true time, and a counter that runs, lies or stands still as it is told.
+
+use super::*;
+
+/// What a counter of 2.6 GHz counts in a microsecond.
+const COUNTS: u64 = 2_600;
+/// As the documentation of the fast clock says.
+const WIDTH: u64 = 10_000;
+
+struct World {
+    random: fastrand::Rng,
+    /// The clock.
+    nanos: u64,
+    /// The counter, in thousandths.
+    thousandths: u128,
+    /// Counts in a thousand nanoseconds of the clock.
+    speed: u64,
+    /// How long the clock and each look at the counter take at most, in nanoseconds.
+    pause: u64,
+    follower: Follower,
+    given_up: bool,
+    /// Readings that were taken by the counter alone.
+    followed: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            nanos: 5_000_000,
+            thousandths: 77_000_000_000_000,
+            speed: COUNTS,
+            pause: 30,
+            follower: Follower::new(),
+            given_up: false,
+            followed: 0,
+        }
+    }
+
+    /// One whose follower knows the rate and has an anchor.
+    fn following(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        while world.followed == 0 {
+            world.pass(900);
+            world.read_truly();
+        }
+        world
+    }
+
+    fn count(&self) -> u64 {
+        u64::try_from(self.thousandths / 1000 % (1 << 64)).expect("cut to 64 bits")
+    }
+
+    fn pass(&mut self, nanos: u64) {
+        self.nanos += nanos;
+        self.thousandths += u128::from(nanos) * u128::from(self.speed);
+    }
+
+    fn dawdle(&mut self) {
+        let nanos = self.random.u64(1..=self.pause);
+        self.pass(nanos);
+    }
+
+    fn jump(&mut self, counts: i64) {
+        self.thousandths = self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
+    }
+
+    /// As `Reader::read`; with the time at which the counter was read.
+    fn read(&mut self) -> (u64, Reading) {
+        let (count, nanos) = (self.count(), self.nanos);
+        if self.given_up {
+            return (nanos, Reading::exact(nanos));
+        }
+        if let Some(reading) = self.follower.at(count) {
+            self.followed += 1;
+            return (nanos, reading);
+        }
+        self.dawdle();
+        let nanos = self.nanos;
+        self.dawdle();
+        self.given_up = !self.follower.look(Anchor { before: count, nanos, after: self.count() });
+        (nanos, Reading::exact(nanos))
+    }
+
+    /// A reading that holds the truth, or the test fails.
+    fn read_truly(&mut self) {
+        let (truth, reading) = self.read();
+        assert!((reading.lo..=reading.hi).contains(&truth), "{truth} is not in {reading:?}");
+        assert!(reading.hi - reading.lo <= WIDTH, "{reading:?} is too wide");
+    }
+
+    /// Reads in all rhythms, for a while.
+    fn live_truly(&mut self, readings: u32) {
+        for _ in 0..readings {
+            let limit = *self.random.choice([20, 200, 2_000, 20_000, 2_000_000].iter()).expect("one of five");
+            let nanos = self.random.u64(1..limit);
+            self.pass(nanos);
+            self.read_truly();
+        }
+    }
+}
+
+const READINGS: u32 = 20_000;
+
+#[test]
+fn it_learns_in_milliseconds_and_is_exact_until_then() {
+    let mut world = World::new(1);
+    let begun = world.nanos;
+    while world.followed == 0 {
+        world.pass(1_000);
+        let (truth, reading) = world.read();
+        assert!(world.followed > 0 || reading == Reading::exact(truth));
+    }
+    assert!(world.nanos - begun < 3 * LESSON_MIN);
+}
+
+#[test]
+fn most_readings_need_no_look() {
+    let mut world = World::following(2);
+    let before = world.followed;
+    for _ in 0..1000 {
+        world.pass(100);
+        world.read_truly();
+    }
+    assert!(world.followed - before > 980);
+}
+
+#[test]
+fn a_clock_that_is_steered_stays_in_the_interval() {
+    for seed in 0..8 {
+        let mut world = World::new(seed);
+        for _ in 0..20 {
+            // 11 % either way, as of the clock: a slower clock is a counter that counts more in its microsecond.
+            world.speed = world.random.u64(COUNTS * 100 / 111 + 1..COUNTS * 100 / 89);
+            world.live_truly(READINGS / 20);
+        }
+        assert_eq!(world.follower.faults, 0, "a steered clock is no fault");
+        assert!(world.followed > u64::from(READINGS / 4));
+    }
+}
+
+#[test]
+fn an_interruption_anywhere_makes_nothing_untrue() {
+    let mut world = World::new(3);
+    for _ in 0..20 {
+        world.pause = world.random.u64(10..5_000);
+        world.live_truly(READINGS / 20);
+    }
+    world.pause = 100_000;
+    world.live_truly(100);
+    assert_eq!(world.follower.faults, 0);
+}
+
+#[test]
+fn a_jump_back_behind_the_anchor_is_not_believed() {
+    for counts in [50, 20 * COUNTS, 1_000_000 * COUNTS] {
+        let mut world = World::following(4);
+        // A look, so that the anchor is as near as it can be.
+        world.pass(50_000);
+        world.read_truly();
+        world.jump(-i64::try_from(counts + COUNTS).expect("small"));
+        world.read_truly();
+        assert!(counts < COUNTS || world.follower.faults == 1, "a jump by {counts} was not noticed");
+        world.live_truly(READINGS);
+    }
+}
+
+#[test]
+fn a_jump_ahead_out_of_the_window_is_not_believed() {
+    for counts in [17 * COUNTS, 1_000_000 * COUNTS] {
+        let mut world = World::following(5);
+        world.jump(i64::try_from(counts).expect("small"));
+        world.read_truly();
+        assert_eq!(world.follower.faults, 1);
+        world.live_truly(READINGS);
+    }
+}
+
+#[test]
+fn a_counter_that_stands_still_is_not_believed() {
+    let mut world = World::following(6);
+    let followed = world.followed;
+    world.read_truly();
+    world.speed = 0;
+    world.pass(1);
+    world.live_truly(100);
+    assert!(world.followed <= followed + 1, "at most the one in between");
+    assert!(world.follower.faults > 0);
+    world.speed = COUNTS;
+    world.live_truly(READINGS);
+}
+
+#[test]
+fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
+    let mut world = World::new(7);
+    world.thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS)) * 1000;
+    while world.count() > u64::MAX / 2 {
+        world.pass(120);
+        world.read_truly();
+    }
+    world.live_truly(READINGS);
+    assert!(world.follower.faults <= 1 && !world.given_up);
+}
+
+#[test]
+fn a_jump_inside_the_window_is_wrong_by_no_more_than_that_and_noticed_next() {
+    let jump = 8 * COUNTS;
+    let mut world = World::following(8);
+    world.pass(100_000);
+    world.read_truly();
+    world.jump(i64::try_from(jump).expect("small"));
+    world.pass(100);
+    let (truth, reading) = world.read();
+    assert!(reading.lo <= truth + 8_000);
+    world.pass(12_000);
+    world.read_truly();
+    assert_eq!(world.follower.faults, 1);
+    world.live_truly(READINGS);
+}
+
+#[test]
+fn no_lie_puts_lo_ahead_by_more_than_a_window() {
+    let mut world = World::new(9);
+    for _ in 0..READINGS {
+        if world.random.u32(..50) == 0 {
+            let magnitude = world.random.u32(..40);
+            let jump = world.random.i64(-(1 << magnitude)..=1 << magnitude);
+            world.thousandths = world.thousandths.saturating_add_signed(i128::from(jump) * 1000);
+            world.follower.faults = 0;
+        }
+        let nanos = world.random.u64(1..5_000);
+        world.pass(nanos);
+        let (truth, reading) = world.read();
+        assert!(reading.lo <= truth + WIDTH, "{reading:?} is ahead of {truth}");
+        assert!(reading.lo <= reading.hi);
+    }
+}
+
+#[test]
+fn a_counter_that_keeps_lying_is_given_up() {
+    let mut world = World::following(10);
+    let begun = world.nanos;
+    while !world.given_up {
+        let followed = world.followed;
+        world.pass(700);
+        world.read();
+        if world.followed > followed {
+            // As soon as it is believed.
+            world.speed = if world.speed == COUNTS { COUNTS * 2 } else { COUNTS };
+            world.pass(20_000);
+        }
+    }
+    assert!(world.nanos - begun < 100 * LESSON_MIN);
+    world.live_truly(100);
+}
+
+#[test]
+fn a_fault_now_and_then_is_pardoned() {
+    let mut world = World::following(11);
+    for _ in 0..2 * FAULTS_MAX {
+        world.jump(i64::try_from(1000 * COUNTS).expect("small"));
+        world.read_truly();
+        assert_eq!(world.follower.faults, 1);
+        world.pass(PARDON_NANOS + 1);
+        world.live_truly(READINGS / 100);
+    }
+    assert!(!world.given_up);
+}
+
+#[test]
+fn a_wide_anchor_opens_no_window() {
+    let mut world = World::following(12);
+    let before = world.count();
+    world.pass(3_000);
+    let nanos = world.nanos;
+    world.pass(3_000);
+    let after = world.count();
+    assert!(world.follower.look(Anchor { before, nanos, after }));
+    assert_eq!(world.follower.at(after + 10), None);
+}

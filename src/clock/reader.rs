@@ -1,0 +1,138 @@
+//! How a shard reads its clock: where the time lies, and cheaply where the clock is fast.
+
+use super::{
+    Clock, counter,
+    follower::{Anchor, Follower},
+};
+
+/// The time lies between these two, in nanoseconds of the clock, both included. An exact reading is an interval of
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The time is not before this: for turns.
+    pub(crate) lo: u64,
+    /// The time is not after this: for deadlines.
+    pub(crate) hi: u64,
+}
+
+impl Reading {
+    pub(crate) fn exact(nanos: u64) -> Self {
+        Self { lo: nanos, hi: nanos }
+    }
+
+    /// Goes on to `next`, but with neither end back. False if the clock has gone back: all of `next` is before what was
+    /// already certain.
+    #[inline]
+    pub(crate) fn hold(&mut self, next: Self) -> bool {
+        let went_on = next.hi >= self.lo;
+        *self = Self { lo: self.lo.max(next.lo), hi: self.hi.max(next.hi) };
+        went_on
+    }
+}
+
+/// What a shard reads its clock with. It belongs to one owner, learns on its own, and starts without delay.
+#[derive(Debug)]
+pub(crate) struct Reader(Option<Follower>);
+
+impl Reader {
+    /// For a fast clock, or for one that is to be read exactly.
+    pub(super) fn new(is_fast: bool) -> Self {
+        Self(is_fast.then(Follower::new))
+    }
+
+    /// Where the time of `clock`, which this reader was made for, lies now.
+    #[inline]
+    pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
+        let Some(follower) = &mut self.0 else {
+            return Reading::exact(clock.nanos());
+        };
+        let count = counter::read();
+        match follower.at(count) {
+            Some(reading) => reading,
+            None => self.look(count, clock),
+        }
+    }
+
+    /// Reads the clock itself, between `before` and another look at the counter.
+    ///
+    /// Both are where they must be for an anchor: the kernel reads the counter for its clock only when what comes before is
+    /// done, `before` included, and `read_after` waits for that in turn.
+    #[cold]
+    fn look(&mut self, before: u64, clock: &Clock) -> Reading {
+        let nanos = clock.nanos();
+        let anchor = Anchor { before, nanos, after: counter::read_after() };
+        let goes_on = self.0.as_mut().is_some_and(|follower| follower.look(anchor));
+        if !goes_on {
+            self.0 = None;
+        }
+        Reading::exact(nanos)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        env, thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_reading_is_held_at_both_ends() {
+        let mut latest = Reading { lo: 10, hi: 20 };
+        assert!(latest.hold(Reading { lo: 12, hi: 18 }), "inside what was said before");
+        assert_eq!(latest, Reading { lo: 12, hi: 20 });
+        assert!(!latest.hold(Reading { lo: 3, hi: 11 }));
+        assert_eq!(latest, Reading { lo: 12, hi: 20 });
+        assert!(latest.hold(Reading::exact(25)));
+        assert_eq!(latest, Reading::exact(25));
+    }
+
+    /// For 300 ms, times `COREWHEEL_TEST_SCALE` where that is set.
+    fn how_long() -> Duration {
+        let scale = env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
+    }
+
+    /// Checks readings against `Instant::now` before and after, in bursts between pauses of all lengths.
+    fn check_readings(clock: &Clock, seed: u64) {
+        let (mut random, mut reader, begun) = (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
+        let mut latest = reader.read(clock);
+        while begun.elapsed() < how_long() {
+            for _ in 0..random.u32(1..3000) {
+                let before = clock.nanos_at(Instant::now());
+                let reading = reader.read(clock);
+                let after = clock.nanos_at(Instant::now());
+                assert!(reading.lo <= after && before <= reading.hi, "{reading:?} is not in {before}..={after}");
+                assert!(reading.lo <= reading.hi && reading.hi - reading.lo <= 10_000, "{reading:?}");
+                assert!(latest.hold(reading), "back to {reading:?} from {latest:?}");
+            }
+            match random.u32(..8) {
+                0 => thread::sleep(Duration::from_micros(random.u64(..20_000))),
+                1..4 => thread::yield_now(),
+                _ => (0..random.u32(..1000)).for_each(|_| std::hint::spin_loop()),
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_lies_in_the_reading() {
+        let clock = Clock::fast();
+        // More threads than there are cores here or there, so that some move.
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let clock = &clock;
+                scope.spawn(move || check_readings(clock, seed));
+            }
+        });
+    }
+
+    #[test]
+    fn other_clocks_are_read_exactly() {
+        for clock in [Clock::monotonic(), Clock::boot_time()] {
+            let reading = clock.reader().read(&clock);
+            assert_eq!(reading.lo, reading.hi);
+        }
+    }
+}

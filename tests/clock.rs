@@ -1,0 +1,88 @@
+//! Clocks under shards: no timer is early by any of them, measured from outside by `Instant`.
+
+mod common;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::operations;
+use corewheel::{Clock, Config, Shard};
+
+fn shard(clock: Clock) -> Shard<Instant> {
+    // The shortest tick hides nothing.
+    Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock)).expect("a valid configuration")
+}
+
+/// Adds timers of up to 300 us, without pause or with pauses of all lengths, and looks at the time when they fire. Their
+/// payloads are when they may fire, by a reading from before they were added.
+fn none_is_early(clock: Clock) {
+    let (mut shard, mut random) = (shard(clock), fastrand::Rng::with_seed(5));
+    let (mut added, mut fired) = (0, 0);
+    while fired < operations(20_000) {
+        for _ in 0..random.u64(..4) {
+            let delay = Duration::from_nanos(random.u64(..300_000));
+            shard.add(delay, Instant::now() + delay);
+            added += 1;
+        }
+        shard.turn();
+        while let Some(expired) = shard.next_expired() {
+            let now = Instant::now();
+            assert!(expired.payload <= now, "early by {:?}", expired.payload - now);
+            fired += 1;
+        }
+        if random.u32(..500) == 0 {
+            thread::sleep(Duration::from_micros(random.u64(..2_000)));
+        }
+    }
+    assert_eq!(shard.counts().added, added);
+    assert_eq!(shard.counts().clock_regressions, 0);
+}
+
+#[test]
+fn no_timer_is_early_by_the_monotonic_clock() {
+    none_is_early(Clock::monotonic());
+}
+
+#[test]
+fn no_timer_is_early_by_the_fast_clock() {
+    none_is_early(Clock::fast());
+}
+
+#[test]
+fn no_timer_is_early_by_boot_time() {
+    none_is_early(Clock::boot_time());
+}
+
+#[test]
+fn a_loop_that_sleeps_as_told_needs_one_turn_for_a_timer() {
+    let mut shard = shard(Clock::fast());
+    for _ in 0..20 {
+        shard.add(Duration::from_millis(2), Instant::now());
+        thread::sleep(shard.time_until_next().expect("one is pending"));
+        shard.turn();
+        assert!(shard.next_expired().is_some(), "slept too short");
+        assert!(shard.next_expired().is_none());
+    }
+}
+
+#[test]
+fn a_fast_clock_says_so() {
+    let clock = Clock::fast();
+    assert_eq!(clock.is_fast(), format!("{clock:?}").contains("Fast"));
+    assert!(!Clock::monotonic().is_fast() && !Clock::boot_time().is_fast());
+}
+
+/// The fast clock is the monotonic one, known less exactly: what its shard says of time is exact.
+#[test]
+fn instants_of_the_fast_clock_are_those_of_the_machine() {
+    let (clock, before) = (Clock::fast(), Instant::now());
+    let mut shard = shard(clock.clone());
+    let now = clock.now();
+    assert!(before <= now && now <= Instant::now());
+    shard.add_at(now + Duration::from_millis(1), now);
+    let deadline = shard.next_deadline().expect("one is pending");
+    let late = deadline.duration_since(now + Duration::from_millis(1));
+    assert!(late <= Duration::from_micros(1), "{late:?} is more than rounding up to a tick");
+}
