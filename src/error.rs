@@ -15,7 +15,7 @@ pub struct AddError<F> {
 pub enum AddErrorReason {
     /// The thread is exiting and its timer has ended, or the shard has been drained.
     ShutDown,
-    /// 2^28 timers are live, or the shard has used up its 2^56 generations.
+    /// 2^25 timers are live, or the shard has used up its 2^56 generations.
     Full,
     /// The thread has no timer yet and cannot have one: 16 384 shards exist already.
     TooManyShards,

@@ -59,6 +59,14 @@ pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 /// looking: an epoch is left in at most three steps. Under loom, where each multiplies the interleavings, one.
 pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
+/// Retired pages that are freed in one step: more than are retired in one, so that they get fewer.
+pub(crate) const FREED_MAX: usize = 4;
+
+/// Retired pages that may wait for other threads to look away, half a megabyte: a few steps' worth if nobody stalls. If
+/// somebody does, pages stay in use meanwhile, so a shard never needs more memory than its timers did at once, and this
+/// (P8).
+pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 64 };
+
 /// Shards that can exist at the same time. A number that has been given back is used again.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 

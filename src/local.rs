@@ -191,7 +191,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^28 timers are live. The error
+    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^25 timers are live. The error
     /// carries the callback back.
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, |shard| Due::at(shard.nanos_after(delay)), callback)

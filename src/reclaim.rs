@@ -1,25 +1,71 @@
 //! When memory that others may look at can go: after the last thread that could have seen it has looked away. The only
 //! file that knows `crossbeam_epoch`.
 //!
-//! Garbage of an epoch is taken out by whichever thread pins next, a canceller perhaps. So what it does there is only to
-//! bury: to hand the memory on to the next thread that ends a shard, which frees it with nothing pinned. A thread that
-//! ends a shard while nobody is looking frees that shard's memory itself, at once.
+//! A thread that looks is *pinned*, and [`Pinned`] is the proof: what it finds in a [`Published`] stays until it is pinned
+//! no more. What is taken back is let go of when everybody who was pinned at that moment has looked away.
 //!
-//! The burial ground is a `SegQueue`: its pushes are rare, and who waits in `pop` for a stalled push ends a shard.
+//! # Who frees
+//!
+//! The work of an epoch is done by whichever thread pins next, a canceller perhaps. So that work frees nothing of ours:
+//!
+//! * A value that its owner goes on without (a page of nodes) has two references, the owner's and the published one. The
+//!   epoch drops the published one. The owner keeps its own among its [`Retired`] until no other is left, and frees the
+//!   value then, a few at a time.
+//! * A shard is *buried* by the epoch: handed to the next thread that ends a shard, which frees it with nothing pinned. A
+//!   thread that ends a shard while nobody is looking frees that shard's memory itself, at once.
+//!
+//! What waits for the end of a shard waits in a `SegQueue`: pushes are rare, and who waits in `pop` for a stalled push ends
+//! a shard. An owner that goes on never looks there, so it waits for nobody.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    mem::{self, ManuallyDrop},
+    ops::Deref,
+    sync::Arc,
+};
 
-use crossbeam_epoch::{self as epoch, Atomic, Owned, Shared};
+use crossbeam_epoch::{self as epoch, Atomic, Guard, Shared};
 use crossbeam_queue::SegQueue;
 
-use crate::{limits::FLUSHES, sync::Ordering};
+use crate::{
+    limits::{FLUSHES, FREED_MAX},
+    sync::{EPOCHS_ARE_LOOMS, Ordering},
+};
 
 /// What no other thread can see any more.
-static BURIED: SegQueue<Box<dyn Send + Sync>> = SegQueue::new();
+static BURIED: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
+
+/// What shards that are gone had retired, and others may still see.
+static LEFT: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
+
+/// While it is there, nothing that this thread finds in a [`Published`] is freed. It should be short: it holds up what all
+/// threads want to free.
+#[derive(Debug)]
+pub(crate) struct Pinned(Guard);
+
+/// Pins this thread.
+#[inline]
+pub(crate) fn pin() -> Pinned {
+    Pinned(epoch::pin())
+}
 
 /// A place where one thread publishes a value, others look at it without waiting, and the first takes it back.
+///
+/// It points to what is in the `Arc`, and holds one of its references.
 #[derive(Debug)]
-pub(crate) struct Published<T>(Atomic<Arc<T>>);
+pub(crate) struct Published<T>(Atomic<T>);
+
+/// A published value as it is seen by a thread that is pinned.
+#[derive(Debug)]
+pub(crate) struct Seen<'p, T> {
+    /// The place's own reference, borrowed.
+    value: ManuallyDrop<Arc<T>>,
+    pinned: &'p Pinned,
+}
+
+/// What an owner has taken back and will free when nobody can see it any more.
+#[derive(Debug)]
+pub(crate) struct Retired<T: Send + Sync + 'static>(VecDeque<Arc<T>>);
 
 impl<T> Default for Published<T> {
     fn default() -> Self {
@@ -30,54 +76,165 @@ impl<T> Default for Published<T> {
 impl<T: Send + Sync + 'static> Published<T> {
     /// Shows `value` to all threads. The place is empty before.
     pub(crate) fn publish(&self, value: Arc<T>) {
-        // Release: publishes the value to `with`.
-        self.0.store(Owned::new(value), Ordering::Release);
+        // Release: publishes the value to `load`.
+        self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Takes the value back. Threads that are looking may go on; the reference held here goes when they are done.
+    /// Takes the value back. Threads that are looking may go on; when they are done, some thread passes the reference held
+    /// here to `let_go`, which should be quick.
     #[allow(unsafe_code)]
-    pub(crate) fn retract(&self) {
+    pub(crate) fn retract(&self, let_go: fn(Arc<T>)) {
         let guard = epoch::pin();
         // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the Release of `publish`);
-        // Release, so that whoever finds the place empty sees what came before the end.
+        // Release, so that whoever finds the place empty sees what came before the end (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
-        if !old.is_null() {
-            let bury = move || {
-                // SAFETY: the pointer was made by `publish` from an `Owned`, and the swap has taken it out of the only place
-                // it was reachable from; who loaded it before is pinned in an epoch that ends before this runs, once.
-                let owned = unsafe { old.into_owned() };
-                BURIED.push(owned.into_box());
-            };
-            // SAFETY: the closure may run on another thread: what it captures is a pointer to an `Arc<T>`, which is `Send`.
-            // It may run after this function: it borrows nothing, and `old` owns what it points to.
-            unsafe { guard.defer_unchecked(bury) };
+        if old.is_null() {
+            return;
         }
-        drop(guard);
-        free_garbage();
+        let let_go = move || {
+            // SAFETY: the pointer was made by `publish` from an `Arc`, whose reference the swap has taken out of the place;
+            // this runs once. Who loaded the pointer before is pinned in an epoch that ends before this runs.
+            let_go(unsafe { Arc::from_raw(old.as_raw()) });
+        };
+        // SAFETY: the closure may run on another thread: what it captures is an `Arc<T>` in another form, which is `Send`, and
+        // a function. It may run after this function: it borrows nothing, and `old` owns a reference to what it points to.
+        unsafe { guard.defer_unchecked(let_go) };
     }
 
-    /// Looks at the value, if there is one. Nothing that `look` sees is freed meanwhile; it should be short.
+    /// Looks at the value, if there is one, while pinned.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&Arc<T>>) -> R) -> R {
-        let guard = epoch::pin();
-        // Acquire: pairs with the Release of `publish`.
-        let shared = self.0.load(Ordering::Acquire, &guard);
-        // SAFETY: a pointer that is not null was made by `publish` from an `Owned`, so it is aligned and points to a live
-        // value, which `retract` destroys only after this guard's epoch has ended; nobody gets it mutably.
-        let value = unsafe { shared.as_ref() };
-        look(value)
+    pub(crate) fn look<'p>(&'p self, pinned: &'p Pinned) -> Option<&'p T> {
+        // SAFETY: a pointer that is not null was made by `publish` from an `Arc`, so it is aligned and points to a live value.
+        // The reference held by the place goes only after `'p`: by `retract` when this thread is pinned no more, or by
+        // the place's `drop` when nobody borrows the place. Nobody gets the value mutably.
+        unsafe { self.load(pinned).as_ref() }
+    }
+
+    /// Looks at the value, if there is one, pinned meanwhile.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&Seen<'_, T>>) -> R) -> R {
+        let pinned = pin();
+        let pointer = self.load(&pinned);
+        if pointer.is_null() {
+            return look(None);
+        }
+        // SAFETY: the pointer was made by `publish` from an `Arc`, which is alive as `look` says. It is not dropped here, so
+        // the reference stays the place's.
+        let value = ManuallyDrop::new(unsafe { Arc::from_raw(pointer.as_raw()) });
+        look(Some(&Seen { value, pinned: &pinned }))
+    }
+
+    #[inline]
+    fn load<'p>(&self, pinned: &'p Pinned) -> Shared<'p, T> {
+        // Acquire: pairs with the Release of `publish`, or of `retract` if the place is empty again.
+        self.0.load(Ordering::Acquire, &pinned.0)
     }
 }
 
-/// Frees what threads have stopped looking at.
-fn free_garbage() {
+impl<T> Drop for Published<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: a pointer that is not null was made by `publish` from an `Arc`; it is turned back into one below, never into
+        // the `Box` that an `Owned` stands for.
+        let Some(owned) = (unsafe { mem::take(&mut self.0).try_into_owned() }) else { return };
+        // SAFETY: nobody else can reach a place that is being dropped.
+        let alone = unsafe { epoch::unprotected() };
+        let pointer = owned.into_shared(alone).as_raw();
+        // SAFETY: as above; the place's reference has been taken out of it.
+        drop(unsafe { Arc::from_raw(pointer) });
+    }
+}
+
+impl<'p, T> Seen<'p, T> {
+    pub(crate) fn pinned(&self) -> &'p Pinned {
+        self.pinned
+    }
+}
+
+impl<T> Deref for Seen<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for Retired<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Send + Sync + 'static> Retired<T> {
+    /// Keeps `value`, whose place is being retracted with a `let_go` that only drops, until it can be freed.
+    pub(crate) fn push(&mut self, value: Arc<T>) {
+        self.0.push_back(value);
+    }
+
+    /// How many values wait.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Helps the epochs on by one step, and frees up to [`FREED_MAX`] values that nobody can see any more.
+    #[inline]
+    pub(crate) fn free_some(&mut self) {
+        if !self.0.is_empty() {
+            // What has been deferred on this thread goes out with each step, so a canceller that does the work of an epoch
+            // finds little of it together.
+            epoch::pin().flush();
+            self.free_unseen(FREED_MAX);
+        }
+    }
+
+    fn free_unseen(&mut self, max: usize) {
+        let unseen = self.0.iter().take(max).take_while(|value| is_last(value)).count();
+        self.0.drain(..unseen);
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Retired<T> {
+    fn drop(&mut self) {
+        self.free_unseen(usize::MAX);
+        while let Some(value) = self.0.pop_front() {
+            LEFT.push(value);
+        }
+    }
+}
+
+/// Leaves a value that nobody can see any more to the next thread that ends a shard.
+pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
+    if EPOCHS_ARE_LOOMS {
+        // Nothing of one execution of a model may be freed in the next.
+        drop(value);
+    } else {
+        BURIED.push(value);
+    }
+}
+
+/// Frees what threads have stopped looking at. For a thread that ends a shard.
+pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
         epoch::pin().flush();
     }
     while let Some(buried) = BURIED.pop() {
         drop(buried);
     }
+    for _ in 0..LEFT.len() {
+        // Another thread may be taking them at the same time.
+        let Some(left) = LEFT.pop() else { break };
+        if !is_last(&left) {
+            LEFT.push(left);
+        }
+    }
+}
+
+/// Whether no reference but this one is left. Then none is made any more, and dropping it frees the value.
+fn is_last<T: ?Sized>(value: &Arc<T>) -> bool {
+    Arc::strong_count(value) == 1
 }
 
 #[cfg(all(test, not(loom)))]
@@ -87,23 +244,83 @@ mod tests {
     #[test]
     fn it_shows_what_is_published_until_it_is_retracted() {
         let place = Published::default();
-        assert_eq!(place.with(|value| value.map(|value| **value)), None);
+        let look = || place.with(|seen| seen.map(|value| ***value));
+        assert_eq!(look(), None);
         place.publish(Arc::new(5));
-        assert_eq!(place.with(|value| value.map(|value| **value)), Some(5));
-        place.retract();
-        place.retract();
-        assert_eq!(place.with(|value| value.map(|value| **value)), None);
+        assert_eq!(look(), Some(5));
+        assert_eq!(place.look(&pin()), Some(&5));
+        place.retract(drop);
+        place.retract(drop);
+        assert_eq!(look(), None);
+        assert_eq!(place.look(&pin()), None);
     }
 
     #[test]
-    fn what_is_retracted_is_freed_when_nobody_looks() {
+    fn what_is_seen_can_be_kept() {
+        let place = Published::default();
+        place.publish(Arc::new(5));
+        let kept = place.with(|seen| seen.map(|value| Arc::clone(value))).expect("published");
+        drop(place);
+        assert_eq!((*kept, Arc::strong_count(&kept)), (5, 1));
+    }
+
+    #[test]
+    fn a_place_that_goes_lets_go_of_its_value() {
+        let (place, value) = (Published::default(), Arc::new(()));
+        place.publish(Arc::clone(&value));
+        assert_eq!(Arc::strong_count(&value), 2);
+        drop(place);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn what_is_buried_is_freed_when_nobody_looks() {
         let (place, value) = (Published::default(), Arc::new(()));
         // Other tests pin now and then; what is not freed by one end is by a later one.
         let freed = (0..100_000).any(|_| {
             place.publish(Arc::clone(&value));
-            place.retract();
+            place.retract(bury);
+            free_garbage();
             Arc::strong_count(&value) == 1
         });
         assert!(freed);
+    }
+
+    /// A value, published, and taken back while `look` is still looking.
+    fn retired_under(look: impl FnOnce(&mut Retired<Arc<()>>, &Arc<()>)) -> Arc<()> {
+        let (place, inner, mut retired) = (Published::default(), Arc::new(()), Retired::default());
+        let value = Arc::new(Arc::clone(&inner));
+        place.publish(Arc::clone(&value));
+        let pinned = pin();
+        assert!(place.look(&pinned).is_some());
+        place.retract(drop);
+        retired.push(value);
+        for _ in 0..100 {
+            retired.free_some();
+        }
+        assert_eq!((retired.len(), Arc::strong_count(&inner)), (1, 2), "somebody is looking");
+        drop(pinned);
+        look(&mut retired, &inner);
+        inner
+    }
+
+    #[test]
+    fn what_is_retired_is_freed_in_steps_when_nobody_looks() {
+        retired_under(|retired, inner| {
+            assert!((0..100_000).any(|_| {
+                retired.free_some();
+                retired.len() == 0
+            }));
+            assert_eq!(Arc::strong_count(inner), 1);
+        });
+    }
+
+    #[test]
+    fn what_was_retired_by_a_shard_that_is_gone_is_freed_by_another() {
+        let inner = retired_under(|_, _| ());
+        assert!((0..100_000).any(|_| {
+            free_garbage();
+            Arc::strong_count(&inner) == 1
+        }));
     }
 }

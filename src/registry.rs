@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{
     error::ConfigError,
     limits::{GENERATION_MAX, SHARDS_MAX},
-    reclaim::Published,
+    reclaim::{self, Published, Seen},
     shared::Shared,
     sync::global,
 };
@@ -80,15 +80,16 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 /// Takes a shard's number back; its handles find nothing from now on. `next_generation` is where a later shard of this
 /// number goes on.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
-    REGISTRY.places[number as usize].retract();
+    REGISTRY.places[number as usize].retract(reclaim::bury);
+    reclaim::free_garbage();
     // A number whose generations are used up is never given again.
     if next_generation <= GENERATION_MAX {
         REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
     }
 }
 
-/// Looks at the shard `number`, if it is there.
+/// Looks at the shard `number`, if it is there, as a stranger: pinned meanwhile.
 #[inline]
-pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Arc<Shared>>) -> R) -> R {
+pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Seen<'_, Shared>>) -> R) -> R {
     REGISTRY.places[number as usize].with(look)
 }

@@ -28,6 +28,7 @@ use crate::{
     mailbox::Taken,
     registry,
     shared::Shared,
+    slab::OwnNodes,
     state::Kind,
     tick::TickLength,
     wheel::RawWheel,
@@ -67,8 +68,8 @@ pub struct Shard<T> {
     shared: Arc<Shared>,
     number: u32,
     next_generation: u64,
-    /// Nodes up to this index are there.
-    nodes: u32,
+    /// The owner's view of the nodes in `shared`.
+    nodes: OwnNodes,
     wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
     clock: Clock,
     reader: Reader,
@@ -126,7 +127,7 @@ impl<T> Shard<T> {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
-            nodes: 0,
+            nodes: OwnNodes::default(),
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,
             reader,
@@ -173,7 +174,7 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, or is full: 2^28 timers are live, or it has added 2^56. The error carries the payload
+    /// If the shard has been drained, or is full: 2^25 timers are live, or it has added 2^56. The error carries the payload
     /// back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.nanos_after(delay));
@@ -280,7 +281,7 @@ impl<T> Shard<T> {
     }
 
     /// How many timers are live, held ones included.
-    #[allow(clippy::cast_possible_truncation)] // At most 2^28.
+    #[allow(clippy::cast_possible_truncation)] // At most 2^25.
     pub fn len(&self) -> usize {
         self.counts.live as usize
     }
@@ -332,13 +333,7 @@ impl<T> Shard<T> {
     fn reserve(&mut self, timers: u32) {
         if timers > 0 {
             self.wheel.reserve(timers);
-            self.grow_nodes(timers);
-        }
-    }
-
-    fn grow_nodes(&mut self, index: u32) {
-        while self.nodes < index {
-            self.nodes = self.shared.slab.add_page(self.nodes + 1);
+            self.nodes.grow_to(&self.shared.slab, timers);
         }
     }
 

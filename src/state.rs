@@ -315,6 +315,11 @@ impl StateWord {
         }
     }
 
+    /// Whether no timer has the node.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.own_phase() == Phase::Idle
+    }
+
     fn own_word(&self) -> u64 {
         // Relaxed: the owner's own last write, or another thread's that changes the phase only and is met by a swap or
         // by what its reader says.

@@ -50,6 +50,63 @@ impl<T> SetOnce<T> {
     }
 }
 
+/// `crossbeam-epoch` is made of loom's atomics: what happens to its pointers is part of a model.
+pub(crate) const EPOCHS_ARE_LOOMS: bool = cfg!(all(crossbeam_loom, feature = "loom"));
+
+/// Shows loom what a pointer of `crossbeam-epoch` guarantees where loom does not see it: who looks after a change sees
+/// what came before the change.
+///
+/// Each call stands directly before the pointer's own operation. loom changes threads only before an operation of its own,
+/// so for it the two are one; and its read-modify-writes take the newest value, as the pointer does.
+#[derive(Debug, Default)]
+pub(crate) struct Handover {
+    #[cfg(all(loom, feature = "loom", not(crossbeam_loom)))]
+    changes: AtomicU32,
+}
+
+#[allow(clippy::unused_self)] // Without loom.
+impl Handover {
+    #[inline]
+    pub(crate) fn change(&self) {
+        // Release: what the store of the pointer guarantees; pairs with the Acquire of `look`.
+        #[cfg(all(loom, feature = "loom", not(crossbeam_loom)))]
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn look(&self) {
+        // Acquire: what the load of the pointer guarantees; pairs with the Release of `change`.
+        #[cfg(all(loom, feature = "loom", not(crossbeam_loom)))]
+        self.changes.fetch_add(0, Ordering::Acquire);
+    }
+}
+
+/// Where loom sees the epochs: that nobody looks at a value any more when an epoch lets go of it.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    #[cfg(all(crossbeam_loom, feature = "loom"))]
+    over: AtomicU32,
+}
+
+#[allow(clippy::unused_self)] // Without loom.
+impl Looks {
+    /// A look at the value is over.
+    #[inline]
+    pub(crate) fn were_allowed(&self) {
+        // Relaxed: nothing is ordered by asking. What happens before `are_over` cannot read what that stores.
+        #[cfg(all(crossbeam_loom, feature = "loom"))]
+        assert_eq!(self.over.load(Ordering::Relaxed), 0, "somebody looked at what was freed");
+    }
+
+    /// The value is let go of.
+    #[inline]
+    pub(crate) fn are_over(&self) {
+        // Relaxed: nothing is published by it, see `were_allowed`.
+        #[cfg(all(crossbeam_loom, feature = "loom"))]
+        self.over.store(1, Ordering::Relaxed);
+    }
+}
+
 /// A global that is made when it is first used; where epochs are loom's, once per execution of a model.
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {

@@ -95,7 +95,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If all 2^28 indices are in use: live, or retired after 2^32 entries each.
+    /// If all 2^25 indices are in use: live, or retired after 2^32 entries each.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         self.refuse_if_full();
@@ -156,7 +156,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// the next call, in order; [`is_behind`](Self::is_behind) tells whether anything is.
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
-        self.raw.shrink();
+        if self.raw.has_too_much() {
+            self.raw.shrink();
+        }
         self.raw.begin(now, budget);
         Due { wheel: self }
     }

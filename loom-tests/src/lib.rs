@@ -3,9 +3,10 @@
 //! The models themselves are in `tests/`, one file per family of races; they drive the library's public interface, so
 //! what loom takes apart is the code that users run. Without `--cfg loom` this package is empty.
 //!
-//! What loom sees: every state word, mailbox link and head, the parker, the virtual clock. What it does not: the page
-//! tables (`OnceLock`), the ledger of shard numbers (`Mutex`), and, but for the models of the feature `epoch`, the epochs
-//! that keep a shard's memory alive.
+//! What loom sees: every state word, mailbox link and head, the parker, the virtual clock. What it does not: the ledger of
+//! shard numbers (`Mutex`), the middle tables of pages (`OnceLock`), and, but for the models of the feature `epoch`, the
+//! pointers to pages and the epochs that keep pages and shards alive. What the tables and the pointers guarantee, `sync`
+//! tells it.
 #![cfg(loom)]
 
 use std::{
@@ -30,6 +31,15 @@ static ALONE: Mutex<()> = Mutex::new(());
 ///
 /// If the model fails, or explores too little.
 pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
+    explore_within(3, name, floor, model);
+}
+
+/// As [`explore`], with up to so many preemptions: for models that would take minutes with three.
+///
+/// # Panics
+///
+/// As [`explore`].
+pub fn explore_within(preemptions: usize, name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
     // What is global and not loom's (the ledger of shard numbers, what epochs have given up) is to be the same in every
     // execution, so models run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +50,7 @@ pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'stati
     builder.max_branches = 100_000;
     builder.preemption_bound = match env::var_os("COREWHEEL_LOOM_EXHAUSTIVE") {
         Some(_) => None,
-        None => builder.preemption_bound.or(Some(3)),
+        None => builder.preemption_bound.or(Some(preemptions)),
     };
     let counted = Arc::clone(&count);
     builder.check(move || {

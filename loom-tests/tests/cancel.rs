@@ -89,6 +89,26 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
+/// As above, but the node's page has gone in between: the second timer is in a new one.
+#[test]
+fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
+    explore("a_stale_handle_never_reaches_the_next_timer_in_a_new_page", 150, || {
+        let (mut shard, clock) = shard();
+        let first = shard.add(TICK, 1);
+        clock.advance(TICK);
+        let canceller = thread::spawn(move || first.cancel());
+        let fired = expired(&mut shard);
+        let retired = shard.retire_page_of(first);
+        assert!(retired || fired.is_empty(), "the page is free if its timer has fired");
+        let second = shard.add(TICK, 2);
+        assert_eq!(fired.is_empty(), canceller.join().unwrap() == Cancel::Cancelled);
+        assert!(second.is_pending());
+        clock.advance(TICK);
+        assert_eq!(expired(&mut shard), [2]);
+        assert_eq!(shard.len(), 0);
+    });
+}
+
 #[test]
 fn a_timer_cancelled_while_it_is_moved_never_fires() {
     explore("a_timer_cancelled_while_it_is_moved_never_fires", 5, || {

@@ -1,13 +1,16 @@
-//! The end of a shard, and cancels that race with it. What decides here is whether the canceller still finds the shard, so
-//! loom must see the registry and the epochs as well: these models need `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and
+//! The end of a shard or of a page, and cancels that race with it. What decides here is whether the canceller still finds
+//! it, so loom must see the registry, the table of pages and the epochs as well: these models need `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and
 //! the feature `epoch`.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
 
 use corewheel::Cancel;
-use loom::{sync::atomic::Ordering, thread};
-use loom_tests::{SeesOnDrop, TICK, expired, explore, shard};
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use loom_tests::{SeesOnDrop, TICK, expired, explore, explore_within, shard};
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
@@ -62,5 +65,44 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
         assert!(heir.is_pending());
         clock.advance(TICK);
         assert_eq!(expired(&mut new), [2]);
+    });
+}
+
+/// A page is retired and let go of while a thread asks for a timer that it had.
+#[test]
+fn cancel_and_page_reclaimed() {
+    explore_within(2, "cancel_and_page_reclaimed", 80_000, || {
+        let (mut shard, _clock) = shard();
+        let stale = shard.add(TICK, ());
+        shard.cancel(stale);
+        let canceller = thread::spawn(move || stale.cancel());
+        assert!(shard.retire_page_of(stale));
+        // Retiring has helped the epochs on by a step. With this one the page is let go of, if nobody looks.
+        shard.free_some();
+        assert_eq!(canceller.join().unwrap(), Cancel::Ended);
+    });
+}
+
+/// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
+#[test]
+fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
+    explore_within(2, "who_is_told_ended_sees_what_came_before_also_in_a_new_page", 200_000, || {
+        let (mut shard, clock) = shard();
+        let work = Arc::new(AtomicUsize::new(0));
+        let first = shard.add(TICK, 1);
+        let seen = Arc::clone(&work);
+        let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
+        work.store(1, Ordering::Relaxed);
+        clock.advance(TICK);
+        let fired = expired(&mut shard);
+        let retired = shard.retire_page_of(first);
+        assert!(retired || fired.is_empty(), "the page is free if its timer has fired");
+        let second = shard.add(TICK, 2);
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
+        assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
+        assert!(second.is_pending());
+        clock.advance(TICK);
+        assert_eq!(expired(&mut shard), [2]);
     });
 }

@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::GENERATION_MAX,
+    limits::{GENERATION_MAX, PAGE_BITS},
     mailbox::Taken,
     registry,
     shared::Shared,
@@ -124,14 +124,12 @@ impl<T> Shard<T> {
     pub(crate) fn insert(&mut self, due: Due, payload: T, kind: Kind) -> TimerHandle {
         debug_assert_eq!(self.refusal(), None);
         let index = self.place(due, payload);
-        self.grow_nodes(index);
-
         let generation = self.next_generation;
         self.next_generation += 1;
-        self.node(index).state.arm(generation, kind);
+        self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
         self.counts.added += 1;
         self.counts.live += 1;
-        let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("an arena never gives index 0"));
+        let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
         TimerHandle::new(self.number, index, generation)
     }
 
@@ -150,7 +148,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> (Cancel, Option<T>) {
         let index = handle.index();
-        let Some(node) = self.shared.slab.get(index) else {
+        let Some(node) = self.nodes.get(index) else {
             return (Cancel::Ended, None);
         };
         let answer = node.state.cancel_own(handle.generation());
@@ -163,7 +161,7 @@ impl<T> Shard<T> {
     /// Moves a timer of this shard to `delay` from now, if that is possible.
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<Moved> {
-        let node = self.shared.slab.get(handle.index())?;
+        let node = self.nodes.get(handle.index())?;
         let Movable::Yes { periodic } = node.state.movable(handle.generation()) else {
             return None;
         };
@@ -181,7 +179,7 @@ impl<T> Shard<T> {
     }
 
     pub(crate) fn is_pending_own(&self, handle: TimerHandle) -> bool {
-        self.shared.is_pending(handle.index(), handle.generation())
+        self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
     }
 
     /// Begins a pass; says which page of payloads has gone back, if any has.
@@ -192,10 +190,21 @@ impl<T> Shard<T> {
         self.shrink()
     }
 
-    /// Gives memory back that has not been needed, at most a page of each kind.
+    /// Gives memory back that has not been needed, at most a page; its number.
     #[inline]
     fn shrink(&mut self) -> Option<u32> {
-        self.wheel.shrink()
+        if self.wheel.has_too_much() { self.give_page_back() } else { None }
+    }
+
+    #[cold]
+    fn give_page_back(&mut self) -> Option<u32> {
+        if !self.nodes.may_retire() {
+            return None;
+        }
+        let page = self.wheel.shrink()?;
+        let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
+        debug_assert!(retired, "the wheel and the slab have the same pages");
+        Some(page)
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.
@@ -242,6 +251,7 @@ impl<T> Shard<T> {
     /// Takes what is in the mailbox; what arrives later is left for the next time, so that a flood holds up nobody.
     #[inline]
     pub(crate) fn take_messages(&mut self) {
+        self.nodes.free_some();
         if self.taken.newest == 0 {
             self.taken = self.shared.mailbox.take();
         }
@@ -255,7 +265,7 @@ impl<T> Shard<T> {
             return None;
         }
         self.messages -= 1;
-        let node = self.shared.slab.node(index);
+        let node = self.nodes.node(index);
         self.taken = Taken { newest: node.link.below(), count: self.taken.count.saturating_sub(1) };
         node.state.collect();
         // It is in no slot if it was due and its claim failed.
@@ -271,7 +281,7 @@ impl<T> Shard<T> {
 
     #[inline]
     fn node(&self, index: u32) -> &Node {
-        self.shared.slab.node(index)
+        self.nodes.node(index)
     }
 
     /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
@@ -284,7 +294,7 @@ impl<T> Shard<T> {
         self.shared.mailbox.close();
         self.taken = Taken::default();
         for index in 1..self.wheel.end_of_indices() {
-            let Some(node) = self.shared.slab.get(index) else { continue };
+            let Some(node) = self.nodes.get(index) else { continue };
             match node.state.sweep() {
                 Swept::HandedBack => {
                     let nanos = self.tick.start(self.wheel.deadline(index).unwrap_or(0));
@@ -302,5 +312,21 @@ impl<T> Shard<T> {
             self.shared.hooks.isolate_drop(payload);
         }
         pending
+    }
+}
+
+/// For the models: at once what a shard does when more pages are empty than it keeps for the next timers.
+#[cfg(all(loom, feature = "loom"))]
+impl<T> Shard<T> {
+    /// Retires the page of the timer's node, if no timer lives and nothing is on its way.
+    #[doc(hidden)]
+    pub fn retire_page_of(&mut self, handle: TimerHandle) -> bool {
+        self.is_empty() && self.nodes.retire_page(&self.shared.slab, handle.index())
+    }
+
+    /// What each pass does for the pages that are retired.
+    #[doc(hidden)]
+    pub fn free_some(&mut self) {
+        self.nodes.free_some();
     }
 }

@@ -292,15 +292,16 @@ impl<T> Nodes<T> {
         self.enough = self.kept.max((self.leaves.len() - self.vacant.len()) / 16);
     }
 
-    /// Gives a page back, if too many are empty and one is found in a bounded number of looks; its number.
+    /// Whether so many pages are empty that one should go.
     #[inline]
-    pub(super) fn shrink(&mut self) -> Option<u32> {
-        if self.empty > self.enough { self.give_page_back() } else { None }
+    pub(super) fn has_too_much(&self) -> bool {
+        self.empty > self.enough
     }
 
+    /// Gives an empty page back, if one is found in a bounded number of looks; its number.
     #[cold]
     #[inline(never)]
-    fn give_page_back(&mut self) -> Option<u32> {
+    pub(super) fn shrink(&mut self) -> Option<u32> {
         for _ in 0..PAGES_SEARCHED {
             self.cursor = (self.cursor + 1) % self.leaves.len();
             let leaf = &mut self.leaves[self.cursor];

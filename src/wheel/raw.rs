@@ -277,8 +277,13 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.end()
     }
 
-    /// Gives memory back that has not been needed, at most a page; the number of the page whose indices have gone.
+    /// Whether so much memory is not needed that some of it should go back.
     #[inline]
+    pub(crate) fn has_too_much(&self) -> bool {
+        self.slots.nodes.has_too_much()
+    }
+
+    /// Gives a page back that is not needed, if one is found soon; its number.
     pub(crate) fn shrink(&mut self) -> Option<u32> {
         self.slots.nodes.shrink()
     }
