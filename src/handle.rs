@@ -1,7 +1,15 @@
 //! Handles: how a timer is cancelled, moved and asked about, from anywhere. Whether that happens on the owner's own
 //! path or through the registry is decided here, once.
 
-use std::{cell::Cell, fmt, marker::PhantomData, mem, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    fmt,
+    marker::PhantomData,
+    mem,
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
+    time::Duration,
+};
 
 pub use crate::state::Cancel;
 use crate::{registry, sync::per_thread};
@@ -25,21 +33,25 @@ use crate::{registry, sync::per_thread};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    index: NonZeroU32,
-    shard: u32,
+    /// The index, and the shard's number above it: two words travel in registers, three parts do not.
+    place: NonZeroU64,
 }
 
 impl TimerHandle {
+    #[inline]
     pub(crate) fn new(shard: u32, index: NonZeroU32, generation: u64) -> Self {
-        Self { generation, index, shard }
+        Self { generation, place: NonZeroU64::from(index) | u64::from(shard) << 32 }
     }
 
+    #[inline]
     pub(crate) fn shard(self) -> u32 {
-        self.shard
+        (self.place.get() >> 32) as u32
     }
 
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // The upper half is the shard's.
     pub(crate) fn index(self) -> u32 {
-        self.index.get()
+        self.place.get() as u32
     }
 
     pub(crate) fn generation(self) -> u64 {
@@ -68,7 +80,7 @@ impl TimerHandle {
     }
 
     fn cancel_from_elsewhere(self) -> Cancel {
-        let (answer, sleeper) = registry::with(self.shard, |shared| {
+        let (answer, sleeper) = registry::with(self.shard(), |shared| {
             let Some(shared) = shared else { return (Cancel::Ended, None) };
             let remote = shared.cancel(self.index(), self.generation);
             (remote.answer, remote.wake.then(|| Arc::clone(shared)))
@@ -84,7 +96,7 @@ impl TimerHandle {
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.is_pending)(self),
-            None => registry::with(self.shard, |shared| {
+            None => registry::with(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
         }
@@ -112,7 +124,7 @@ impl TimerHandle {
 
 impl fmt::Debug for TimerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TimerHandle({}:{}#{})", self.shard, self.index, self.generation)
+        write!(f, "TimerHandle({}:{}#{})", self.shard(), self.index(), self.generation)
     }
 }
 
@@ -236,6 +248,6 @@ impl Owner {
     /// The owner's path, if `handle` is one of this thread's own timers.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
-        OWNER.try_with(Cell::get).ok().flatten().filter(|owner| owner.shard == handle.shard)
+        OWNER.try_with(Cell::get).ok().flatten().filter(|owner| owner.shard == handle.shard())
     }
 }

@@ -19,7 +19,7 @@ pub(crate) const EMPTY_PAGES_KEPT: usize = if TINY { 1 } else { 2 };
 pub(crate) const PAGES_SEARCHED: usize = if TINY { 2 } else { 32 };
 
 /// Entries from which on a pass fetches ahead. What fewer of them need fits in a second-level cache.
-pub(crate) const LOOK_AHEAD_FROM: usize = if TINY { 4 } else { 8192 };
+pub(crate) const LOOK_AHEAD_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// Revolutions that the first level of a wheel has room for, as a power of two. With those of a shard it reaches 129 s ahead: the
 /// timeouts of most servers are placed once and never cascade. (Fewer for a small wheel, so that its slots share the cache:

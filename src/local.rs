@@ -275,7 +275,11 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let mut callback = Some(callback);
-        let added = Local::with(|local| local.add(kind, due, || Once::new(accepted(&mut callback)).into()));
+        let added = Local::with(|local| {
+            let handle = local.add(kind, due)?;
+            local.set_callback(handle, Once::new(accepted(&mut callback)).into());
+            Some(handle)
+        });
         refused(added, callback)
     }
 
@@ -290,28 +294,32 @@ impl LocalTimer {
             Due::at(due)
         };
         let added = Local::with(|local| {
-            let repeated = || Repeated::new(accepted(&mut callback)).into();
-            let added = local.add(Kind::Periodic, due, repeated);
-            added.inspect(|&handle| local.set_schedule(handle, schedule.get()))
+            let handle = local.add(Kind::Periodic, due)?;
+            local.set_schedule(handle, schedule.get());
+            local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
+            Some(handle)
         });
         refused(added, callback)
     }
 }
 
 /// The callback, which stays with the caller until it can only be accepted.
+#[inline]
 fn accepted<F>(callback: &mut Option<F>) -> F {
     callback.take().unwrap_or_else(|| unreachable!("a callback is accepted once"))
 }
 
 /// The handle, or the callback that was not accepted.
+#[inline]
 fn refused<F>(
-    added: Result<Result<TimerHandle, AddErrorReason>, AddErrorReason>,
+    added: Result<Option<TimerHandle>, AddErrorReason>,
     callback: Option<F>,
 ) -> Result<TimerHandle, AddError<F>> {
-    match (added.and_then(|added| added), callback) {
-        (Ok(handle), _) => Ok(handle),
+    match (added, callback) {
+        (Ok(Some(handle)), _) => Ok(handle),
+        (Ok(None), Some(callback)) => Err(AddError::new(Local::refusal(), callback)),
         (Err(reason), Some(callback)) => Err(AddError::new(reason, callback)),
-        (Err(_), None) => unreachable!("a callback that was accepted has a handle"),
+        (_, None) => unreachable!("a callback that was accepted has a handle"),
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     registry,
     shared::Shared,
     slab::OwnNodes,
-    state::Kind,
+    state::{Cancel, Kind},
     tick::TickLength,
     wheel::RawWheel,
 };
@@ -212,7 +212,8 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
-        if handle.shard() == self.number { self.cancel_own(handle).1 } else { None }
+        let is_won = handle.shard() == self.number && self.cancel_own(handle) == Cancel::Cancelled;
+        if is_won { self.take_payload(handle.index()) } else { None }
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
@@ -246,7 +247,8 @@ impl<T> Shard<T> {
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
         let Some(Claimed { index, payload, due }) = self.claim_due() else {
             self.take_messages();
-            while let Some(payload) = self.collect_cancelled() {
+            while let Some(index) = self.collect_cancelled() {
+                let payload = self.take_payload(index);
                 self.shared.hooks.isolate_drop(payload);
             }
             return None;
@@ -281,7 +283,6 @@ impl<T> Shard<T> {
     }
 
     /// How many timers are live, held ones included.
-    #[allow(clippy::cast_possible_truncation)] // At most 2^25.
     pub fn len(&self) -> usize {
         self.counts.live as usize
     }
@@ -299,7 +300,7 @@ impl<T> Shard<T> {
             fired,
             cancelled,
             handed_back,
-            live,
+            live: live.into(),
             held: u64::from(self.shared.mailbox.depth()) + u64::from(self.taken.count),
             runs,
             panicked: self.shared.hooks.panicked(),
@@ -325,7 +326,11 @@ impl<T> Shard<T> {
 
     fn insert_or_refuse(&mut self, due: Due, payload: T) -> Result<TimerHandle, AddError<T>> {
         match self.refusal() {
-            None => Ok(self.insert(due, payload, Kind::Shared)),
+            None => {
+                let handle = self.insert(due, Kind::Shared);
+                self.set_payload(handle, payload);
+                Ok(handle)
+            }
             Some(reason) => Err(AddError::new(reason, payload)),
         }
     }

@@ -99,8 +99,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         self.refuse_if_full();
-        let Inserted { index, generation } = self.raw.insert(deadline, value);
-        Key { index, generation }
+        let inserted = self.raw.insert(deadline);
+        self.store(inserted, value)
     }
 
     /// As [`insert`](Self::insert), for an entry that may fire at any tick from `deadline` to `slack` ticks later. It
@@ -114,7 +114,13 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// As [`insert`](Self::insert).
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
         self.refuse_if_full();
-        let Inserted { index, generation } = self.raw.insert_within(deadline, slack, value);
+        let inserted = self.raw.insert_within(deadline, slack);
+        self.store(inserted, value)
+    }
+
+    #[inline]
+    fn store(&mut self, Inserted { index, generation }: Inserted, value: T) -> Key {
+        self.raw.set_value(index, value);
         Key { index, generation }
     }
 
@@ -128,7 +134,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Cost: constant.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        self.raw.remove_generation(key.index, key.generation)
+        if self.raw.remove_generation(key.index, key.generation) { self.raw.take_value(key.index) } else { None }
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
@@ -238,7 +244,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (index, deadline) = self.wheel.raw.pop_due(|_| ())?;
-        self.wheel.raw.finish_generation(index).map(|value| (deadline, value))
+        self.wheel.raw.release_generation(index);
+        self.wheel.raw.take_value(index).map(|value| (deadline, value))
     }
 }
 

@@ -95,23 +95,32 @@ impl Local {
         step(&mut self.shard.borrow_mut())
     }
 
-    /// Adds a timer, whose callback is asked for when it can only be accepted.
+    /// Adds a timer, whose callback is to be set next. `None` if it is refused.
     #[inline]
-    pub(super) fn add(
-        &self,
-        kind: Kind,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
-        callback: impl FnOnce() -> Callback,
-    ) -> Result<TimerHandle, AddErrorReason> {
-        let (handle, nanos) = self.step(|shard| {
-            if let Some(reason) = shard.refusal() {
-                return Err(reason);
+    pub(super) fn add(&self, kind: Kind, due: impl FnOnce(&mut Shard<Callback>) -> Due) -> Option<TimerHandle> {
+        self.step(|shard| {
+            if shard.refusal().is_some() {
+                return None;
             }
             let due = due(shard);
-            Ok((shard.insert(due, callback(), kind), due.nanos))
-        })?;
-        self.wake_if_earlier(nanos);
-        Ok(handle)
+            Some(shard.insert(due, kind))
+        })
+    }
+
+    /// Why this thread's timer has refused one.
+    #[cold]
+    pub(super) fn refusal() -> AddErrorReason {
+        let refusal = Self::with(|local| local.step(|shard| shard.refusal()));
+        refusal.ok().flatten().unwrap_or(AddErrorReason::ShutDown)
+    }
+
+    /// Gives a timer its callback. If a sleep has been announced that would miss it, ends that.
+    #[inline]
+    pub(super) fn set_callback(&self, handle: TimerHandle, callback: Callback) {
+        self.step(|shard| shard.set_payload(handle, callback));
+        if self.sleeps_until.get() != AWAKE {
+            self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
+        }
     }
 
     /// A periodic timer was added.
@@ -163,14 +172,19 @@ impl Local {
         let now = self.step(|shard| shard.turn_nanos());
         let next = self.schedules.borrow_mut().next(index, now);
         match self.step(|shard| shard.rearm(index, callback.into(), next)) {
-            Some(callback) => self.drop_callback(callback),
+            Some(callback) => self.shared.hooks.isolate_drop(callback),
             None => self.wake_if_earlier(next),
         }
     }
 
+    /// Drops the callback of a timer that has just been cancelled.
     #[inline]
-    fn drop_callback(&self, callback: Callback) {
-        if callback.needs_drop() {
+    fn drop_callback_of(&self, index: u32) {
+        let mut shard = self.shard.borrow_mut();
+        let runs_code = shard.payload(index).is_some_and(Callback::needs_drop);
+        let callback = shard.take_payload(index);
+        drop(shard);
+        if runs_code {
             self.shared.hooks.isolate_drop(callback);
         }
     }
@@ -179,9 +193,9 @@ impl Local {
     fn collect(&self) -> usize {
         let mut collected = 0;
         self.step(Shard::take_messages);
-        while let Some(callback) = self.step(Shard::collect_cancelled) {
+        while let Some(index) = self.step(Shard::collect_cancelled) {
             collected += 1;
-            self.drop_callback(callback);
+            self.drop_callback_of(index);
         }
         collected
     }
@@ -224,9 +238,9 @@ impl Drop for Local {
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
-        let (answer, callback) = local.step(|shard| shard.cancel_own(handle));
-        if let Some(callback) = callback {
-            local.drop_callback(callback);
+        let answer = local.step(|shard| shard.cancel_own(handle));
+        if answer == Cancel::Cancelled {
+            local.drop_callback_of(handle.index());
         }
         answer
     });

@@ -7,7 +7,9 @@ pub(super) struct Tally {
     pub(super) fired: u64,
     pub(super) cancelled: u64,
     pub(super) handed_back: u64,
-    pub(super) live: u64,
+    /// Of another width than the others: otherwise two of them are counted by one wide instruction, which waits for the narrow one
+    /// before.
+    pub(super) live: u32,
     pub(super) runs: u64,
     pub(super) clock_regressions: u64,
 }

@@ -119,11 +119,11 @@ impl<T> Shard<T> {
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
-    /// Adds a timer to a shard that does not refuse.
+    /// Adds a timer, whose payload is to be set next, to a shard that does not refuse.
     #[inline]
-    pub(crate) fn insert(&mut self, due: Due, payload: T, kind: Kind) -> TimerHandle {
+    pub(crate) fn insert(&mut self, due: Due, kind: Kind) -> TimerHandle {
         debug_assert_eq!(self.refusal(), None);
-        let index = self.place(due, payload);
+        let index = self.place(due);
         let generation = self.next_generation;
         self.next_generation += 1;
         self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
@@ -135,27 +135,50 @@ impl<T> Shard<T> {
 
     /// A free index, in the wheel where it is due.
     #[inline]
-    fn place(&mut self, due: Due, payload: T) -> u32 {
+    fn place(&mut self, due: Due) -> u32 {
         let deadline = self.tick.deadline(due.nanos);
         if due.slack == 0 {
-            return self.wheel.insert(deadline, payload).index;
+            return self.wheel.insert(deadline).index;
         }
         let last = self.tick.now(due.nanos.saturating_add(due.slack));
-        self.wheel.insert_within(deadline, last.saturating_sub(deadline), payload).index
+        self.wheel.insert_within(deadline, last.saturating_sub(deadline)).index
     }
 
-    /// Cancels a timer of this shard; the payload comes with `Cancelled`.
+    /// When a timer that lives is due.
+    pub(crate) fn due_nanos(&self, index: u32) -> u64 {
+        self.tick.start(self.wheel.deadline(index).unwrap_or(0))
+    }
+
+    /// Gives a timer its payload.
     #[inline]
-    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> (Cancel, Option<T>) {
+    pub(crate) fn set_payload(&mut self, handle: TimerHandle, payload: T) {
+        self.wheel.set_value(handle.index(), payload);
+    }
+
+    /// Cancels a timer of this shard; if it is `Cancelled`, its payload is to be taken next.
+    #[inline]
+    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Cancel {
         let index = handle.index();
         let Some(node) = self.nodes.get(index) else {
-            return (Cancel::Ended, None);
+            return Cancel::Ended;
         };
         let answer = node.state.cancel_own(handle.generation());
-        if answer != Cancel::Cancelled {
-            return (answer, None);
+        if answer == Cancel::Cancelled {
+            self.end_cancelled(index);
         }
-        (answer, self.end_cancelled(index))
+        answer
+    }
+
+    /// The payload of a timer that has just been cancelled.
+    #[inline]
+    pub(crate) fn take_payload(&mut self, index: u32) -> Option<T> {
+        self.wheel.take_value(index)
+    }
+
+    /// The same, where it is.
+    #[inline]
+    pub(crate) fn payload(&self, index: u32) -> Option<&T> {
+        self.wheel.value(index)
     }
 
     /// Moves a timer of this shard to `delay` from now, if that is possible.
@@ -239,7 +262,8 @@ impl<T> Shard<T> {
     /// payload comes back.
     pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
         if self.node(index).state.rearm() {
-            self.wheel.insert_again(index, self.tick.deadline(nanos), payload);
+            self.wheel.insert_again(index, self.tick.deadline(nanos));
+            self.wheel.set_value(index, payload);
             return None;
         }
         self.counts.cancelled += 1;
@@ -257,9 +281,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// The payload of the next timer that another thread has cancelled, of those that were taken.
+    /// The next timer that another thread has cancelled, of those that were taken. Its payload is to be taken next.
     #[inline]
-    pub(crate) fn collect_cancelled(&mut self) -> Option<T> {
+    pub(crate) fn collect_cancelled(&mut self) -> Option<u32> {
         let index = self.taken.newest;
         if index == 0 || self.messages == 0 {
             return None;
@@ -269,14 +293,15 @@ impl<T> Shard<T> {
         self.taken = Taken { newest: node.link.below(), count: self.taken.count.saturating_sub(1) };
         node.state.collect();
         // It is in no slot if it was due and its claim failed.
-        self.end_cancelled(index)
+        self.end_cancelled(index);
+        Some(index)
     }
 
     #[inline]
-    fn end_cancelled(&mut self, index: u32) -> Option<T> {
+    fn end_cancelled(&mut self, index: u32) {
         self.counts.cancelled += 1;
         self.counts.live -= 1;
-        self.wheel.remove(index)
+        self.wheel.remove(index);
     }
 
     #[inline]
@@ -297,14 +322,19 @@ impl<T> Shard<T> {
             let Some(node) = self.nodes.get(index) else { continue };
             match node.state.sweep() {
                 Swept::HandedBack => {
-                    let nanos = self.tick.start(self.wheel.deadline(index).unwrap_or(0));
-                    pending.extend(self.wheel.remove(index).map(|payload| (nanos, payload)));
+                    let nanos = self.due_nanos(index);
+                    self.wheel.remove(index);
+                    pending.extend(self.wheel.take_value(index).map(|payload| (nanos, payload)));
                 }
-                Swept::Cancelled => cancelled.extend(self.wheel.remove(index)),
+                Swept::Cancelled => {
+                    self.wheel.remove(index);
+                    cancelled.extend(self.wheel.take_value(index));
+                }
                 Swept::Idle => (),
             }
         }
-        self.counts.live -= (pending.len() + cancelled.len()) as u64;
+        let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or_else(|_| unreachable!("at most 2^25"));
+        self.counts.live -= ended;
         self.counts.handed_back += pending.len() as u64;
         self.counts.cancelled += cancelled.len() as u64;
         registry::unregister(self.number, self.next_generation);

@@ -17,11 +17,11 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         for &index in &late {
             assert!(self.node(index).deadline >= self.target, "a late entry of another pass");
         }
-        assert_eq!(entries + late.len(), self.len, "entries in slots and entries counted");
+        assert_eq!(entries + late.len(), self.len(), "entries in slots and entries counted");
         let nodes = (1..self.slots.nodes.end()).filter_map(|index| self.slots.nodes.get(index));
         let standings: Vec<Standing> =
             nodes.map(|node| node.standing).filter(|&stands| stands != Standing::OUT).collect();
-        assert_eq!(standings.len(), self.len, "nodes that say they are in a slot");
+        assert_eq!(standings.len(), self.len(), "nodes that say they are in a slot");
         let far = standings.iter().filter(|stands| stands.far_slot().is_some());
         let waiting: u32 = self.waiting.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");

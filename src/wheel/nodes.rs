@@ -186,7 +186,8 @@ impl<T> Nodes<T> {
     }
 
     /// Takes an index that is free, with its node and its link.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // Called, it would hand three things over in memory.
     pub(super) fn take(&mut self) -> (u32, &mut Node<T>, &mut Link) {
         let has_room = self.leaves.get(self.current).is_some_and(|leaf| leaf.free != 0);
         let page = if has_room { self.current } else { self.find_room() };

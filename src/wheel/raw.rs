@@ -37,8 +37,9 @@ pub(crate) struct RawWheel<T, const BITS: u32, const LEVELS: usize> {
     /// Entries that the pass may still touch.
     pub(super) budget: usize,
     pub(super) ahead: Ahead,
-    /// Entries in slots.
-    pub(super) len: usize,
+    /// Entries in slots. (Of another width than `touched`: otherwise the two are counted by one wide instruction, which waits for
+    /// the narrow one before.)
+    pub(super) len: u32,
     /// Entries that wait to be handed down from each slot of the upper levels.
     pub(super) waiting: Box<[u32]>,
     pub(super) touched: u64,
@@ -92,7 +93,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     pub(crate) fn touched(&self) -> u64 {
@@ -110,41 +111,43 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.is_full()
     }
 
-    /// Inserts an entry under an index that is free. A deadline that is not in the future becomes the present tick.
+    /// Inserts an entry, whose value is to be set next, under an index that is free. A deadline that is not in the future becomes
+    /// the present tick.
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Inserted {
+    pub(crate) fn insert(&mut self, deadline: u64) -> Inserted {
         if deadline <= self.target {
-            return self.insert_late(value);
+            return self.insert_late();
         }
         self.touched += 1;
         self.len += 1;
         let far = !self.is_near(deadline);
         let slot = if far { self.wait_far(deadline) } else { self.occupy_near(deadline) };
-        let (index, generation) = self.slots.insert(slot, far, deadline, value);
+        let (index, generation) = self.slots.insert(slot, far, deadline);
         Inserted { index, generation }
     }
 
     #[cold]
     #[inline(never)]
-    fn insert_late(&mut self, value: T) -> Inserted {
-        let inserted = self.store(value);
+    fn insert_late(&mut self) -> Inserted {
+        let inserted = self.allocate();
         self.place(inserted.index, self.target);
         inserted
     }
 
     /// As [`insert`](Self::insert), due at any tick from `deadline` to `slack` later: at the one that most of the
     /// others with some slack would choose, and from which it needs no cascade.
-    pub(crate) fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Inserted {
+    #[inline(never)]
+    pub(crate) fn insert_within(&mut self, deadline: u64, slack: u64) -> Inserted {
         let first = deadline.max(self.target.saturating_add(1));
         let chosen = Geometry::<BITS, LEVELS>::coarsest(first, deadline.saturating_add(slack).max(first));
         if chosen <= self.target || self.is_near(chosen) {
-            return self.insert(chosen, value);
+            return self.insert(chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
         if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
-            return self.insert(chosen, value);
+            return self.insert(chosen);
         }
-        let inserted = self.store(value);
+        let inserted = self.allocate();
         self.slots.nodes.node(inserted.index).deadline = chosen;
         self.touched += 1;
         // It is near in that it will not be handed down.
@@ -154,63 +157,75 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// A new entry, which is in no slot yet.
-    fn store(&mut self, value: T) -> Inserted {
+    fn allocate(&mut self) -> Inserted {
         self.len += 1;
         let (index, node, _) = self.slots.nodes.take();
-        node.value = Some(value);
         Inserted { index, generation: node.generation }
     }
 
     /// Puts an entry back that was handed out and not released.
-    pub(crate) fn insert_again(&mut self, index: u32, deadline: u64, value: T) {
+    pub(crate) fn insert_again(&mut self, index: u32, deadline: u64) {
         self.len += 1;
-        self.slots.nodes.node(index).value = Some(value);
         self.place(index, deadline);
     }
 
-    /// Takes an entry out, if it is in a slot, and releases its index.
+    /// Gives an entry its value. (Values come and go apart from the rest: so they are moved once, from or to where the caller
+    /// has them.)
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
-        self.end(index, |_| true, |_| true)
+    pub(crate) fn set_value(&mut self, index: u32, value: T) {
+        self.slots.nodes.node(index).value = Some(value);
     }
 
-    /// Takes an entry out, if it is in a slot and of this generation, which ends.
+    /// Takes the value of an entry that was handed out, or has just been taken out.
     #[inline]
-    pub(crate) fn remove_generation(&mut self, index: u32, generation: u32) -> Option<T> {
+    pub(crate) fn take_value(&mut self, index: u32) -> Option<T> {
+        self.slots.nodes.get_mut(index)?.value.take()
+    }
+
+    /// The value of an entry.
+    #[inline]
+    pub(crate) fn value(&self, index: u32) -> Option<&T> {
+        self.slots.nodes.get(index)?.value.as_ref()
+    }
+
+    /// Takes an entry out, if it is in a slot, and releases its index. Its value is to be taken next.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.end(index, |_| true, |_| true);
+    }
+
+    /// Takes an entry out, if it is in a slot and of this generation, which ends. Whether it was; then its value is to be
+    /// taken next.
+    #[inline]
+    pub(crate) fn remove_generation(&mut self, index: u32, generation: u32) -> bool {
         self.end(index, |node| node.is_in_wheel(generation), Node::end_generation)
     }
 
-    /// Ends an entry that `judge` finds right, and releases its index if `release` says so.
+    /// Ends an entry that `judge` finds right, and releases its index if `release` says so. Whether it was in a slot.
     #[inline]
     fn end(
         &mut self,
         index: u32,
         judge: impl FnOnce(&Node<T>) -> bool,
         release: impl FnOnce(&mut Node<T>) -> bool,
-    ) -> Option<T> {
-        let (mut between, mut stood, mut value) = (Link::default(), Standing::OUT, None);
+    ) -> bool {
+        let (mut between, mut stood) = (Link::default(), Standing::OUT);
         self.slots.nodes.give_if(index, |node, link| {
             if !judge(node) {
                 return false;
             }
             between = *link;
             stood = mem::take(&mut node.standing);
-            value = node.value.take();
             release(node)
         });
-        if stood != Standing::OUT {
-            self.len -= 1;
-            self.touched += 1;
-            let left = self.slots.bypass(index, between);
-            self.left(stood, left);
+        if stood == Standing::OUT {
+            return false;
         }
-        value
-    }
-
-    /// The value of an entry that was handed out, or is ended elsewhere.
-    #[inline]
-    pub(crate) fn take_value(&mut self, index: u32) -> Option<T> {
-        self.slots.nodes.get_mut(index)?.value.take()
+        self.len -= 1;
+        self.touched += 1;
+        let left = self.slots.bypass(index, between);
+        self.left(stood, left);
+        true
     }
 
     /// Releases the index of an entry that was handed out.
@@ -219,15 +234,10 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.give_if(index, |_, _| true);
     }
 
-    /// The value of an entry that was handed out; its generation ends, and its index is released.
+    /// The same, and its generation ends.
     #[inline]
-    pub(crate) fn finish_generation(&mut self, index: u32) -> Option<T> {
-        let mut value = None;
-        self.slots.nodes.give_if(index, |node, _| {
-            value = node.value.take();
-            node.end_generation()
-        });
-        value
+    pub(crate) fn release_generation(&mut self, index: u32) {
+        self.slots.nodes.give_if(index, |node, _| node.end_generation());
     }
 
     /// Moves the entry `index`, if it is in a slot and of this generation, to another deadline. Whether it was.

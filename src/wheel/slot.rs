@@ -16,7 +16,7 @@
 use alloc::{boxed::Box, vec};
 use core::{hint::select_unpredictable, mem};
 
-use super::nodes::{Link, Node, Nodes, Standing};
+use super::nodes::{Link, Nodes, Standing};
 use crate::limits::{CROWD, INDEX_MAX};
 
 /// In `previous`: the rest is a slot.
@@ -66,14 +66,14 @@ impl<T> Slots<T> {
 
     /// A new entry in a slot, from which it is handed down if it is `far`. Its index and its generation.
     #[inline]
-    pub(super) fn insert(&mut self, slot: u32, far: bool, deadline: u64, value: T) -> (u32, u32) {
+    pub(super) fn insert(&mut self, slot: u32, far: bool, deadline: u64) -> (u32, u32) {
         let head = &mut self.heads[slot as usize];
         let (index, node, link) = self.nodes.take();
         let (first, near) = (*head & FIRST, standing(*head));
         *head = one_more(*head) | index;
         let generation = node.generation;
-        let standing = if far { Standing::far(slot) } else { near };
-        *node = Node { deadline, generation, standing, value: Some(value) };
+        node.deadline = deadline;
+        node.standing = if far { Standing::far(slot) } else { near };
         (link.previous, link.next) = (SLOT | slot, first);
         self.nodes.links[first].previous = index;
         (index, generation)
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn insert(slots: &mut Slots<()>, slot: u32) -> u32 {
-        slots.insert(slot, false, 0, ()).0
+        slots.insert(slot, false, 0).0
     }
 
     #[test]
