@@ -43,6 +43,7 @@ use std::{array, sync::Arc};
 use crate::{
     limits::{INDEX_MAX, PAGE_BITS, RETIRED_MAX},
     mailbox::Link,
+    prefetch::prefetch,
     reclaim::{Pinned, Published, Retired},
     state::StateWord,
     sync::{Handover, Looks, SetOnce},
@@ -165,6 +166,14 @@ impl OwnNodes {
     #[inline]
     pub(crate) fn node(&self, index: u32) -> &Node {
         self.get(index).unwrap_or_else(|| unreachable!("the page of the timer {index} is gone"))
+    }
+
+    /// Brings the node `index` closer, if its page is there.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(node) = self.get(index) {
+            prefetch(node);
+        }
     }
 
     /// The node `index` for a new timer. Its page is added if it is not there.

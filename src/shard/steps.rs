@@ -234,7 +234,8 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn claim_due(&mut self) -> Option<Claimed<T>> {
         loop {
-            let (index, deadline) = self.wheel.pop_due(|_| ())?;
+            let nodes = &self.nodes;
+            let (index, deadline) = self.wheel.pop_due(|soon| nodes.prefetch(soon))?;
             // One that another thread has cancelled is left to its message.
             if self.node(index).state.claim() == Claim::Fires {
                 let payload = self.wheel.take_value(index)?;

@@ -22,14 +22,19 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     #[inline]
     pub(crate) fn begin(&mut self, target: u64, budget: usize) {
         self.budget = budget;
+        if target < self.calm_until && target >= self.target {
+            (self.target, self.position) = (target, target);
+        } else {
+            self.begin_to_look(target);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_to_look(&mut self, target: u64) {
         if !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE) {
             self.join_late();
         }
         self.target = self.target.max(target);
-        let idle = self.earliest > self.target && self.here == Here::Nothing && !self.handing_down;
-        if idle && self.is_this_revolution(self.target) {
-            self.position = self.target;
-        }
     }
 
     /// The entries that were inserted late, since the last pass began, had its target as their deadline.
@@ -77,7 +82,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
                     continue;
                 }
             }
-            if !self.go_on(ahead) {
+            if !self.go_on() {
                 return None;
             }
         }
@@ -115,7 +120,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// What comes next when the slot at hand is empty; false if the pass ends.
     #[inline]
-    fn go_on(&mut self, ahead: &mut impl FnMut(u32)) -> bool {
+    fn go_on(&mut self) -> bool {
         match self.here {
             Here::Cascading => self.cascade(),
             Here::Firing(level) if level < self.highest_here() => {
@@ -127,7 +132,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
                 if self.position == self.target {
                     return false;
                 }
-                self.step(ahead);
+                self.step();
                 true
             }
         }
@@ -135,45 +140,58 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// Moves the position to the next slot that has entries, or to the target if that comes first.
     #[inline]
-    fn step(&mut self, ahead: &mut impl FnMut(u32)) {
+    fn step(&mut self) {
         let next = self.position + 1;
-        if self.target == next && self.is_this_revolution(next) {
-            // Time mostly goes on tick by tick.
-            self.hand_down_until(next);
-            self.position = next;
-            if !self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
-                self.here = Here::Firing(0);
-                self.look_ahead(ahead);
-            }
+        if self.target > next || !self.is_this_revolution(next) {
+            return self.leap();
+        }
+        // Time mostly goes on tick by tick.
+        self.hand_down_until(next);
+        self.position = next;
+        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
+            self.calm_down();
         } else {
-            self.leap(ahead);
+            self.here = Here::Firing(0);
+            self.look_ahead();
         }
     }
 
     #[inline(never)]
-    fn leap(&mut self, ahead: &mut impl FnMut(u32)) {
-        if self.earliest <= self.target {
-            self.earliest = self.next_start().unwrap_or(u64::MAX);
-        }
-        let next = self.earliest.min(self.target);
+    fn leap(&mut self) {
+        let start = self.next_start().unwrap_or(u64::MAX);
+        let next = start.min(self.target);
         self.hand_down_until(next);
         let goes_round = !self.is_this_revolution(next);
         self.position = next;
         if goes_round {
             self.handing_down = (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
-        if next == self.earliest {
+        if next == start {
             self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing(0) };
-            self.look_ahead(ahead);
+            self.look_ahead();
+        } else {
+            self.calm_down();
         }
+    }
+
+    /// Nothing is left here: finds out how long that lasts.
+    #[inline(never)]
+    fn calm_down(&mut self) {
+        self.calm_until = if self.handing_down {
+            0
+        } else {
+            let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
+            let last = Geometry::<BITS, LEVELS>::start(1, revolution) | (Geometry::<BITS, LEVELS>::start(1, 1) - 1);
+            self.next_start().unwrap_or(u64::MAX).min(last)
+        };
     }
 
     /// Entries of the ticks to come, and what belongs to them, are fetched while those of this one are handed out. A wheel
     /// that is small is in the cache anyway.
     #[inline]
-    fn look_ahead(&mut self, ahead: &mut impl FnMut(u32)) {
+    fn look_ahead(&mut self) {
         if self.len >= LOOK_AHEAD_FROM {
-            self.ahead.send(self.position, &self.slots, Geometry::<BITS, LEVELS>::near_at, ahead);
+            self.ahead.send(self.position, &self.slots, Geometry::<BITS, LEVELS>::near_at);
         }
     }
 
@@ -248,6 +266,9 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// The earliest start of an occupied slot after the current ones.
     fn next_start(&self) -> Option<u64> {
+        if self.len == 0 {
+            return None;
+        }
         let near = Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position);
         match near {
             // No upper slot starts within a revolution.

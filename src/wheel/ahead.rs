@@ -24,13 +24,7 @@ impl Ahead {
 
     /// Time has come to `tick`: sends walkers to the ticks after it, of which `slot` tells the slots.
     #[inline]
-    pub(super) fn send<T>(
-        &mut self,
-        tick: u64,
-        slots: &Slots<T>,
-        slot: impl Fn(u64) -> u32,
-        fetch: &mut impl FnMut(u32),
-    ) {
+    pub(super) fn send<T>(&mut self, tick: u64, slots: &Slots<T>, slot: impl Fn(u64) -> u32) {
         let last = tick.saturating_add(TICKS_AHEAD as u64);
         for ahead in self.sent.max(tick).saturating_add(1)..=last {
             let first = slots.first(slot(ahead));
@@ -38,23 +32,20 @@ impl Ahead {
                 self.walkers[self.turn] = first;
                 self.turn = (self.turn + 1) % TICKS_AHEAD;
                 slots.fetch(first);
-                fetch(first);
             }
         }
         self.sent = last;
     }
 
-    /// One walker takes a step.
+    /// One walker takes a step. What belongs to the entry that it leaves is for the caller to `fetch`.
     #[inline]
     pub(super) fn step<T>(&mut self, slots: &Slots<T>, fetch: &mut impl FnMut(u32)) {
         let walker = &mut self.walkers[self.turn];
         self.turn = (self.turn + 1) % TICKS_AHEAD;
         if *walker != 0 {
+            fetch(*walker);
             *walker = slots.nodes.links.get(*walker).map_or(0, |link| link.next);
-            if *walker != 0 {
-                slots.fetch(*walker);
-                fetch(*walker);
-            }
+            slots.fetch(*walker);
         }
     }
 }

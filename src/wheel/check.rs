@@ -17,6 +17,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         for &index in &late {
             assert!(self.node(index).deadline >= self.target, "a late entry of another pass");
         }
+        let is_calm = late.is_empty() && self.here == Here::Nothing && !self.handing_down;
+        assert!(self.calm_until == 0 || is_calm || self.calm_until <= self.position, "calm, and something is left");
         assert_eq!(entries + late.len(), self.len(), "entries in slots and entries counted");
         let nodes = (1..self.slots.nodes.end()).filter_map(|index| self.slots.nodes.get(index));
         let standings: Vec<Standing> =
@@ -76,7 +78,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         if ahead == 0 {
             assert!(self.here != Here::Nothing, "a slot that has begun and is not being worked on");
         } else {
-            assert!(self.earliest <= start, "a slot that would be missed");
+            assert!(self.calm_until <= start, "a slot that would be missed");
         }
         let has_plain = level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
         assert!(ahead != 1 || !has_plain || self.handing_down, "a slot that is not being handed down");

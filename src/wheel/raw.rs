@@ -28,8 +28,9 @@ pub(crate) struct RawWheel<T, const BITS: u32, const LEVELS: usize> {
     pub(super) position: u64,
     /// How far the current pass, or the last one, may go.
     pub(super) target: u64,
-    /// No occupied slot after the current ones starts before this tick. It may be too early, after a removal.
-    pub(super) earliest: u64,
+    /// For a target before this tick there is nothing to do but to remember it: no occupied slot starts, no late entry
+    /// waits, nothing is left here or to be handed down, no revolution ends. It may be too early.
+    pub(super) calm_until: u64,
     /// What is left to do at the position.
     pub(super) here: Here,
     /// An upper level's next slot may have entries, which are handed down little by little.
@@ -74,7 +75,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         Self {
             position: now,
             target: now,
-            earliest: u64::MAX,
+            calm_until: 0,
             here: Here::Nothing,
             handing_down: false,
             budget: 0,
@@ -307,6 +308,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             self.put_by(index, deadline);
         } else {
             self.slots.put(Geometry::<BITS, LEVELS>::LATE, index, Standing::NEAR);
+            self.calm_until = 0;
         }
     }
 
@@ -333,7 +335,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     pub(super) fn occupy_near(&mut self, tick: u64) -> u32 {
         let slot = Geometry::<BITS, LEVELS>::near_at(tick);
         self.near.set(slot);
-        self.earliest = self.earliest.min(tick);
+        self.calm_until = self.calm_until.min(tick);
         slot
     }
 
@@ -352,7 +354,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     pub(super) fn occupy_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::number(level, tick);
         self.far[level - 1].set(Geometry::<BITS, LEVELS>::position(level, number));
-        self.earliest = self.earliest.min(Geometry::<BITS, LEVELS>::start(level, number));
+        self.calm_until = self.calm_until.min(Geometry::<BITS, LEVELS>::start(level, number));
     }
 
     /// Takes an entry out of the slot it is in.
