@@ -1,24 +1,27 @@
 //! Which entries are due: the hierarchical timing wheel of one core, in ticks.
 //!
 //! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), single-threaded, without
-//! atomics, callbacks or a clock. A level has 2^`BITS` slots; a slot of the first level is one tick wide, a slot of
-//! every further level as wide as the whole level below. The levels together reach every `u64` tick, so no deadline is
-//! out of range and there is no list of far timers to forget. With the default geometry and ticks of a millisecond:
+//! atomics, callbacks or a clock. A slot of the first level is one tick wide, a slot of every further level as wide as 2^`BITS`
+//! slots of the level below. The first level is wide itself, because most timers of a server are under a minute; the levels
+//! together reach every `u64` tick, so no deadline is out of range and there is no list of far timers to forget. With
+//! the default geometry and ticks of a millisecond:
 //!
-//! | level | a slot covers | the level reaches |
-//! |---|---|---|
-//! | 0 | 1 ms | 65 s |
-//! | 1 | 65 s | 50 days |
-//! | 2 | 50 days | 8 900 years |
-//! | 3 | 8 900 years | the end of `u64` |
+//! | level | slots | a slot covers | the level reaches, at least |
+//! |---|---|---|---|
+//! | 0 | 131 072 | 1 ms | 2 minutes |
+//! | 1 | 4 096 | 2 s | 70 minutes |
+//! | 2 | 4 096 | 70 minutes | 99 days |
+//! | 3 | 4 096 | 99 days | 557 years |
+//! | 4 | 4 096 | 557 years | a million years |
+//! | 5 | 4 096 | a million years | the end of `u64` |
 //!
-//! An entry goes to the lowest level that reaches its deadline. When time comes to the start of a slot above the first
-//! level, its entries move down (a cascade); in the first level a slot holds one tick's entries, so entries fire at
-//! exactly their tick at any distance. Slots without entries are skipped by a bitmap per level, so an empty tick, or an
-//! empty year, costs the same few nanoseconds.
+//! An entry goes to the lowest level that reaches its deadline. Before time comes to the start of a slot above the first
+//! level, its entries are handed down, some per tick (a cascade that nobody notices); in the first level a slot holds one
+//! tick's entries, so entries fire at exactly their tick at any distance. Slots without entries are skipped by a bitmap per level,
+//! so an empty tick, or an empty year, costs some nanoseconds.
 //!
-//! Reading order: `level` (arithmetic), `slot` (where entries are kept), `raw` (the wheel over indices), this file
-//! (the wheel over values), `check` (the invariants).
+//! Reading order: `level` (arithmetic), `nodes` (the entries' memory), `slot` (lists of entries), `raw` (the wheel over
+//! indices), `advance` and `ahead` (how time moves), this file (the wheel over values), `check` (the invariants).
 
 mod advance;
 mod ahead;
@@ -39,9 +42,10 @@ pub(crate) use self::raw::RawWheel;
 /// Time is a tick number, a plain `u64`; what a tick means is the caller's business. The wheel never fires anything by
 /// itself: [`advance`](Self::advance) moves its time and hands out what has become due.
 ///
-/// `BITS` is the number of bits of a slot number within a level (1 to 14) and `LEVELS` the number of levels; together
-/// they must reach 64 bits, which is checked when the wheel is compiled. Memory: 8 bytes and a bit per slot, of which
-/// the operating system provides what has been touched; 16 bytes, a generation and the value per entry.
+/// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the number of levels; together
+/// they must reach 64 bits, which is checked when the wheel is compiled. Memory: 24 bytes and an `Option` of the value per
+/// entry, in pages that go back when they are empty; 4 bytes and a bit per slot, 0.8 MB with the default geometry, of which
+/// the operating system provides what has been touched.
 ///
 /// # Examples
 ///
@@ -140,7 +144,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
     /// out or removed before.
     ///
-    /// Cost: constant.
+    /// Cost: constant. To a later deadline it is one store: the entry waits where it is and is moved when its old tick
+    /// comes, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
         self.raw.reset_generation(key.index, key.generation, deadline)
@@ -151,8 +156,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
     ///
-    /// Cost: constant per entry handed out, at most `LEVELS` - 1 moves per entry over its life, and a few nanoseconds
-    /// for any stretch of time in which nothing is due.
+    /// Cost: constant per entry handed out; per tick that passes, a share of the entries that are handed down from upper levels (each
+    /// at most `LEVELS` - 1 times over its life) and at most 96 entries that were reset away from that tick; a few
+    /// nanoseconds for any stretch of time in which nothing is due.
     #[inline]
     pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
@@ -179,7 +185,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// It is never later than the earliest deadline. It is that deadline if its entry is in the first level; otherwise
     /// it may be the start of the slot that the entry is in, at which the wheel wants to be advanced once in order to
-    /// look closer: at most once per level on the way to a deadline, and not at all for entries that have left.
+    /// look closer: at most once per level on the way to a deadline, once per tick that entries were reset away from, and
+    /// not at all for entries that have left.
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }

@@ -5,8 +5,7 @@
 //! of free entries, so that a page can go without a search for its entries in the others' lists.
 //!
 //! The links of a million entries fill 8 MB, which a cache holds and a processor's table of pages covers. That is why they
-//! are apart: an entry's neighbours are somewhere, and only their links are touched. (One node with all of it costs a
-//! third more at a million entries.)
+//! are apart: an entry's neighbours are somewhere, and only their links are touched.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::mem;
