@@ -1,15 +1,26 @@
-//! What a server does all day: add and cancel, reset, expire tick by tick on a wheel alone, and add and cancel once more
-//! through `local_timer()` with the machine's clock. And what the clocks cost in a shard that has nothing else to do.
+//! What a server does all day, one operation at a time: add and cancel, reset, expire tick by tick on a wheel alone, and
+//! add and cancel once more through `local_timer()` with the machine's clock. The loads are those of `compare`. And
+//! what the clocks cost in a shard that has nothing else to do.
 //!
-//! Wheels are filled before the clock of the bench starts and dropped after it has stopped. What the loads are stands
-//! with [`corewheel_bench`].
+//! Wheels are filled before the clock of the bench starts and dropped after it has stopped.
 
 use std::{hint::black_box, time::Duration};
 
 use corewheel::{Cancel, Clock, Config, Shard, TimerHandle, local_timer};
-use corewheel_bench::{Connections, LIVE, Pace, TIMEOUT};
+use corewheel_bench::{
+    peers::CorewheelWheel,
+    workloads::{
+        OPERATIONS_PER_TICK,
+        churn::{Churn, Delay},
+        drain::Drain,
+        reset::Reset,
+    },
+};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use fastrand::Rng;
+
+/// How many timers are live: one core of a small server, and one of a large one.
+const LIVE: [usize; 2] = [1000, 100_000];
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
@@ -21,35 +32,62 @@ fn main() {
     criterion.final_summary();
 }
 
+/// Counts operations and says when a tick has passed, so that what an operation puts off is paid in the same measurement.
+#[derive(Default)]
+struct Pace(usize);
+
+impl Pace {
+    fn tick(&mut self) -> bool {
+        self.0 = (self.0 + 1) % OPERATIONS_PER_TICK;
+        self.0 == 0
+    }
+}
+
 fn wheel_add_cancel(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/insert+remove");
     for live in LIVE {
-        let mut connections = Connections::new(live);
-        group.bench_function(BenchmarkId::from_parameter(live), |bench| bench.iter(|| connections.replace()));
+        let (mut churn, mut pace) = (Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT), Pace::default());
+        group.bench_function(BenchmarkId::from_parameter(live), |bench| {
+            bench.iter(|| {
+                churn.pair();
+                if pace.tick() {
+                    churn.tick();
+                }
+            });
+        });
     }
 }
 
 fn wheel_reset(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/reset");
     for live in LIVE {
-        let mut connections = Connections::new(live);
-        group.bench_function(BenchmarkId::from_parameter(live), |bench| bench.iter(|| connections.touch()));
+        let (mut reset, mut pace) = (Reset::<CorewheelWheel>::new(live), Pace::default());
+        group.bench_function(BenchmarkId::from_parameter(live), |bench| {
+            bench.iter(|| {
+                reset.reset();
+                if pace.tick() {
+                    reset.tick();
+                }
+            });
+        });
     }
 }
 
-/// A whole timeout of silence. With few timers this is the cost of empty ticks, with many that of expiring.
+/// A minute of silence. With few timers this is the cost of empty ticks, with many that of expiring.
 fn wheel_drain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/drain");
     for live in LIVE {
         group.throughput(Throughput::Elements(live as u64));
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
-            bench.iter_batched_ref(|| Connections::new(live), drain, BatchSize::PerIteration);
+            bench.iter_batched_ref(|| filled(live), Drain::drain, BatchSize::PerIteration);
         });
     }
 }
 
-fn drain(connections: &mut Connections) -> u64 {
-    (0..TIMEOUT).map(|_| connections.pass()).sum()
+fn filled(live: usize) -> Drain<CorewheelWheel> {
+    let mut drain = Drain::new(live);
+    drain.fill(live);
+    drain
 }
 
 /// Callbacks of 24 bytes, 30 s ahead, on the thread's own timer in real time: adding reads the machine's clock.

@@ -1,0 +1,118 @@
+//! How a load is timed, and what comes out.
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// A load that goes on for ever, in batches that are long beside a reading of the clock.
+pub trait Load {
+    /// Does the next batch; how many operations that was.
+    fn batch(&mut self) -> u64;
+}
+
+/// How long a run takes. A slow peer does fewer operations in it, never other ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How long operations are timed.
+    pub timed: Duration,
+    /// How long the warm-up lasts at most.
+    pub warm_up_max: Duration,
+}
+
+impl Effort {
+    /// What `compare` takes.
+    pub const NORMAL: Self = Self { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(1500) };
+    /// What `compare --quick` takes.
+    pub const QUICK: Self = Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(150) };
+}
+
+/// One figure of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// The row: a workload, or what is measured in it.
+    pub workload: String,
+    /// How many timers are live.
+    pub n: usize,
+    /// Unit of the value.
+    pub unit: String,
+    /// The figure.
+    pub value: f64,
+    /// For a distribution: quantiles and the values there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Sample {
+    /// One figure.
+    pub fn new(workload: impl Into<String>, n: usize, unit: &str, value: f64) -> Self {
+        Self { workload: workload.into(), n, unit: unit.to_owned(), value, curve: Vec::new() }
+    }
+
+    /// A time per operation.
+    pub fn nanos(workload: &str, n: usize, nanos: f64) -> Self {
+        Self::new(workload, n, "ns", nanos)
+    }
+}
+
+/// Does `operations`, or what can be done of them in the time for it, and then times the load: ns per operation.
+pub fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
+    warm_up(load, operations, effort);
+    let mut timing = Timing::start(effort.timed);
+    while timing.goes_on() {
+        timing.count(load.batch());
+    }
+    timing.ns_per_operation()
+}
+
+/// Does `operations`, or what can be done of them in the time for it.
+pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
+    let mut timing = Timing::start(effort.warm_up_max);
+    while timing.operations < operations && timing.goes_on() {
+        timing.count(load.batch());
+    }
+}
+
+/// The warm-up of a load on `n` timers: each has been replaced or moved twice, and caches and predictors know the code.
+pub fn settled(n: usize) -> u64 {
+    (2 * n as u64).max(1_000_000)
+}
+
+/// A measurement that is going on.
+#[derive(Debug)]
+pub struct Timing {
+    started: Instant,
+    elapsed: Duration,
+    duration: Duration,
+    operations: u64,
+}
+
+impl Timing {
+    /// Starts now and goes on for `duration`.
+    pub fn start(duration: Duration) -> Self {
+        Self { started: Instant::now(), elapsed: Duration::ZERO, duration, operations: 0 }
+    }
+
+    /// Whether there is time left; asked between batches.
+    pub fn goes_on(&mut self) -> bool {
+        self.elapsed = self.started.elapsed();
+        self.elapsed < self.duration
+    }
+
+    /// Counts the operations of a batch.
+    pub fn count(&mut self, operations: u64) {
+        self.operations += black_box(operations);
+    }
+
+    /// How many operations were counted.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// The time until the last `goes_on`, per operation.
+    pub fn ns_per_operation(&self) -> f64 {
+        self.elapsed.as_nanos() as f64 / self.operations as f64
+    }
+}

@@ -1,0 +1,47 @@
+//! A `BTreeMap` by deadline, as in smol, async-io and glommio. The handle is the map's key.
+
+use std::collections::BTreeMap;
+
+use crate::timers::{Payload, Timers};
+
+/// `btree`.
+#[derive(Debug)]
+pub struct BTree {
+    timers: BTreeMap<Key, Payload>,
+    next_id: u64,
+}
+
+/// Deadline, and a number that is never given twice.
+type Key = (u64, u64);
+
+impl Timers for BTree {
+    type Handle = Key;
+
+    fn new() -> Self {
+        Self { timers: BTreeMap::new(), next_id: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Key {
+        self.next_id += 1;
+        let key = (deadline, self.next_id);
+        self.timers.insert(key, payload);
+        key
+    }
+
+    fn cancel(&mut self, key: &Key) -> bool {
+        self.timers.remove(key).is_some()
+    }
+
+    fn reset(&mut self, key: &mut Key, deadline: u64) -> bool {
+        let Some(payload) = self.timers.remove(key) else { return false };
+        key.0 = deadline;
+        self.timers.insert(*key, payload);
+        true
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        while let Some(first) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
+            on_fire(first.remove());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! corewheel's `local_timer()`: callbacks that capture the payload.
+
+use std::{cell::RefCell, time::Duration};
+
+use corewheel::{Cancel, Config, ManualClock, TimerHandle, local_timer};
+
+use crate::timers::{Payload, Timers};
+
+thread_local! {
+    /// What the callbacks bring.
+    static FIRED: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `corewheel-local`, in virtual time. A thread can have one, once.
+#[derive(Debug)]
+pub struct CorewheelLocal {
+    clock: ManualClock,
+    now: u64,
+}
+
+/// `corewheel-local` by the machine's clock. A thread can have one, once.
+#[derive(Debug)]
+pub struct CorewheelLocalRealTime {
+    now: u64,
+}
+
+fn add(delay: u64, payload: Payload) -> TimerHandle {
+    local_timer().add(Duration::from_millis(delay), move || FIRED.with_borrow_mut(|fired| fired.push(payload)))
+}
+
+fn turn(on_fire: impl FnMut(Payload)) {
+    local_timer().turn();
+    FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
+}
+
+impl Timers for CorewheelLocal {
+    type Handle = TimerHandle;
+
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).install().expect("a new thread");
+        Self { clock, now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
+        add(deadline - self.now, payload)
+    }
+
+    fn cancel(&mut self, handle: &TimerHandle) -> bool {
+        handle.cancel() == Cancel::Cancelled
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
+        handle.reset(Duration::from_millis(deadline - self.now))
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.now = now;
+        self.clock.set(Duration::from_millis(now));
+        turn(on_fire);
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(local_timer().counts().touched)
+    }
+}
+
+impl Timers for CorewheelLocalRealTime {
+    type Handle = TimerHandle;
+
+    // `Clock::fast()` goes here.
+    fn new() -> Self {
+        Config::new().install().expect("a new thread");
+        Self { now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
+        add(deadline - self.now, payload)
+    }
+
+    fn cancel(&mut self, handle: &TimerHandle) -> bool {
+        handle.cancel() == Cancel::Cancelled
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
+        handle.reset(Duration::from_millis(deadline - self.now))
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.now = now;
+        turn(on_fire);
+    }
+}

@@ -1,0 +1,65 @@
+//! corewheel's shard: wheel, state words, mailbox and clock.
+
+use std::{iter, time::Duration};
+
+use corewheel::{Config, ManualClock, Shard, TimerHandle};
+
+use crate::timers::{Payload, Timers};
+
+/// `corewheel-shard`, in virtual time.
+#[derive(Debug)]
+pub struct CorewheelShard {
+    shard: Shard<Payload>,
+    clock: ManualClock,
+    now: u64,
+}
+
+impl CorewheelShard {
+    fn delay(&self, deadline: u64) -> Duration {
+        Duration::from_millis(deadline - self.now)
+    }
+
+    fn set_clock(&mut self, now: u64) {
+        self.now = now;
+        self.clock.set(Duration::from_millis(now));
+    }
+}
+
+impl Timers for CorewheelShard {
+    type Handle = TimerHandle;
+    const KEEPS_BUDGET: bool = true;
+
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
+        Self { shard, clock, now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
+        self.shard.add(self.delay(deadline), payload)
+    }
+
+    fn cancel(&mut self, handle: &TimerHandle) -> bool {
+        self.shard.cancel(*handle).is_some()
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
+        self.shard.reset(*handle, self.delay(deadline))
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.advance_within(now, usize::MAX, on_fire);
+    }
+
+    // `Shard::turn_within` goes here.
+    fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
+        self.set_clock(now);
+        self.shard.turn();
+        let due = iter::from_fn(|| self.shard.next_expired());
+        due.take(budget).for_each(|expired| on_fire(expired.payload));
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(self.shard.counts().touched)
+    }
+}

@@ -1,0 +1,43 @@
+//! corewheel's wheel alone.
+
+use corewheel::{Key, Wheel};
+
+use crate::timers::{Payload, Timers};
+
+/// `corewheel-wheel`.
+#[derive(Debug)]
+pub struct CorewheelWheel(Wheel<Payload>);
+
+impl Timers for CorewheelWheel {
+    type Handle = Key;
+    const KEEPS_BUDGET: bool = true;
+
+    fn new() -> Self {
+        Self(Wheel::new())
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Key {
+        self.0.insert(deadline, payload)
+    }
+
+    fn cancel(&mut self, key: &Key) -> bool {
+        self.0.remove(*key).is_some()
+    }
+
+    fn reset(&mut self, key: &mut Key, deadline: u64) -> bool {
+        self.0.reset(*key, deadline)
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        self.0.advance(now).for_each(|(_, payload)| on_fire(payload));
+    }
+
+    // `Wheel::advance_within` goes here.
+    fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
+        self.0.advance(now).take(budget).for_each(|(_, payload)| on_fire(payload));
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(self.0.touched())
+    }
+}

@@ -1,0 +1,98 @@
+//! The least that a handle-based timer must do: a node is taken from a free list, written and stored in a table; and found
+//! again by its handle. Nothing is linked and nothing ever fires.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::handle::Handle;
+use crate::timers::{Payload, Timers};
+
+const SLOTS: usize = 65_536;
+const NIL: u32 = u32::MAX;
+
+/// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap, as where another core may cancel it too.
+#[derive(Debug)]
+pub struct Floor<const CAS: bool> {
+    nodes: Vec<Node>,
+    free: u32,
+    slots: Box<[u32]>,
+}
+
+/// One cache line, what corewheel has for a timer all told.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node {
+    payload: Payload,
+    deadline: u64,
+    /// Odd while the timer is live; a handle has the odd number of its time.
+    generation: AtomicU32,
+    next_free: u32,
+}
+
+impl<const CAS: bool> Floor<CAS> {
+    #[allow(clippy::cast_possible_truncation)] // There are few nodes.
+    fn new_node(&mut self) -> u32 {
+        self.nodes.push(Node { payload: [0; 3], deadline: 0, generation: AtomicU32::new(0), next_free: NIL });
+        self.nodes.len() as u32 - 1
+    }
+
+    /// Frees the node if it is of this generation.
+    fn claim(node: &Node, generation: u32) -> bool {
+        if CAS {
+            // AcqRel and Relaxed as in a timer whose payload the winner takes.
+            let swap = node.generation.compare_exchange(
+                generation,
+                generation.wrapping_add(1),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            return swap.is_ok();
+        }
+        let live = node.generation.load(Ordering::Relaxed) == generation;
+        if live {
+            node.generation.store(generation.wrapping_add(1), Ordering::Relaxed);
+        }
+        live
+    }
+}
+
+impl<const CAS: bool> Timers for Floor<CAS> {
+    type Handle = Handle;
+
+    fn new() -> Self {
+        Self { nodes: Vec::new(), free: NIL, slots: vec![NIL; SLOTS].into_boxed_slice() }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
+        let index = if self.free == NIL { self.new_node() } else { self.free };
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next_free;
+        node.payload = payload;
+        node.deadline = deadline;
+        let generation = node.generation.get_mut().wrapping_add(1);
+        // Release as in a timer that another core may look at: on x86 a plain store.
+        node.generation.store(generation, Ordering::Release);
+        self.slots[deadline as usize % SLOTS] = index;
+        Handle { index, generation }
+    }
+
+    fn cancel(&mut self, handle: &Handle) -> bool {
+        let node = &mut self.nodes[handle.index as usize];
+        let live = Self::claim(node, handle.generation);
+        if live {
+            node.next_free = self.free;
+            self.free = handle.index;
+        }
+        live
+    }
+
+    fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
+        let node = &mut self.nodes[handle.index as usize];
+        let live = *node.generation.get_mut() == handle.generation;
+        if live {
+            node.deadline = deadline;
+        }
+        live
+    }
+
+    fn advance(&mut self, _: u64, _: impl FnMut(Payload)) {}
+}

@@ -1,0 +1,188 @@
+//! A linked-list wheel of the tokio and Linux kind: 64 slots a level, each a doubly linked list through nodes of a cache
+//! line. A node stands in the lowest level that tells its deadline from now; when time reaches the start of a slot above
+//! the first level, its nodes move down (a cascade). Any delay, exact.
+
+use super::handle::Handle;
+use crate::timers::{Payload, Timers};
+
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+/// Enough for 64 bits.
+const LEVELS: usize = 11;
+const NIL: u32 = u32::MAX;
+/// Marks a `previous` that is the number of the slot whose first node this is.
+const SLOT: u32 = 1 << 31;
+
+/// `linked64`.
+#[derive(Debug)]
+pub struct Linked64 {
+    nodes: Vec<Node>,
+    free: u32,
+    /// The first node of each slot, level by level.
+    heads: [u32; LEVELS * SLOTS],
+    /// A bit per slot that has nodes.
+    occupied: [u64; LEVELS],
+    now: u64,
+    touched: u64,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node {
+    payload: Payload,
+    deadline: u64,
+    previous: u32,
+    /// The next node of the slot, or of the free list.
+    next: u32,
+    /// Odd while the timer is live.
+    generation: u32,
+}
+
+impl Linked64 {
+    #[allow(clippy::cast_possible_truncation)] // There are few nodes.
+    fn take_node(&mut self) -> u32 {
+        if self.free != NIL {
+            let index = self.free;
+            self.free = self.nodes[index as usize].next;
+            return index;
+        }
+        self.nodes.push(Node { payload: [0; 3], deadline: 0, previous: NIL, next: NIL, generation: 0 });
+        self.nodes.len() as u32 - 1
+    }
+
+    fn free_node(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.generation = node.generation.wrapping_add(1);
+        node.next = self.free;
+        self.free = index;
+    }
+
+    fn is_live(&self, handle: Handle) -> bool {
+        self.nodes[handle.index as usize].generation == handle.generation
+    }
+
+    /// The slot of `deadline`: its level is that of the highest bit in which it differs from now.
+    fn slot_of(&self, deadline: u64) -> u32 {
+        let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
+        let position = (deadline >> (level * BITS)) % SLOTS as u64;
+        level << BITS | position as u32
+    }
+
+    fn link(&mut self, index: u32) {
+        self.touched += 1;
+        let slot = self.slot_of(self.nodes[index as usize].deadline);
+        let head = self.heads[slot as usize];
+        let node = &mut self.nodes[index as usize];
+        node.previous = SLOT | slot;
+        node.next = head;
+        if head == NIL {
+            self.occupied[slot as usize / SLOTS] |= 1 << (slot as usize % SLOTS);
+        } else {
+            self.nodes[head as usize].previous = index;
+        }
+        self.heads[slot as usize] = index;
+    }
+
+    fn unlink(&mut self, index: u32) {
+        self.touched += 1;
+        let Node { previous, next, .. } = self.nodes[index as usize];
+        if next != NIL {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous & SLOT == 0 {
+            self.nodes[previous as usize].next = next;
+            return;
+        }
+        let slot = (previous ^ SLOT) as usize;
+        self.heads[slot] = next;
+        if next == NIL {
+            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        }
+    }
+
+    /// The slot with nodes that starts first, and when. What stands in a lower level is due before all that is above.
+    fn next_slot(&self) -> Option<(usize, u64)> {
+        let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
+        let position = self.occupied[level].trailing_zeros() as usize;
+        let shift = level as u32 * BITS;
+        let above = self.now.checked_shr(shift + BITS).unwrap_or(0);
+        let start = above.checked_shl(shift + BITS).unwrap_or(0) | (position as u64) << shift;
+        Some((level * SLOTS + position, start))
+    }
+
+    /// Empties a slot; returns its first node.
+    fn take_slot(&mut self, slot: usize) -> u32 {
+        self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        std::mem::replace(&mut self.heads[slot], NIL)
+    }
+
+    fn cascade(&mut self, mut index: u32) {
+        while index != NIL {
+            let next = self.nodes[index as usize].next;
+            self.link(index);
+            index = next;
+        }
+    }
+
+    fn fire(&mut self, mut index: u32, on_fire: &mut impl FnMut(Payload)) {
+        while index != NIL {
+            self.touched += 1;
+            let Node { next, payload, .. } = self.nodes[index as usize];
+            self.free_node(index);
+            on_fire(payload);
+            index = next;
+        }
+    }
+}
+
+impl Timers for Linked64 {
+    type Handle = Handle;
+
+    fn new() -> Self {
+        let heads = [NIL; LEVELS * SLOTS];
+        Self { nodes: Vec::new(), free: NIL, heads, occupied: [0; LEVELS], now: 0, touched: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
+        let index = self.take_node();
+        let node = &mut self.nodes[index as usize];
+        node.payload = payload;
+        node.deadline = deadline;
+        node.generation = node.generation.wrapping_add(1);
+        let generation = node.generation;
+        self.link(index);
+        Handle { index, generation }
+    }
+
+    fn cancel(&mut self, handle: &Handle) -> bool {
+        let live = self.is_live(*handle);
+        if live {
+            self.unlink(handle.index);
+            self.free_node(handle.index);
+        }
+        live
+    }
+
+    fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
+        let live = self.is_live(*handle);
+        if live {
+            self.unlink(handle.index);
+            self.nodes[handle.index as usize].deadline = deadline;
+            self.link(handle.index);
+        }
+        live
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        while let Some((slot, start)) = self.next_slot().filter(|&(_, start)| start <= now) {
+            self.now = start;
+            let first = self.take_slot(slot);
+            if slot < SLOTS { self.fire(first, &mut on_fire) } else { self.cascade(first) }
+        }
+        self.now = now;
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(self.touched)
+    }
+}

@@ -1,0 +1,25 @@
+//! The peers, each behind [`Timers`](crate::timers::Timers).
+
+mod binary_heap;
+mod btree;
+mod corewheel_local;
+mod corewheel_shard;
+mod corewheel_wheel;
+mod floor;
+mod handle;
+mod heap4;
+mod linked64;
+mod single65536;
+
+pub use self::{
+    binary_heap::LazyBinaryHeap,
+    btree::BTree,
+    corewheel_local::{CorewheelLocal, CorewheelLocalRealTime},
+    corewheel_shard::CorewheelShard,
+    corewheel_wheel::CorewheelWheel,
+    floor::Floor,
+    handle::Handle,
+    heap4::Heap4,
+    linked64::Linked64,
+    single65536::Single65536,
+};

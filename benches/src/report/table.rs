@@ -1,0 +1,105 @@
+//! Tables: a row per peer, a column per number of timers.
+
+use std::fmt::Write;
+
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+
+use super::{Figure, Results, distinct};
+use crate::plan::{Pass, Peer};
+
+/// All tables, in the order in which the figures came.
+pub fn tables(results: &Results) -> String {
+    let passes = distinct(results.figures.iter().map(|figure| figure.pass));
+    let mut text = String::new();
+    for pass in passes {
+        let of_pass: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
+        for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
+            let figures: Vec<&Figure> =
+                of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+            let _ = writeln!(text, "\n## {workload}, {}: median (min-max)\n", figures[0].unit);
+            let _ = writeln!(text, "{}", by_size(results, workload, &figures));
+        }
+        text += &refusals(results, pass);
+    }
+    text
+}
+
+fn by_size(results: &Results, workload: &str, figures: &[&Figure]) -> Table {
+    let mut sizes = distinct(figures.iter().map(|figure| figure.n));
+    sizes.sort_unstable();
+    let peers = distinct(figures.iter().map(|figure| figure.peer));
+    let mut table = new_table(std::iter::once("peer".to_owned()).chain(sizes.iter().map(|&n| grouped(n))));
+    for &peer in &peers {
+        let cells = sizes.iter().map(|&n| results.find(peer, workload, n).map_or("-".to_owned(), cell));
+        table.add_row(std::iter::once(peer.name()).chain(cells));
+    }
+    for &peer in peers.iter().filter(|peer| peer.is_corewheel()) {
+        let ratios = sizes.iter().map(|&n| to_floor(results, peer, workload, n));
+        add_ratios(&mut table, format!("{}, times its floor", peer.name()), ratios.collect());
+        let ratios = sizes.iter().map(|&n| ahead_of_best(results, peer, workload, n, &peers));
+        add_ratios(&mut table, format!("best complete peer, times {}", peer.name()), ratios.collect());
+    }
+    table
+}
+
+fn add_ratios(table: &mut Table, head: String, ratios: Vec<Option<String>>) {
+    if ratios.iter().any(Option::is_some) {
+        table.add_row(std::iter::once(head).chain(ratios.into_iter().map(Option::unwrap_or_default)));
+    }
+}
+
+fn to_floor(results: &Results, peer: Peer, workload: &str, n: usize) -> Option<String> {
+    let (own, floor) = (median(results, peer, workload, n)?, median(results, peer.floor()?, workload, n)?);
+    Some(format!("{:.2}", own / floor))
+}
+
+fn ahead_of_best(results: &Results, peer: Peer, workload: &str, n: usize, peers: &[Peer]) -> Option<String> {
+    let own = median(results, peer, workload, n)?;
+    let complete = peers.iter().filter(|peer| peer.is_complete());
+    let others = complete.filter_map(|&other| Some((median(results, other, workload, n)?, other)));
+    let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!("{:.2} {}", best / own, other.name()))
+}
+
+fn median(results: &Results, peer: Peer, workload: &str, n: usize) -> Option<f64> {
+    results.find(peer, workload, n).map(|figure| figure.spread().median)
+}
+
+fn refusals(results: &Results, pass: Pass) -> String {
+    let of_pass: Vec<_> = results.refusals.iter().filter(|refusal| refusal.pass == pass).collect();
+    let mut text = String::new();
+    for reason in distinct(of_pass.iter().map(|refusal| refusal.reason)) {
+        let peers = distinct(of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer));
+        let names: Vec<String> = peers.into_iter().map(Peer::name).collect();
+        let _ = writeln!(text, "Not in {}: {} ({reason}).", pass.name(), names.join(", "));
+    }
+    text
+}
+
+fn new_table(head: impl Iterator<Item = String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(head.collect::<Vec<_>>());
+    table
+}
+
+fn cell(figure: &Figure) -> String {
+    let spread = figure.spread();
+    let [median, min, max] = [spread.median, spread.min, spread.max].map(rounded);
+    format!("{median} ({min}-{max})")
+}
+
+/// Three digits that mean something.
+fn rounded(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+    groups.join(" ")
+}

@@ -1,0 +1,53 @@
+//! What every peer does, so that one load can be put on all of them.
+
+/// What a timer carries and moves when it fires: 24 bytes, for every peer.
+pub type Payload = [u64; 3];
+
+/// The payload of the timer of a connection.
+pub fn payload(connection: usize) -> Payload {
+    [connection as u64; 3]
+}
+
+/// The connection that a payload belongs to.
+#[allow(clippy::cast_possible_truncation)] // It was a usize.
+pub fn connection(payload: Payload) -> usize {
+    payload[0] as usize
+}
+
+/// Timers in ticks. A load is generic over this trait, so it is compiled for each peer and nothing in a hot loop is called
+/// through a pointer.
+///
+/// Time is a tick number. `deadline` is always later than the time of the last [`advance`](Self::advance).
+pub trait Timers: Sized {
+    /// Names a timer. What it must hold is the peer's business, and so is its size in the caller's table.
+    type Handle: Clone;
+
+    /// Whether [`advance_within`](Self::advance_within) keeps to its budget.
+    const KEEPS_BUDGET: bool = false;
+
+    /// No timers, at tick 0.
+    fn new() -> Self;
+
+    /// Adds a timer that fires in the first `advance` that reaches `deadline`.
+    fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
+
+    /// Ends a timer; false if it had ended. Nobody has to give the payload back: not all peers could.
+    fn cancel(&mut self, handle: &Self::Handle) -> bool;
+
+    /// Moves a timer; false if it had ended. The handle is changed by peers whose handles name the deadline.
+    fn reset(&mut self, handle: &mut Self::Handle, deadline: u64) -> bool;
+
+    /// Moves time to `now` and hands out what is due.
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
+
+    /// As [`advance`](Self::advance), but hands out at most `budget` timers; the others come first in the next call.
+    fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
+        let _ = budget;
+        self.advance(now, on_fire);
+    }
+
+    /// How many entries have been placed, moved, handed out or removed so far, where the peer knows.
+    fn touched(&self) -> Option<u64> {
+        None
+    }
+}

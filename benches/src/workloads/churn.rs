@@ -1,0 +1,124 @@
+//! Requests that end long before their timeout: one random timer is cancelled, a new one added. Time moves on by one tick
+//! every thousand pairs.
+
+use std::time::Instant;
+
+use fastrand::Rng;
+
+use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
+use crate::{
+    measure::{Effort, Load, Sample, ns_per_operation, settled, warm_up},
+    timers::{Payload, Timers, connection, payload},
+};
+
+/// How far ahead timers are added, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub enum Delay {
+    /// Uniform between two ticks, both included.
+    Uniform(u64, u64),
+    /// Always the same.
+    Fixed(u64),
+}
+
+impl Delay {
+    /// 1 to 60 s.
+    pub const MIXED: Self = Self::Uniform(1000, 60_000);
+    /// 30 s.
+    pub const TIMEOUT: Self = Self::Fixed(TIMEOUT);
+
+    /// The next one.
+    pub fn draw(self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Uniform(from, to) => rng.u64(from..=to),
+            Self::Fixed(delay) => delay,
+        }
+    }
+}
+
+/// A constant number of live timers, replaced one by one. The few that fire on the way are added anew.
+#[derive(Debug)]
+pub struct Churn<T: Timers> {
+    timers: T,
+    handles: Vec<T::Handle>,
+    fired: Vec<Payload>,
+    delay: Delay,
+    rng: Rng,
+    now: u64,
+}
+
+impl<T: Timers> Churn<T> {
+    /// `n` live timers, which came at the pace at which they will be replaced.
+    pub fn new(n: usize, delay: Delay) -> Self {
+        let (timers, handles) = (T::new(), Vec::with_capacity(n));
+        let mut churn = Self { timers, handles, fired: Vec::new(), delay, rng: Rng::with_seed(SEED), now: 0 };
+        for id in 0..n {
+            let handle = churn.add(id);
+            churn.handles.push(handle);
+            if (id + 1) % OPERATIONS_PER_TICK == 0 {
+                churn.tick();
+            }
+        }
+        churn
+    }
+
+    fn add(&mut self, id: usize) -> T::Handle {
+        let deadline = self.now + self.delay.draw(&mut self.rng);
+        self.timers.add(deadline, payload(id))
+    }
+
+    /// Cancels a random timer and adds a new one.
+    pub fn pair(&mut self) {
+        let id = self.rng.usize(..self.handles.len());
+        self.timers.cancel(&self.handles[id]);
+        self.handles[id] = self.add(id);
+    }
+
+    /// A tick passes.
+    pub fn tick(&mut self) {
+        self.now += 1;
+        let fired = &mut self.fired;
+        self.timers.advance(self.now, |payload| fired.push(payload));
+        while let Some(payload) = self.fired.pop() {
+            let id = connection(payload);
+            self.handles[id] = self.add(id);
+        }
+    }
+}
+
+impl<T: Timers> Load for Churn<T> {
+    fn batch(&mut self) -> u64 {
+        for _ in 0..OPERATIONS_PER_TICK {
+            self.pair();
+        }
+        self.tick();
+        OPERATIONS_PER_TICK as u64
+    }
+}
+
+/// ns per pair, the ticks on the way included.
+pub fn run<T: Timers>(workload: &str, n: usize, delay: Delay, effort: Effort) -> Vec<Sample> {
+    let mut churn = Churn::<T>::new(n, delay);
+    vec![Sample::nanos(workload, n, ns_per_operation(&mut churn, settled(n), effort))]
+}
+
+/// The longest single pair or tick, in a pass of its own because of the reading of the clock after each of them.
+pub fn longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+    let mut churn = Churn::<T>::new(n, Delay::MIXED);
+    warm_up(&mut churn, settled(n), effort);
+    let started = Instant::now();
+    let (mut last, mut longest) = (started, 0);
+    let mut lap = || {
+        let now = Instant::now();
+        longest = longest.max((now - last).as_nanos());
+        last = now;
+        now
+    };
+    while lap() - started < effort.timed {
+        for _ in 0..OPERATIONS_PER_TICK {
+            churn.pair();
+            lap();
+        }
+        churn.tick();
+    }
+    vec![Sample::nanos(workload, n, longest as f64)]
+}

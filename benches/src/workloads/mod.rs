@@ -1,0 +1,17 @@
+//! The loads, each generic over the peer, and what they measure.
+//!
+//! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
+
+pub mod churn;
+pub mod drain;
+pub mod idle;
+pub mod reset;
+pub mod steady;
+
+/// A timeout of 30 s in ticks of 1 ms.
+pub const TIMEOUT: u64 = 30_000;
+
+/// A million operations a second, on ticks of 1 ms.
+pub const OPERATIONS_PER_TICK: usize = 1000;
+
+const SEED: u64 = 1;
