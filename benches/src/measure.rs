@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::task::yield_now;
 
 /// A load that goes on for ever, in batches that are long beside a reading of the clock.
 pub trait Load {
@@ -73,6 +74,21 @@ pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
     while timing.operations < operations && timing.goes_on() {
         timing.count(load.batch());
     }
+}
+
+/// As [`ns_per_operation`], in a task that yields after each batch so that its runtime's timers have their turn.
+pub async fn ns_per_operation_in_task(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
+    let mut warm_up = Timing::start(effort.warm_up_max);
+    while warm_up.operations < operations && warm_up.goes_on() {
+        warm_up.count(load.batch());
+        yield_now().await;
+    }
+    let mut timing = Timing::start(effort.timed);
+    while timing.goes_on() {
+        timing.count(load.batch());
+        yield_now().await;
+    }
+    timing.ns_per_operation()
 }
 
 /// The warm-up of a load on `n` timers: each has been replaced or moved twice, and caches and predictors know the code.

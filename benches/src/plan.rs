@@ -79,16 +79,39 @@ pub enum Pass {
     Reset,
     /// ns per timer fired and added.
     Steady,
+    /// Tick by tick.
+    Pause,
+    /// All due in one tick.
+    PauseAllDue,
+    /// All moved before.
+    PauseAfterReset,
+    /// After 10 s without a turn.
+    PauseAfterSleep,
     /// Ticks with timers.
     Idle,
     /// An hour without.
     IdleHour,
+    /// Live, and left.
+    Memory,
+    /// Growth.
+    MemoryChurn,
+    /// In the steady state.
+    Allocations,
+    /// ns per pair.
+    Call,
+    /// Lateness at a tick of 1 ms, or the peer's own.
+    Late,
+    /// Lateness at a tick of 50 us.
+    #[value(name = "late-50us")]
+    LateFine,
+    /// Turns for one timer in an hour.
+    IdleWakeUps,
 }
 
 impl Peer {
     /// Its name in tables.
     pub fn name(self) -> String {
-        value_name(self)
+        value_name(&self)
     }
 
     /// Whether it is one of ours.
@@ -111,19 +134,51 @@ impl Peer {
         }
     }
 
+    /// Whether a turn can be told to hand out only so many timers.
+    pub fn keeps_budget(self) -> bool {
+        matches!(self, Self::CorewheelWheel | Self::CorewheelShard)
+    }
+
+    fn is_floor(self) -> bool {
+        matches!(self, Self::Floor | Self::FloorCas)
+    }
+
+    /// Whether its time can be told to move.
+    pub fn has_virtual_time(self) -> bool {
+        !matches!(self, Self::TokioThreads | Self::TokioAlt)
+    }
+
+    fn has_a_clock(self) -> bool {
+        let tokio = matches!(self, Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt);
+        tokio || self == Self::CorewheelLocal
+    }
+
     /// Why it is not measured in a pass.
     pub fn refusal(self, pass: Pass) -> Option<&'static str> {
-        match (self, pass) {
-            (Self::TokioThreads | Self::TokioAlt | Self::TokioSleep | Self::DelayQueue | Self::HierarchicalHashWheel, _) => Some("to come"),
-            (Self::Floor | Self::FloorCas, Pass::Steady | Pass::Idle | Pass::IdleHour) => Some("never fires"),
-            (Self::Single65536, Pass::Idle) => Some("no delay of an hour"),
-            (Self::TokioThreads | Self::TokioAlt, _) if !pass.runs_in_real_time() => {
-                Some("no virtual time in this runtime")
-            }
-            #[cfg(not(tokio_unstable))]
-            (Self::TokioAlt, _) => Some("built without --cfg tokio_unstable"),
-            _ => None,
-        }
+        let paused = matches!(
+            self,
+            Self::CorewheelWheel
+                | Self::CorewheelShard
+                | Self::CorewheelLocal
+                | Self::Linked64
+                | Self::BinaryHeap
+                | Self::BTree
+                | Self::DelayQueue
+        );
+        let reason = match pass {
+            _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => "built without --cfg tokio_unstable",
+            Pass::Call if !self.has_a_clock() => "reads no clock",
+            Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
+            Pass::LateFine if self != Self::CorewheelLocal => "has no such tick",
+            Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
+            Pass::Allocations if !self.is_corewheel() => "counted for corewheel",
+            _ if !self.has_virtual_time() && pass.waits_in_virtual_time() => "no virtual time in this runtime",
+            _ if self.is_floor() && pass.fires() => "never fires",
+            _ if self == Self::Single65536 && pass.reaches_far() => "has no place for delays above 65 s",
+            _ if !paused && pass.is_pause() => "left out to save time",
+            _ => return None,
+        };
+        Some(reason)
     }
 }
 
@@ -136,8 +191,11 @@ impl Workload {
             Self::Drain => &[Pass::Drain],
             Self::Reset => &[Pass::Reset],
             Self::Steady => &[Pass::Steady],
+            Self::Pause => &[Pass::Pause, Pass::PauseAllDue, Pass::PauseAfterReset, Pass::PauseAfterSleep],
             Self::Idle => &[Pass::Idle, Pass::IdleHour],
-            Self::Pause | Self::Memory | Self::Call | Self::Late => &[],
+            Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
+            Self::Call => &[Pass::Call],
+            Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
         }
     }
 }
@@ -145,29 +203,68 @@ impl Workload {
 impl Pass {
     /// Its name in tables.
     pub fn name(self) -> String {
-        value_name(self)
+        value_name(&self)
     }
 
     /// How many timers are live in it.
-    pub fn sizes(self) -> &'static [usize] {
+    pub fn sizes(self, quick: bool) -> &'static [usize] {
         match self {
             Self::IdleHour => &[0],
+            Self::IdleWakeUps => &[1],
+            Self::Late | Self::LateFine if quick => &[4000],
+            Self::Late | Self::LateFine => &[10_000],
+            Self::MemoryChurn => &[1000, 100_000],
+            Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
+                &[1_000_000]
+            }
             _ => &[1000, 10_000, 100_000, 1_000_000],
         }
     }
 
-    /// How often it is repeated for each peer.
-    pub fn rounds(self, n: usize, quick: bool) -> usize {
-        match n {
-            _ if !quick => 5,
-            1_000_000 => 1,
-            _ => 3,
-        }
+    /// Whether it has figures of several kinds for one number of timers, which then stand side by side.
+    pub fn is_profile(self) -> bool {
+        self.sizes(false).len() == 1
     }
 
-    /// Whether peers without virtual time can take part: nobody waits for a timer in it.
-    fn runs_in_real_time(self) -> bool {
-        matches!(self, Self::Churn | Self::ChurnLongest | Self::Churn30 | Self::Reset)
+    /// Whether its turns have a budget, where the peer knows one.
+    pub fn has_budget(self) -> bool {
+        matches!(self, Self::PauseAllDue | Self::PauseAfterSleep)
+    }
+
+    /// Whether time is told to move in it.
+    pub fn runs_in_virtual_time(self) -> bool {
+        !matches!(self, Self::Call | Self::Late | Self::LateFine)
+    }
+
+    /// Whether there is more to it than operations that nobody waits for.
+    fn waits_in_virtual_time(self) -> bool {
+        let operations = matches!(self, Self::Churn | Self::ChurnLongest | Self::Churn30 | Self::Reset);
+        self.runs_in_virtual_time() && !operations
+    }
+
+    fn is_pause(self) -> bool {
+        matches!(self, Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep)
+    }
+
+    /// Whether it is about what fires, or does not in time.
+    fn fires(self) -> bool {
+        self.is_pause() || matches!(self, Self::Steady | Self::Idle | Self::IdleHour)
+    }
+
+    fn reaches_far(self) -> bool {
+        self.is_pause() || self == Self::Idle
+    }
+
+    /// How often it is repeated for each peer.
+    pub fn rounds(self, n: usize, quick: bool) -> usize {
+        match self {
+            // Bytes and counts do not scatter.
+            Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
+            _ if !quick => 5,
+            Self::Late | Self::LateFine => 1,
+            _ if n >= 1_000_000 => 1,
+            _ => 3,
+        }
     }
 }
 
@@ -184,6 +281,6 @@ pub struct Job {
     pub quick: bool,
 }
 
-fn value_name(value: impl ValueEnum) -> String {
+fn value_name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

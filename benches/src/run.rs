@@ -1,45 +1,153 @@
 //! One run, in the process that was started for it.
 
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
 use crate::{
-    measure::{Effort, Sample},
+    alloc,
+    measure::{Effort, Sample, ns_per_operation_in_task, settled},
     peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, Floor, Heap4, LazyBinaryHeap, Linked64, Single65536,
+        BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, DelayQueuePeer,
+        DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
+        TokioSleepRealTime,
     },
     plan::{Job, Pass, Peer},
     timers::Timers,
-    workloads::{churn, churn::Delay, drain, idle, reset, steady},
+    workloads::{
+        churn::{self, Churn, Delay, Longest},
+        drain, idle, late, memory,
+        pause::{self, Variant},
+        reset::{self, Reset},
+        steady::{self, Steady},
+    },
 };
 
 /// Does what the job says.
 pub fn run(job: Job) -> Vec<Sample> {
-    match job.peer {
-        Peer::CorewheelWheel => run_virtual::<CorewheelWheel>(job),
-        Peer::CorewheelShard => run_virtual::<CorewheelShard>(job),
-        Peer::CorewheelLocal => run_virtual::<CorewheelLocal>(job),
-        Peer::Floor => run_virtual::<Floor<false>>(job),
-        Peer::FloorCas => run_virtual::<Floor<true>>(job),
-        Peer::Linked64 => run_virtual::<Linked64>(job),
-        Peer::Single65536 => run_virtual::<Single65536>(job),
-        Peer::Heap4 => run_virtual::<Heap4>(job),
-        Peer::BinaryHeap => run_virtual::<LazyBinaryHeap>(job),
-        Peer::BTree => run_virtual::<BTree>(job),
-        _ => Vec::new(),
+    if matches!(job.pass, Pass::Memory | Pass::MemoryChurn | Pass::Allocations) {
+        alloc::start_counting();
+    }
+    match (job.peer, job.pass) {
+        (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
+        (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime>(job),
+        (Peer::DelayQueue, Pass::Call) => run_in_task::<DelayQueueRealTime>(job),
+        (Peer::TokioSleep, Pass::Call) | (Peer::TokioThreads | Peer::TokioAlt, _) => {
+            run_in_task::<TokioSleepRealTime>(job)
+        }
+        (Peer::CorewheelWheel, _) => run_virtual::<CorewheelWheel>(job),
+        (Peer::CorewheelShard, _) => run_virtual::<CorewheelShard>(job),
+        (Peer::CorewheelLocal, _) => run_virtual::<CorewheelLocal>(job),
+        (Peer::Floor, _) => run_virtual::<Floor<false>>(job),
+        (Peer::FloorCas, _) => run_virtual::<Floor<true>>(job),
+        (Peer::Linked64, _) => run_virtual::<Linked64>(job),
+        (Peer::Single65536, _) => run_virtual::<Single65536>(job),
+        (Peer::Heap4, _) => run_virtual::<Heap4>(job),
+        (Peer::BinaryHeap, _) => run_virtual::<LazyBinaryHeap>(job),
+        (Peer::BTree, _) => run_virtual::<BTree>(job),
+        (Peer::HierarchicalHashWheel, _) => run_virtual::<HashWheel>(job),
+        (Peer::DelayQueue, _) => run_virtual::<DelayQueuePeer>(job),
+        (Peer::TokioSleep, _) => run_virtual::<TokioSleep>(job),
     }
 }
 
+/// On the thread itself; in virtual time, or by a clock that the peer reads.
 fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { peer, pass, n, quick } = job;
-    let effort = if quick { Effort::QUICK } else { Effort::NORMAL };
-    let workload = &pass.name();
+    let (effort, name) = (effort(quick), &pass.name());
+    let pause = |variant| pause::run::<T>(name, variant, n, if quick { 70_000 } else { 120_000 });
     match pass {
-        Pass::Churn => churn::run::<T>(workload, n, Delay::MIXED, effort),
-        Pass::ChurnLongest => churn::longest::<T>(workload, n, effort),
-        Pass::Churn30 => churn::run::<T>(workload, n, Delay::TIMEOUT, effort),
+        Pass::Churn => churn::run::<T>(name, n, Delay::MIXED, effort),
+        Pass::ChurnLongest => churn::longest::<T>(name, n, effort),
+        Pass::Churn30 | Pass::Call => churn::run::<T>(name, n, Delay::TIMEOUT, effort),
         Pass::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => drain::run_fill::<T>(n, effort),
         Pass::Drain => drain::run::<T>(n, effort),
-        Pass::Reset => reset::run::<T>(workload, n, effort),
-        Pass::Steady => steady::run::<T>(workload, n, effort),
-        Pass::Idle => idle::run::<T>(workload, n, effort),
-        Pass::IdleHour => idle::run_hours::<T>(workload, effort),
+        Pass::Reset => reset::run::<T>(name, n, effort),
+        Pass::Steady => steady::run::<T>(name, n, effort),
+        Pass::Pause => pause(Variant::Plain),
+        Pass::PauseAllDue => pause(Variant::AllDue),
+        Pass::PauseAfterReset => pause(Variant::AfterReset),
+        Pass::PauseAfterSleep => pause(Variant::AfterSleep),
+        Pass::Idle => idle::run::<T>(name, n, effort),
+        Pass::IdleHour => idle::run_hours::<T>(name, effort),
+        Pass::Memory => memory::run::<T>(n),
+        Pass::MemoryChurn if quick => memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(2)),
+        Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(60)),
+        Pass::Allocations => allocations::<T>(n, effort),
+        Pass::Late | Pass::LateFine | Pass::IdleWakeUps => unreachable!("no load on `Timers`"),
     }
+}
+
+/// In a task of a tokio runtime, by the machine's clock.
+fn run_in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
+where
+    T::Handle: Send,
+{
+    let runtime = runtime(job.peer);
+    runtime.block_on(async { tokio::spawn(load_in_task::<T>(job)).await.expect("a run that does not panic") })
+}
+
+async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { pass, n, quick, .. } = job;
+    let (effort, name) = (effort(quick), pass.name());
+    let nanos = match pass {
+        Pass::Reset => ns_per_operation_in_task(&mut Reset::<T>::new(n), settled(n), effort).await,
+        Pass::ChurnLongest => {
+            let mut churn = Churn::<T>::new(n, Delay::MIXED);
+            ns_per_operation_in_task(&mut churn, settled(n), Effort { timed: Duration::ZERO, ..effort }).await;
+            let mut longest = Longest::of(churn);
+            ns_per_operation_in_task(&mut longest, 0, effort).await;
+            return vec![longest.sample(&name)];
+        }
+        _ => {
+            let delay = if pass == Pass::Churn { Delay::MIXED } else { Delay::TIMEOUT };
+            ns_per_operation_in_task(&mut Churn::<T>::new(n, delay), settled(n), effort).await
+        }
+    };
+    vec![Sample::nanos(&name, n, nanos)]
+}
+
+fn allocations<T: Timers>(n: usize, effort: Effort) -> Vec<Sample> {
+    // One of them in each thread: some peers are the thread's.
+    let churn = || memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort);
+    let reset = || memory::allocations("allocations-reset", n, &mut Reset::<T>::new(n), effort);
+    let steady = || memory::allocations("allocations-steady", n, &mut Steady::<T>::new(n), effort);
+    let runs: [&(dyn Fn() -> Sample + Sync); 3] = [&churn, &reset, &steady];
+    let in_thread = |run: &(dyn Fn() -> Sample + Sync)| {
+        std::thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
+    };
+    runs.into_iter().map(in_thread).collect()
+}
+
+fn run_late(job: Job) -> Vec<Sample> {
+    let Job { peer, pass, n, quick } = job;
+    let size = late::Size { timers: n, span: Duration::from_secs(if quick { 2 } else { 5 }) };
+    let name = &pass.name();
+    let local = |tick| late::run(name, size, |size| late::corewheel_local(size, tick));
+    match (peer, pass) {
+        (_, Pass::IdleWakeUps) => late::idle_wake_ups(name),
+        (_, Pass::LateFine) => local(Duration::from_micros(50)),
+        (Peer::CorewheelLocal, _) => local(Duration::from_millis(1)),
+        (Peer::BTree, _) => late::run(name, size, late::btree),
+        (Peer::DelayQueue, _) => late::run(name, size, |size| late::delay_queue(size, &runtime(peer))),
+        _ => late::run(name, size, |size| late::tokio_sleep(size, &runtime(peer))),
+    }
+}
+
+/// The runtime of a peer that lives in one.
+fn runtime(peer: Peer) -> Runtime {
+    let mut builder = match peer {
+        Peer::TokioThreads | Peer::TokioAlt => Builder::new_multi_thread(),
+        _ => Builder::new_current_thread(),
+    };
+    builder.worker_threads(1).enable_time();
+    #[cfg(tokio_unstable)]
+    if peer == Peer::TokioAlt {
+        builder.enable_alt_timer();
+    }
+    builder.build().expect("a runtime")
+}
+
+fn effort(quick: bool) -> Effort {
+    if quick { Effort::QUICK } else { Effort::NORMAL }
 }

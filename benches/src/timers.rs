@@ -1,5 +1,7 @@
 //! What every peer does, so that one load can be put on all of them.
 
+use std::fmt::Debug;
+
 /// What a timer carries and moves when it fires: 24 bytes, for every peer.
 pub type Payload = [u64; 3];
 
@@ -9,7 +11,6 @@ pub fn payload(connection: usize) -> Payload {
 }
 
 /// The connection that a payload belongs to.
-#[allow(clippy::cast_possible_truncation)] // It was a usize.
 pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }
@@ -20,10 +21,7 @@ pub fn connection(payload: Payload) -> usize {
 /// Time is a tick number. `deadline` is always later than the time of the last [`advance`](Self::advance).
 pub trait Timers: Sized {
     /// Names a timer. What it must hold is the peer's business, and so is its size in the caller's table.
-    type Handle: Clone;
-
-    /// Whether [`advance_within`](Self::advance_within) keeps to its budget.
-    const KEEPS_BUDGET: bool = false;
+    type Handle: Clone + Debug;
 
     /// No timers, at tick 0.
     fn new() -> Self;
@@ -41,6 +39,7 @@ pub trait Timers: Sized {
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
 
     /// As [`advance`](Self::advance), but hands out at most `budget` timers; the others come first in the next call.
+    /// A peer that cannot do so hands out all.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         let _ = budget;
         self.advance(now, on_fire);

@@ -9,12 +9,16 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use corewheel_bench::{
+    alloc::Counting,
     measure::Sample,
     plan::{Job, Peer, Workload},
-    report::{Machine, Results, json_lines, tables},
+    report::{Machine, Results, draw, json_lines, tables},
     run::run,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Measures corewheel beside its peers: every workload for every peer, interleaved, each run in a process of its own.
 /// Tables come on standard output.
@@ -66,6 +70,7 @@ fn run_job(job: &str) -> io::Result<()> {
 }
 
 fn compare(args: &Args) -> io::Result<()> {
+    // With `--schemes`, corewheel_bench::schemes has its say here, instead of all that follows.
     let machine = Machine::here();
     let mut results = Results::default();
     let jobs = plan(args, &mut results);
@@ -85,6 +90,7 @@ fn compare(args: &Args) -> io::Result<()> {
     }
     if let Some(directory) = &args.plots {
         fs::create_dir_all(directory)?;
+        draw(&results, directory)?;
     }
     Ok(())
 }
@@ -101,7 +107,9 @@ fn plan(args: &Args, results: &mut Results) -> Vec<Job> {
             }
         }
         let part: Vec<Peer> = peers.iter().copied().filter(|peer| peer.refusal(pass).is_none()).collect();
-        for &n in pass.sizes().iter().filter(|&n| *n == 0 || args.n.is_empty() || args.n.contains(n)) {
+        for &n in
+            pass.sizes(args.quick).iter().filter(|&n| pass.is_profile() || args.n.is_empty() || args.n.contains(n))
+        {
             for _ in 0..pass.rounds(n, args.quick) {
                 jobs.extend(part.iter().map(|&peer| Job { peer, pass, n, quick: args.quick }));
             }

@@ -33,7 +33,6 @@ struct Node {
 }
 
 impl LazyBinaryHeap {
-    #[allow(clippy::cast_possible_truncation)] // There are few nodes.
     fn take_node(&mut self, payload: Payload) -> u32 {
         if self.free == NIL {
             self.nodes.push(Node { payload, generation: 0, placement: 0, next_free: NIL });

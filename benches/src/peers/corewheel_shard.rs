@@ -27,7 +27,6 @@ impl CorewheelShard {
 
 impl Timers for CorewheelShard {
     type Handle = TimerHandle;
-    const KEEPS_BUDGET: bool = true;
 
     fn new() -> Self {
         let clock = ManualClock::new();

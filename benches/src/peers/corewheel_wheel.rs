@@ -10,7 +10,6 @@ pub struct CorewheelWheel(Wheel<Payload>);
 
 impl Timers for CorewheelWheel {
     type Handle = Key;
-    const KEEPS_BUDGET: bool = true;
 
     fn new() -> Self {
         Self(Wheel::new())

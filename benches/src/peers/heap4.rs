@@ -30,7 +30,6 @@ struct Record {
     position: u32,
 }
 
-#[allow(clippy::cast_possible_truncation)] // There are few timers.
 impl Heap4 {
     fn take_record(&mut self, payload: Payload) -> u32 {
         if self.free == NIL {

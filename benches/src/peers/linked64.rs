@@ -39,7 +39,6 @@ struct Node {
 }
 
 impl Linked64 {
-    #[allow(clippy::cast_possible_truncation)] // There are few nodes.
     fn take_node(&mut self) -> u32 {
         if self.free != NIL {
             let index = self.free;

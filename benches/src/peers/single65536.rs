@@ -36,7 +36,6 @@ struct Record {
 const _: () = assert!(size_of::<Record>() == 16);
 
 impl Single65536 {
-    #[allow(clippy::cast_possible_truncation)] // There are few records.
     fn take_record(&mut self, payload: Payload) -> u32 {
         if self.free != NIL {
             let index = self.free;

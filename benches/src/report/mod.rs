@@ -2,11 +2,12 @@
 
 mod json;
 mod machine;
+mod plot;
 mod table;
 
 use serde::Serialize;
 
-pub use self::{json::json_lines, machine::Machine, table::tables};
+pub use self::{json::json_lines, machine::Machine, plot::draw, table::tables};
 use crate::{
     measure::Sample,
     plan::{Pass, Peer},
@@ -28,6 +29,8 @@ pub(crate) struct Figure {
     pub(crate) n: usize,
     pub(crate) unit: String,
     values: Vec<f64>,
+    /// The distribution in the first round, where there is one.
+    pub(crate) curve: Vec<(f64, f64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +51,13 @@ pub(crate) struct Spread {
 impl Results {
     /// Adds what one run found.
     pub fn add(&mut self, peer: Peer, pass: Pass, samples: Vec<Sample>) {
-        for Sample { workload, n, unit, value, .. } in samples {
+        for Sample { workload, n, unit, value, curve } in samples {
             let known = |figure: &&mut Figure| {
                 (figure.peer, figure.pass, figure.n) == (peer, pass, n) && figure.workload == workload
             };
             match self.figures.iter_mut().find(known) {
                 Some(figure) => figure.values.push(value),
-                None => self.figures.push(Figure { peer, pass, workload, n, unit, values: vec![value] }),
+                None => self.figures.push(Figure { peer, pass, workload, n, unit, values: vec![value], curve }),
             }
         }
     }

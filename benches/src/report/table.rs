@@ -1,4 +1,4 @@
-//! Tables: a row per peer, a column per number of timers.
+//! Tables: a row per peer.
 
 use std::fmt::Write;
 
@@ -12,16 +12,41 @@ pub fn tables(results: &Results) -> String {
     let passes = distinct(results.figures.iter().map(|figure| figure.pass));
     let mut text = String::new();
     for pass in passes {
-        let of_pass: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
-        for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-            let figures: Vec<&Figure> =
-                of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-            let _ = writeln!(text, "\n## {workload}, {}: median (min-max)\n", figures[0].unit);
-            let _ = writeln!(text, "{}", by_size(results, workload, &figures));
+        let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
+        if pass.is_profile() {
+            let _ = writeln!(text, "\n## {}, {} timers: median (min-max)\n", pass.name(), grouped(figures[0].n));
+            let _ = writeln!(text, "{}\n", profile(pass, &figures));
+        } else {
+            text += &tables_by_size(results, &figures);
         }
-        text += &refusals(results, pass);
+        text += &remarks(results, pass, &figures);
     }
     text
+}
+
+/// A table per kind of figure: a row per peer, a column per number of timers.
+fn tables_by_size(results: &Results, of_pass: &[&Figure]) -> String {
+    let mut text = String::new();
+    for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
+        let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+        let _ = writeln!(text, "\n## {workload}, {}: median (min-max)\n", figures[0].unit);
+        let _ = writeln!(text, "{}\n", by_size(results, workload, &figures));
+    }
+    text
+}
+
+/// A row per peer, a column per kind of figure.
+fn profile(pass: Pass, figures: &[&Figure]) -> Table {
+    let columns = distinct(figures.iter().map(|figure| (figure.workload.as_str(), figure.unit.as_str())));
+    let prefix = pass.name() + "-";
+    let heads = columns.iter().map(|(name, unit)| format!("{}, {unit}", name.strip_prefix(&prefix).unwrap_or(name)));
+    let mut table = new_table(std::iter::once("peer".to_owned()).chain(heads));
+    for peer in distinct(figures.iter().map(|figure| figure.peer)) {
+        let of_peer = |name| figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
+        let cells = columns.iter().map(|&(name, _)| of_peer(name).map_or("-".to_owned(), |figure| cell(figure)));
+        table.add_row(std::iter::once(peer.name()).chain(cells));
+    }
+    table
 }
 
 fn by_size(results: &Results, workload: &str, figures: &[&Figure]) -> Table {
@@ -65,15 +90,28 @@ fn median(results: &Results, peer: Peer, workload: &str, n: usize) -> Option<f64
     results.find(peer, workload, n).map(|figure| figure.spread().median)
 }
 
-fn refusals(results: &Results, pass: Pass) -> String {
+/// Who takes no part, and who does in his own way.
+fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
     let of_pass: Vec<_> = results.refusals.iter().filter(|refusal| refusal.pass == pass).collect();
     let mut text = String::new();
     for reason in distinct(of_pass.iter().map(|refusal| refusal.reason)) {
-        let peers = distinct(of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer));
-        let names: Vec<String> = peers.into_iter().map(Peer::name).collect();
-        let _ = writeln!(text, "Not in {}: {} ({reason}).", pass.name(), names.join(", "));
+        let peers = of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer);
+        let _ = writeln!(text, "Not in {}: {} ({reason}).", pass.name(), names(peers));
+    }
+    let part = distinct(figures.iter().map(|figure| figure.peer));
+    if pass.has_budget() && part.iter().any(|peer| !peer.keeps_budget()) {
+        let without = part.iter().copied().filter(|peer| !peer.keeps_budget());
+        let _ = writeln!(text, "Without a budget, all at once: {}.", names(without));
+    }
+    if pass.runs_in_virtual_time() && part.iter().any(|peer| !peer.has_virtual_time()) {
+        let real = part.iter().copied().filter(|peer| !peer.has_virtual_time());
+        let _ = writeln!(text, "By the machine's clock, yielding after each thousand operations: {}.", names(real));
     }
     text
+}
+
+fn names(peers: impl Iterator<Item = Peer>) -> String {
+    distinct(peers.map(Peer::name)).join(", ")
 }
 
 fn new_table(head: impl Iterator<Item = String>) -> Table {
@@ -100,6 +138,7 @@ fn rounded(value: f64) -> String {
 
 fn grouped(n: usize) -> String {
     let digits = n.to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
     groups.join(" ")
 }

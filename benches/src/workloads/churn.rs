@@ -1,7 +1,7 @@
 //! Requests that end long before their timeout: one random timer is cancelled, a new one added. Time moves on by one tick
 //! every thousand pairs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -95,30 +95,54 @@ impl<T: Timers> Load for Churn<T> {
     }
 }
 
+/// [`Churn`] with a reading of the clock after each operation.
+#[derive(Debug)]
+pub struct Longest<T: Timers> {
+    churn: Churn<T>,
+    longest: Duration,
+}
+
+impl<T: Timers> Longest<T> {
+    /// Settled churn is watched from now on.
+    pub fn of(churn: Churn<T>) -> Self {
+        Self { churn, longest: Duration::ZERO }
+    }
+
+    /// The longest pair or tick so far.
+    pub fn sample(&self, workload: &str) -> Sample {
+        Sample::nanos(workload, self.churn.handles.len(), self.longest.as_nanos() as f64)
+    }
+}
+
+impl<T: Timers> Load for Longest<T> {
+    fn batch(&mut self) -> u64 {
+        let mut last = Instant::now();
+        let mut lap = || {
+            let now = Instant::now();
+            self.longest = self.longest.max(now - last);
+            last = now;
+        };
+        for _ in 0..OPERATIONS_PER_TICK {
+            self.churn.pair();
+            lap();
+        }
+        self.churn.tick();
+        lap();
+        OPERATIONS_PER_TICK as u64
+    }
+}
+
 /// ns per pair, the ticks on the way included.
 pub fn run<T: Timers>(workload: &str, n: usize, delay: Delay, effort: Effort) -> Vec<Sample> {
     let mut churn = Churn::<T>::new(n, delay);
     vec![Sample::nanos(workload, n, ns_per_operation(&mut churn, settled(n), effort))]
 }
 
-/// The longest single pair or tick, in a pass of its own because of the reading of the clock after each of them.
+/// The longest single pair or tick, in a run of its own because of the readings of the clock.
 pub fn longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
     let mut churn = Churn::<T>::new(n, Delay::MIXED);
     warm_up(&mut churn, settled(n), effort);
-    let started = Instant::now();
-    let (mut last, mut longest) = (started, 0);
-    let mut lap = || {
-        let now = Instant::now();
-        longest = longest.max((now - last).as_nanos());
-        last = now;
-        now
-    };
-    while lap() - started < effort.timed {
-        for _ in 0..OPERATIONS_PER_TICK {
-            churn.pair();
-            lap();
-        }
-        churn.tick();
-    }
-    vec![Sample::nanos(workload, n, longest as f64)]
+    let mut longest = Longest::of(churn);
+    ns_per_operation(&mut longest, 0, effort);
+    vec![longest.sample(workload)]
 }

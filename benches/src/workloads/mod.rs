@@ -5,6 +5,9 @@
 pub mod churn;
 pub mod drain;
 pub mod idle;
+pub mod late;
+pub mod memory;
+pub mod pause;
 pub mod reset;
 pub mod steady;
 

@@ -1,0 +1,159 @@
+//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in between.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    future::poll_fn,
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{Config, ManualClock, Shard, local_timer};
+use fastrand::Rng;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{runtime::Runtime, task::JoinSet};
+use tokio_util::time::DelayQueue;
+
+use super::{SEED, pause::quantile};
+use crate::measure::Sample;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Timers.
+    pub timers: usize,
+    /// The time they are spread over.
+    pub span: Duration,
+}
+
+/// When each timer fired, against the earliest moment at which it was due.
+#[derive(Debug, Default)]
+struct Log {
+    /// Microseconds, negative if early.
+    lateness: Vec<f64>,
+}
+
+impl Log {
+    fn fired(&mut self, due: Instant) {
+        let now = Instant::now();
+        let late = now.saturating_duration_since(due).as_nanos() as f64;
+        let early = due.saturating_duration_since(now).as_nanos() as f64;
+        self.lateness.push((late - early) / 1e3);
+    }
+}
+
+/// Delays of all timers, the same for all peers.
+fn delays(size: Size) -> impl Iterator<Item = Duration> {
+    let mut rng = Rng::with_seed(SEED);
+    (0..size.timers).map(move |_| size.span.mul_f64(rng.f64()))
+}
+
+/// Runs one of the loops below and says how late it was.
+pub fn run(name: &str, size: Size, lateness: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
+    let cpu_before = cpu_seconds();
+    let mut lateness = lateness(size);
+    let cpu = cpu_seconds() - cpu_before;
+    let n = size.timers;
+    assert_eq!(lateness.len(), n, "each timer fires once");
+    lateness.sort_by(f64::total_cmp);
+    let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
+    let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+    let mut samples: Vec<Sample> = quantiles
+        .iter()
+        .map(|(label, share)| Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, *share)))
+        .collect();
+    samples.push(Sample::new(format!("{name}-early"), n, "timers", early as f64));
+    samples.push(Sample::new(format!("{name}-cpu"), n, "CPU s", cpu));
+    samples
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// corewheel's `local_timer()`, parked between turns.
+pub fn corewheel_local(size: Size, tick: Duration) -> Vec<f64> {
+    Config::new().tick(tick).install().expect("a new thread");
+    let log = Rc::new(RefCell::new(Log::default()));
+    for delay in delays(size) {
+        let (log, due) = (Rc::clone(&log), Instant::now() + delay);
+        local_timer().add(delay, move || log.borrow_mut().fired(due));
+    }
+    while !local_timer().is_empty() {
+        let sleep = local_timer().prepare_sleep();
+        if let Some(timeout) = sleep.timeout() {
+            thread::park_timeout(timeout);
+        }
+        drop(sleep);
+        local_timer().turn();
+    }
+    log.take().lateness
+}
+
+/// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.
+pub fn btree(size: Size) -> Vec<f64> {
+    let mut log = Log::default();
+    let mut timers: BTreeSet<(Instant, usize)> =
+        delays(size).enumerate().map(|(id, delay)| (Instant::now() + delay, id)).collect();
+    while let Some(&(due, _)) = timers.first() {
+        let now = Instant::now();
+        if due > now {
+            thread::park_timeout(due - now);
+        } else {
+            timers.pop_first();
+            log.fired(due);
+        }
+    }
+    log.lateness
+}
+
+/// tokio's `Sleep`, a task for each.
+pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for delay in delays(size) {
+            let due = Instant::now() + delay;
+            let sleep = tokio::time::sleep(delay);
+            tasks.spawn(async move {
+                sleep.await;
+                let mut log = Log::default();
+                log.fired(due);
+                log.lateness[0]
+            });
+        }
+        tasks.join_all().await
+    })
+}
+
+/// tokio-util's `DelayQueue`, one task that waits for the next.
+pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
+    runtime.block_on(async {
+        let mut log = Log::default();
+        let mut queue = DelayQueue::new();
+        for delay in delays(size) {
+            let due = Instant::now() + delay;
+            queue.insert(due, delay);
+        }
+        while let Some(expired) = poll_fn(|context| queue.poll_expired(context)).await {
+            log.fired(expired.into_inner());
+        }
+        log.lateness
+    })
+}
+
+/// How often an idle shard wants to be turned until its only timer, an hour away, has fired.
+pub fn idle_wake_ups(name: &str) -> Vec<Sample> {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
+    shard.add(Duration::from_secs(3600), ());
+    let mut turns = 0;
+    while let Some(wait) = shard.time_until_next() {
+        clock.advance(wait);
+        shard.turn();
+        while shard.next_expired().is_some() {}
+        turns += 1;
+    }
+    vec![Sample::new(name, 1, "turns", f64::from(turns))]
+}

@@ -1,0 +1,95 @@
+//! Bytes: for live timers, after all are cancelled, and after long churn; and how often memory is asked for in the
+//! steady state. The run has counted from its start.
+
+use std::{fs, time::Duration};
+
+use fastrand::Rng;
+
+use super::{SEED, churn::Churn, churn::Delay};
+use crate::{
+    alloc,
+    measure::{Effort, Load, Sample, Timing, settled, warm_up},
+    timers::{Timers, payload},
+};
+
+/// Turns after the last cancel, one tick each.
+const TURNS: u64 = 10_000;
+
+/// What is in use, by the allocator and by the operating system.
+#[derive(Clone, Copy)]
+struct Used {
+    allocated: f64,
+    resident: f64,
+}
+
+impl Used {
+    fn now() -> Self {
+        Self { allocated: alloc::bytes() as f64, resident: resident() }
+    }
+
+    fn samples(self, before: Self, name: &str, n: usize, unit: &str, divisor: f64) -> Vec<Sample> {
+        let sample = |name: String, after: f64, before: f64| Sample::new(name, n, unit, (after - before) / divisor);
+        vec![
+            sample(name.to_owned(), self.allocated, before.allocated),
+            sample(format!("{name}-rss"), self.resident, before.resident),
+        ]
+    }
+}
+
+/// The memory that the process has from the operating system; zero where that cannot be asked.
+fn resident() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(0.0) * 1024.0
+}
+
+/// Bytes per timer while `n` are live over 1 to 60 s, and per timer that was, when all have been cancelled in random
+/// order and 10 000 ticks have passed. The caller's table of handles is in memory before and does not count.
+pub fn run<T: Timers>(n: usize) -> Vec<Sample> {
+    let mut rng = Rng::with_seed(SEED);
+    let mut handles: Vec<Option<T::Handle>> = vec![None; n];
+    let before = Used::now();
+    let mut timers = T::new();
+    for (id, handle) in handles.iter_mut().enumerate() {
+        *handle = Some(timers.add(Delay::MIXED.draw(&mut rng), payload(id)));
+    }
+    let mut samples = Used::now().samples(before, "memory-live", n, "bytes/timer", n as f64);
+    rng.shuffle(&mut handles);
+    for handle in &mut handles {
+        let handle = handle.take().expect("filled above");
+        assert!(timers.cancel(&handle), "none has fired");
+    }
+    for now in 1..=TURNS {
+        timers.advance(now, |payload| unreachable!("{payload:?} was cancelled"));
+    }
+    samples.extend(Used::now().samples(before, "memory-left", n, "bytes/timer", n as f64));
+    samples
+}
+
+/// What churn of so many pairs, or as many as can be done in the time, has added to the memory after the warm-up.
+pub fn run_churn<T: Timers>(n: usize, pairs: u64, longest: Duration) -> Vec<Sample> {
+    let mut churn = Churn::<T>::new(n, Delay::MIXED);
+    warm_up(&mut churn, settled(n), Effort { timed: longest, warm_up_max: longest });
+    let before = Used::now();
+    let mut timing = Timing::start(longest);
+    while timing.operations() < pairs && timing.goes_on() {
+        timing.count(churn.batch());
+    }
+    let mut samples = Used::now().samples(before, "memory-churn", n, "bytes", 1.0);
+    samples.push(Sample::new("memory-churn-pairs", n, "million", timing.operations() as f64 / 1e6));
+    samples
+}
+
+/// Allocations in a million operations of a load that has settled.
+pub fn allocations(name: &str, n: usize, load: &mut impl Load, effort: Effort) -> Sample {
+    warm_up(load, settled(n), effort);
+    let before = alloc::allocations();
+    let mut timing = Timing::start(effort.timed);
+    while timing.goes_on() {
+        timing.count(load.batch());
+    }
+    let allocated = alloc::allocations() - before;
+    let per_million = allocated as f64 * 1e6 / timing.operations() as f64;
+    Sample::new(name, n, "per million operations", per_million)
+}

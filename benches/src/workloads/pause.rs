@@ -1,0 +1,154 @@
+//! How long a single turn takes, with a million timers, and how many entries it touches.
+
+use std::time::Instant;
+
+use fastrand::Rng;
+
+use super::SEED;
+use crate::{
+    measure::Sample,
+    timers::{Payload, Timers, payload},
+};
+
+const SPAN: u64 = 120_000;
+const SLEEP: u64 = 10_000;
+const MINUTE: u64 = 60_000;
+/// Timers per turn, where there is a budget.
+const BUDGET: usize = 64;
+/// What is shown of the distribution, beside its greatest value.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// What comes before the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Timers uniform over the next 120 s. Each that fires is added anew, 120 s ahead.
+    Plain,
+    /// All timers due in one tick; turns have a budget and go on until all have fired.
+    AllDue,
+    /// As `Plain`, after every deadline was moved a minute ahead.
+    AfterReset,
+    /// As `Plain`, after the loop slept for 10 s; turns have a budget.
+    AfterSleep,
+}
+
+impl Variant {
+    fn budget(self) -> usize {
+        match self {
+            Self::AllDue | Self::AfterSleep => BUDGET,
+            Self::Plain | Self::AfterReset => usize::MAX,
+        }
+    }
+}
+
+struct Pause<T: Timers> {
+    timers: T,
+    fired: Vec<Payload>,
+    now: u64,
+    budget: usize,
+    nanos: Vec<f64>,
+    touched_max: Option<u64>,
+}
+
+impl<T: Timers> Pause<T> {
+    fn new(variant: Variant, n: usize) -> Self {
+        let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
+        let mut deadline = || if variant == Variant::AllDue { 2 } else { rng.u64(1..=SPAN) };
+        let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();
+        let mut handles: Vec<T::Handle> =
+            deadlines.iter().enumerate().map(|(id, &deadline)| timers.add(deadline, payload(id))).collect();
+        if variant == Variant::AfterReset {
+            for (handle, deadline) in handles.iter_mut().zip(&deadlines) {
+                timers.reset(handle, deadline + MINUTE);
+            }
+        }
+        // Room for all, and in memory: what the caller does with them is not the peer's pause.
+        let mut fired = vec![payload(0); n];
+        fired.clear();
+        Self { timers, fired, now: 0, budget: variant.budget(), nanos: Vec::new(), touched_max: None }
+    }
+
+    /// One turn, `ticks` after the last; how many fired.
+    fn turn(&mut self, ticks: u64) -> usize {
+        self.now += ticks;
+        let fired = &mut self.fired;
+        let touched = self.timers.touched();
+        let started = Instant::now();
+        self.timers.advance_within(self.now, self.budget, |payload| fired.push(payload));
+        self.nanos.push(started.elapsed().as_nanos() as f64);
+        let touched_now = self.timers.touched().zip(touched).map(|(after, before)| after - before);
+        self.touched_max = self.touched_max.max(touched_now);
+        self.fired.len()
+    }
+
+    fn add_anew(&mut self) {
+        for payload in self.fired.drain(..) {
+            self.timers.add(self.now + SPAN, payload);
+        }
+    }
+
+    fn samples(mut self, name: &str, n: usize) -> Vec<Sample> {
+        self.nanos.sort_by(f64::total_cmp);
+        let nanos = &self.nanos;
+        let mut samples: Vec<Sample> = QUANTILES
+            .iter()
+            .map(|&(label, share)| Sample::nanos(&format!("{name}-{label}"), n, quantile(nanos, share)))
+            .collect();
+        samples[0].curve = curve(nanos);
+        samples.push(Sample::nanos(&format!("{name}-max"), n, quantile(nanos, 1.0)));
+        if let Some(touched) = self.touched_max {
+            samples.push(Sample::new(format!("{name}-touched"), n, "entries", touched as f64));
+        }
+        samples
+    }
+}
+
+/// The distribution as "one turn in `x` takes longer than `y`": 1, 2, 5, 10, 20, 50...
+fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let decades = (0..).map(|exponent| 10f64.powi(exponent));
+    let steps = decades.flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
+    let mut curve: Vec<(f64, f64)> = steps
+        .take_while(|&one_in| one_in <= sorted.len() as f64)
+        .map(|one_in| (one_in, quantile(sorted, 1.0 - 1.0 / one_in)))
+        .collect();
+    curve.push((sorted.len() as f64, quantile(sorted, 1.0)));
+    curve
+}
+
+/// The smallest value that this share of them does not exceed.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// The distribution of the time a turn takes, one reading of the clock included.
+pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> Vec<Sample> {
+    let mut pause = Pause::<T>::new(variant, n);
+    if variant == Variant::AllDue {
+        let mut fired = pause.turn(1);
+        while fired < n {
+            fired = pause.turn(1);
+        }
+        return pause.samples(name, n);
+    }
+    pause.turn(if variant == Variant::AfterSleep { SLEEP } else { 1 });
+    for _ in 0..turns {
+        pause.add_anew();
+        pause.turn(1);
+    }
+    pause.samples(name, n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let sorted: Vec<f64> = (1..=1000).map(f64::from).collect();
+        let at = |share| quantile(&sorted, share).to_bits();
+        assert_eq!(at(0.5), 500f64.to_bits());
+        assert_eq!(at(0.999), 999f64.to_bits());
+        assert_eq!(at(1.0), 1000f64.to_bits());
+        assert_eq!(at(0.0), 1f64.to_bits());
+    }
+}
