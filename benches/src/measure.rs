@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
@@ -27,7 +28,7 @@ impl Effort {
     /// What `compare` takes.
     pub const NORMAL: Self = Self { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(1500) };
     /// What `compare --quick` takes.
-    pub const QUICK: Self = Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(150) };
+    pub const QUICK: Self = Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
 }
 
 /// One figure of one run.
@@ -94,6 +95,24 @@ pub async fn ns_per_operation_in_task(load: &mut impl Load, operations: u64, eff
 /// The warm-up of a load on `n` timers: each has been replaced or moved twice, and caches and predictors know the code.
 pub fn settled(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
+}
+
+/// What a single operation is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The time that the caller waits.
+    Wall,
+    /// The time that the thread ran, which leaves out what else the machine did meanwhile. A reading is a system call.
+    Cpu,
+}
+
+impl Clock {
+    /// The time by this clock.
+    pub fn read(self) -> Duration {
+        let id = if self == Self::Wall { ClockId::Monotonic } else { ClockId::ThreadCPUTime };
+        let time = clock_gettime(id);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
 }
 
 /// A measurement that is going on.

@@ -261,7 +261,7 @@ impl Pass {
             // Bytes and counts do not scatter.
             Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
-            Self::Late | Self::LateFine => 1,
+            Self::Late | Self::LateFine | Self::ChurnLongest => 1,
             _ if n >= 1_000_000 => 1,
             _ => 3,
         }

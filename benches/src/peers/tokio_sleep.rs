@@ -1,5 +1,7 @@
 //! tokio's `Sleep`. Each is kept pinned in a slot that is used again, so that nothing is allocated for it in the steady
-//! state; it is polled once when it is added, with a waker of its own that says which one fired, as its task would have.
+//! state; it is polled once when it is added. In virtual time its waker says which one fired, as its task's would; by the
+//! machine's clock the waker does nothing, which is the least it can be, and nobody looks at what has fired until it is
+//! cancelled.
 
 use std::{
     cell::RefCell,
@@ -49,13 +51,15 @@ struct Slot {
 struct Sleeps {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Whether anybody wants to know what fires.
+    tell: bool,
 }
 
 impl Sleeps {
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            let waker = Arc::new(SlotWaker(index)).into();
+            let waker = if self.tell { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
             self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
             index
         })
@@ -68,17 +72,11 @@ impl Sleeps {
         slot.payload = payload;
         slot.generation = slot.generation.wrapping_add(1);
         let generation = slot.generation;
-        // One that is due already, on a machine that is busy, is found by its waker's list as all others are.
-        if self.poll(index).is_ready() {
-            WOKEN.with_borrow_mut(|woken| woken.push(index));
+        if let Some(sleep) = slot.sleep.as_mut().as_pin_mut() {
+            // It is not due yet: registering it is what the poll is for.
+            let _: Poll<()> = sleep.poll(&mut Context::from_waker(&slot.waker));
         }
         Handle { index, generation }
-    }
-
-    fn poll(&mut self, index: u32) -> Poll<()> {
-        let slot = &mut self.slots[index as usize];
-        let sleep = slot.sleep.as_mut().as_pin_mut();
-        sleep.map_or(Poll::Pending, |sleep| sleep.poll(&mut Context::from_waker(&slot.waker)))
     }
 
     fn end(&mut self, index: u32) {
@@ -158,7 +156,7 @@ impl Timers for TokioSleep {
     type Handle = Handle;
 
     fn new() -> Self {
-        Self { sleeps: Sleeps::default(), runtime: PausedRuntime::new() }
+        Self { sleeps: Sleeps { tell: true, ..Sleeps::default() }, runtime: PausedRuntime::new() }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
@@ -211,9 +209,8 @@ impl Timers for TokioSleepRealTime {
         self.sleeps.reset(*handle, Instant::now() + self.delay(deadline))
     }
 
-    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+    fn advance(&mut self, now: u64, _: impl FnMut(Payload)) {
         self.now = now;
-        self.sleeps.fire(on_fire);
     }
 }
 

@@ -58,7 +58,8 @@ fn by_size(results: &Results, workload: &str, figures: &[&Figure]) -> Table {
         let cells = sizes.iter().map(|&n| results.find(peer, workload, n).map_or("-".to_owned(), cell));
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
-    for &peer in peers.iter().filter(|peer| peer.is_corewheel()) {
+    // Ratios are for times; of bytes and counts some are zero.
+    for &peer in peers.iter().filter(|peer| peer.is_corewheel() && figures[0].unit == "ns") {
         let ratios = sizes.iter().map(|&n| to_floor(results, peer, workload, n));
         add_ratios(&mut table, format!("{}, times its floor", peer.name()), ratios.collect());
         let ratios = sizes.iter().map(|&n| ahead_of_best(results, peer, workload, n, &peers));
@@ -123,7 +124,7 @@ fn new_table(head: impl Iterator<Item = String>) -> Table {
 fn cell(figure: &Figure) -> String {
     let spread = figure.spread();
     let [median, min, max] = [spread.median, spread.min, spread.max].map(rounded);
-    format!("{median} ({min}-{max})")
+    if min == max { median } else { format!("{median} ({min}-{max})") }
 }
 
 /// Three digits that mean something.

@@ -1,13 +1,13 @@
 //! Requests that end long before their timeout: one random timer is cancelled, a new one added. Time moves on by one tick
 //! every thousand pairs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::{
-    measure::{Effort, Load, Sample, ns_per_operation, settled, warm_up},
+    measure::{Clock, Effort, Load, Sample, ns_per_operation, settled, warm_up},
     timers::{Payload, Timers, connection, payload},
 };
 
@@ -50,7 +50,8 @@ impl<T: Timers> Churn<T> {
     /// `n` live timers, which came at the pace at which they will be replaced.
     pub fn new(n: usize, delay: Delay) -> Self {
         let (timers, handles) = (T::new(), Vec::with_capacity(n));
-        let mut churn = Self { timers, handles, fired: Vec::new(), delay, rng: Rng::with_seed(SEED), now: 0 };
+        let mut churn =
+            Self { timers, handles, fired: Vec::with_capacity(n), delay, rng: Rng::with_seed(SEED), now: 0 };
         for id in 0..n {
             let handle = churn.add(id);
             churn.handles.push(handle);
@@ -95,31 +96,39 @@ impl<T: Timers> Load for Churn<T> {
     }
 }
 
-/// [`Churn`] with a reading of the clock after each operation.
+/// [`Churn`] with a reading of a clock after each operation.
 #[derive(Debug)]
 pub struct Longest<T: Timers> {
     churn: Churn<T>,
-    longest: Duration,
+    clock: Clock,
+    most: Duration,
 }
 
 impl<T: Timers> Longest<T> {
-    /// Settled churn is watched from now on.
-    pub fn of(churn: Churn<T>) -> Self {
-        Self { churn, longest: Duration::ZERO }
+    /// Churn that has settled, watched from now on.
+    pub fn of(churn: Churn<T>, clock: Clock) -> Self {
+        Self { churn, clock, most: Duration::ZERO }
+    }
+
+    /// Watches by another clock from now on.
+    #[must_use]
+    pub fn by(self, clock: Clock) -> Self {
+        Self::of(self.churn, clock)
     }
 
     /// The longest pair or tick so far.
     pub fn sample(&self, workload: &str) -> Sample {
-        Sample::nanos(workload, self.churn.handles.len(), self.longest.as_nanos() as f64)
+        let name = if self.clock == Clock::Wall { workload.to_owned() } else { format!("{workload}-cpu") };
+        Sample::nanos(&name, self.churn.handles.len(), self.most.as_nanos() as f64)
     }
 }
 
 impl<T: Timers> Load for Longest<T> {
     fn batch(&mut self) -> u64 {
-        let mut last = Instant::now();
+        let mut last = self.clock.read();
         let mut lap = || {
-            let now = Instant::now();
-            self.longest = self.longest.max(now - last);
+            let now = self.clock.read();
+            self.most = self.most.max(now.saturating_sub(last));
             last = now;
         };
         for _ in 0..OPERATIONS_PER_TICK {
@@ -142,7 +151,10 @@ pub fn run<T: Timers>(workload: &str, n: usize, delay: Delay, effort: Effort) ->
 pub fn longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
     let mut churn = Churn::<T>::new(n, Delay::MIXED);
     warm_up(&mut churn, settled(n), effort);
-    let mut longest = Longest::of(churn);
-    ns_per_operation(&mut longest, 0, effort);
-    vec![longest.sample(workload)]
+    let mut wall = Longest::of(churn, Clock::Wall);
+    ns_per_operation(&mut wall, 0, effort);
+    let wall_sample = wall.sample(workload);
+    let mut cpu = wall.by(Clock::Cpu);
+    ns_per_operation(&mut cpu, 0, effort);
+    vec![wall_sample, cpu.sample(workload)]
 }

@@ -18,6 +18,8 @@ use tokio_util::time::DelayQueue;
 use super::{SEED, pause::quantile};
 use crate::measure::Sample;
 
+const LEAD: Duration = Duration::from_millis(100);
+
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
@@ -43,10 +45,10 @@ impl Log {
     }
 }
 
-/// Delays of all timers, the same for all peers.
+/// Delays of all timers, the same for all peers. None is due before all have been added.
 fn delays(size: Size) -> impl Iterator<Item = Duration> {
     let mut rng = Rng::with_seed(SEED);
-    (0..size.timers).map(move |_| size.span.mul_f64(rng.f64()))
+    (0..size.timers).map(move |_| LEAD + size.span.mul_f64(rng.f64()))
 }
 
 /// Runs one of the loops below and says how late it was.

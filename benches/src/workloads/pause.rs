@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::SEED;
 use crate::{
-    measure::Sample,
+    measure::{Clock, Sample},
     timers::{Payload, Timers, payload},
 };
 
@@ -45,7 +45,9 @@ struct Pause<T: Timers> {
     fired: Vec<Payload>,
     now: u64,
     budget: usize,
+    /// How long the turns took, as the caller sees it; and the longest by the time that the thread ran.
     nanos: Vec<f64>,
+    cpu_nanos_max: f64,
     touched_max: Option<u64>,
 }
 
@@ -64,7 +66,15 @@ impl<T: Timers> Pause<T> {
         // Room for all, and in memory: what the caller does with them is not the peer's pause.
         let mut fired = vec![payload(0); n];
         fired.clear();
-        Self { timers, fired, now: 0, budget: variant.budget(), nanos: Vec::new(), touched_max: None }
+        Self {
+            timers,
+            fired,
+            now: 0,
+            budget: variant.budget(),
+            nanos: Vec::new(),
+            cpu_nanos_max: 0.0,
+            touched_max: None,
+        }
     }
 
     /// One turn, `ticks` after the last; how many fired.
@@ -72,9 +82,12 @@ impl<T: Timers> Pause<T> {
         self.now += ticks;
         let fired = &mut self.fired;
         let touched = self.timers.touched();
+        let cpu_started = Clock::Cpu.read();
         let started = Instant::now();
         self.timers.advance_within(self.now, self.budget, |payload| fired.push(payload));
         self.nanos.push(started.elapsed().as_nanos() as f64);
+        let cpu_nanos = Clock::Cpu.read().saturating_sub(cpu_started).as_nanos() as f64;
+        self.cpu_nanos_max = self.cpu_nanos_max.max(cpu_nanos);
         let touched_now = self.timers.touched().zip(touched).map(|(after, before)| after - before);
         self.touched_max = self.touched_max.max(touched_now);
         self.fired.len()
@@ -95,6 +108,7 @@ impl<T: Timers> Pause<T> {
             .collect();
         samples[0].curve = curve(nanos);
         samples.push(Sample::nanos(&format!("{name}-max"), n, quantile(nanos, 1.0)));
+        samples.push(Sample::nanos(&format!("{name}-max-cpu"), n, self.cpu_nanos_max));
         if let Some(touched) = self.touched_max {
             samples.push(Sample::new(format!("{name}-touched"), n, "entries", touched as f64));
         }
@@ -120,7 +134,8 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// The distribution of the time a turn takes, one reading of the clock included.
+/// The distribution of the time a turn takes, one reading of the clock included. The longest by CPU time, which leaves
+/// out what else the machine did meanwhile, includes a system call.
 pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> Vec<Sample> {
     let mut pause = Pause::<T>::new(variant, n);
     if variant == Variant::AllDue {

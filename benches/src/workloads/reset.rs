@@ -24,7 +24,7 @@ impl<T: Timers> Reset<T> {
     pub fn new(n: usize) -> Self {
         let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
         let handles = (0..n).map(|id| timers.add(rng.u64(1..=TIMEOUT), payload(id))).collect();
-        Self { timers, handles, fired: Vec::new(), rng, now: 0 }
+        Self { timers, handles, fired: Vec::with_capacity(n), rng, now: 0 }
     }
 
     /// Moves a random timer.

@@ -30,7 +30,7 @@ impl<T: Timers> Steady<T> {
         for id in 0..n {
             black_box(timers.add(rng.u64(1..=REACH), payload(id)));
         }
-        Self { timers, fired: Vec::new(), rng, now: 0 }
+        Self { timers, fired: Vec::with_capacity(n), rng, now: 0 }
     }
 
     /// A tick passes; how many fired and were added.

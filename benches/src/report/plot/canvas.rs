@@ -32,7 +32,9 @@ pub(super) fn colour(peer: Peer) -> RGBColor {
             let others = &Peer::value_variants()[5..];
             let place = others.iter().position(|&other| other == peer).unwrap_or(0);
             let hue = 0.15 + 0.65 * place as f64 / others.len() as f64;
-            let (red, green, blue) = HSLColor(hue, 0.6, 0.45).to_rgba().rgb();
+            // Blue looks darker than green of the same lightness.
+            let lightness = if hue > 0.5 { 0.62 } else { 0.45 };
+            let (red, green, blue) = HSLColor(hue, 0.6, lightness).to_rgba().rgb();
             RGBColor(red, green, blue)
         }
     }

@@ -67,15 +67,18 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
         chart.draw_series(LineSeries::new(points.iter().copied(), style)).map_err(failed)?;
         let dots = points.iter().map(|&point| Circle::new(point, width + 1, colour.filled()));
         chart.draw_series(dots).map_err(failed)?;
-        let (x, y) = chart.backend_coord(&points[points.len() - 1]);
-        names.push((y, x, label, *colour));
+        let (_, y) = chart.backend_coord(&points[points.len() - 1]);
+        names.push((y, label, *colour));
     }
     names.sort_unstable_by_key(|&(y, ..)| y);
+    // Pushed down by those above, but never so far that those below have no room.
     let mut lowest = 0;
-    for (y, _, label, colour) in names {
-        lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2);
+    let bottom = SIZE.1.cast_signed() - NAME_STEP * 2;
+    let rooms = (0..).map(|below| bottom - NAME_STEP * below).take(names.len()).collect::<Vec<i32>>();
+    for ((y, label, colour), &room) in names.iter().zip(rooms.iter().rev()) {
+        lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
-        root.draw(&Text::new(label.as_str(), place, letters(14).color(&colour))).map_err(failed)?;
+        root.draw(&Text::new(label.as_str(), place, letters(14).color(colour))).map_err(failed)?;
     }
     root.present().map_err(failed)
 }
