@@ -1,4 +1,18 @@
-//! corewheel beside its peers.
+//! corewheel beside its peers: who ([`peers`]), in what ([`workloads`]), planned by [`plan`], run by [`run`], shown by
+//! [`report`]. `cargo run --release -p corewheel-bench --bin compare -- --help` tells the rest.
+//!
+//! What makes a comparison fair, and holds for all:
+//!
+//! * Every run is a process of its own: the same fresh heap, the same clock, nothing left by another peer. For each
+//!   number of timers and each round the peers come one after the other, so that what the machine does beside hits all.
+//! * The loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All get the same random numbers
+//!   and keep their handles in the same kind of table; a payload is 24 bytes, moved in by adding and out by firing.
+//! * A structure is new, filled outside of the timing, and warmed up until its timers have been replaced twice or a time
+//!   is over. What fires on the way is added anew, so the number of live timers stays what it says.
+//! * The allocator counts in the runs about memory only.
+//! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
+//!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
+//!   generic or marked for it.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "figures are read by people")]
 #![allow(clippy::cast_possible_truncation, reason = "a run has few timers and ticks")]
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
@@ -9,5 +23,6 @@ pub mod peers;
 pub mod plan;
 pub mod report;
 pub mod run;
+// The seeds' schemes go here: `pub mod schemes;`.
 pub mod timers;
 pub mod workloads;

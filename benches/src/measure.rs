@@ -26,8 +26,8 @@ pub struct Effort {
 
 impl Effort {
     /// What `compare` takes.
-    pub const NORMAL: Self = Self { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(1500) };
-    /// What `compare --quick` takes.
+    pub const NORMAL: Self = Self { timed: Duration::from_millis(250), warm_up_max: Duration::from_secs(1) };
+    /// What `compare --quick` takes: a million timers have not settled by then.
     pub const QUICK: Self = Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
 }
 

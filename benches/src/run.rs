@@ -1,6 +1,6 @@
 //! One run, in the process that was started for it.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -75,8 +75,12 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
         Pass::IdleHour => idle::run_hours::<T>(name, effort),
         Pass::Memory => memory::run::<T>(n),
         Pass::MemoryChurn if quick => memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(2)),
-        Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(60)),
-        Pass::Allocations => allocations::<T>(n, effort),
+        // It keeps what was cancelled, and would want gigabytes.
+        Pass::MemoryChurn if peer == Peer::HierarchicalHashWheel => {
+            memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(30))
+        }
+        Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(30)),
+        Pass::Allocations => allocations::<T>(peer, n, effort),
         Pass::Late | Pass::LateFine | Pass::IdleWakeUps => unreachable!("no load on `Timers`"),
     }
 }
@@ -114,16 +118,21 @@ async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
     vec![Sample::nanos(&name, n, nanos)]
 }
 
-fn allocations<T: Timers>(n: usize, effort: Effort) -> Vec<Sample> {
-    // One of them in each thread: some peers are the thread's.
+/// Each load in a thread of its own: some peers are the thread's.
+fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
     let churn = || memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort);
     let reset = || memory::allocations("allocations-reset", n, &mut Reset::<T>::new(n), effort);
     let steady = || memory::allocations("allocations-steady", n, &mut Steady::<T>::new(n), effort);
-    let runs: [&(dyn Fn() -> Sample + Sync); 3] = [&churn, &reset, &steady];
-    let in_thread = |run: &(dyn Fn() -> Sample + Sync)| {
-        std::thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
-    };
-    runs.into_iter().map(in_thread).collect()
+    let mut samples = vec![in_thread(churn), in_thread(reset), in_thread(steady)];
+    if peer == Peer::CorewheelLocal {
+        let churn = || Churn::<CorewheelLocalRealTime>::new(n, Delay::TIMEOUT);
+        samples.push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
+    }
+    samples
+}
+
+fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }
 
 fn run_late(job: Job) -> Vec<Sample> {

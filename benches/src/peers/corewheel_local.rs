@@ -24,6 +24,12 @@ pub struct CorewheelLocalRealTime {
     now: u64,
 }
 
+/// Installs the thread's timer, and room for what fires: growing it is not the timer's doing.
+fn install(config: Config) {
+    config.install().expect("a new thread");
+    FIRED.with_borrow_mut(|fired| fired.reserve(1024));
+}
+
 fn add(delay: u64, payload: Payload) -> TimerHandle {
     local_timer().add(Duration::from_millis(delay), move || FIRED.with_borrow_mut(|fired| fired.push(payload)))
 }
@@ -38,7 +44,7 @@ impl Timers for CorewheelLocal {
 
     fn new() -> Self {
         let clock = ManualClock::new();
-        Config::new().clock(&clock).install().expect("a new thread");
+        install(Config::new().clock(&clock));
         Self { clock, now: 0 }
     }
 
@@ -70,7 +76,7 @@ impl Timers for CorewheelLocalRealTime {
 
     // `Clock::fast()` goes here.
     fn new() -> Self {
-        Config::new().install().expect("a new thread");
+        install(Config::new());
         Self { now: 0 }
     }
 
