@@ -23,6 +23,6 @@ pub mod peers;
 pub mod plan;
 pub mod report;
 pub mod run;
-// The seeds' schemes go here: `pub mod schemes;`.
+pub mod schemes;
 pub mod timers;
 pub mod workloads;
