@@ -45,13 +45,15 @@ mod sorted;
 mod store;
 mod tree;
 
+use std::fmt;
+
 pub use countdown::Countdown;
 pub use heap::IndexedHeap;
 pub use hierarchy::Hierarchy;
 pub use kafka::Kafka;
 pub use linux::Linux;
 pub use list::OrderedList;
-pub use measure::{ROUTINES, Row, measure};
+pub use measure::{ROUTINES, Row, measure, steps};
 pub use netty::Netty;
 pub use rounds::RoundsWheel;
 pub use simple::SimpleWheel;
@@ -103,7 +105,7 @@ pub trait Scheme {
     }
 }
 
-/// How late a timer may fire.
+/// How late a timer may fire. Shown as what it adds to the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accuracy {
     /// In the tick of its deadline.
@@ -130,6 +132,17 @@ impl Accuracy {
     }
 }
 
+impl fmt::Display for Accuracy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.pad("exact"),
+            Self::UpToTicks(1) => f.pad("+1 tick"),
+            Self::UpToTicks(ticks) => write!(f, "+{ticks} ticks"),
+            Self::Fraction { numerator, denominator } => write!(f, "+{numerator}/{denominator}"),
+        }
+    }
+}
+
 /// How the cost of a routine grows with the number n of timers, on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
@@ -143,6 +156,17 @@ pub enum Growth {
     Linear,
 }
 
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Constant => "O(1)",
+            Self::Logarithmic => "O(log n)",
+            Self::PerSlot => "O(n / slots)",
+            Self::Linear => "O(n)",
+        })
+    }
+}
+
 /// The growth of each routine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -152,11 +176,14 @@ pub struct Cost {
     pub stop: Growth,
     /// Of [`Scheme::per_tick`] when nothing is due.
     pub tick: Growth,
+    /// Of what a timer that expires adds to that.
+    pub expiry: Growth,
 }
 
 impl Cost {
     /// O(1) throughout.
-    pub const CONSTANT: Self = Self { start: Growth::Constant, stop: Growth::Constant, tick: Growth::Constant };
+    pub const CONSTANT: Self =
+        Self { start: Growth::Constant, stop: Growth::Constant, tick: Growth::Constant, expiry: Growth::Constant };
 }
 
 /// Something to do with every scheme.
@@ -182,15 +209,31 @@ pub fn visit_all(visitor: &mut impl Visitor) {
     visitor.visit::<Linux>();
 }
 
-/// The names of all schemes, in the order of [`visit_all`].
-pub fn names() -> Vec<&'static str> {
-    struct Names(Vec<&'static str>);
-    impl Visitor for Names {
+/// What a scheme says about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// [`Scheme::NAME`].
+    pub name: &'static str,
+    /// [`Scheme::ACCURACY`].
+    pub accuracy: Accuracy,
+    /// [`Scheme::COST`].
+    pub cost: Cost,
+}
+
+/// All schemes, in the order of [`visit_all`].
+pub fn all() -> Vec<About> {
+    struct All(Vec<About>);
+    impl Visitor for All {
         fn visit<S: Scheme>(&mut self) {
-            self.0.push(S::NAME);
+            self.0.push(About { name: S::NAME, accuracy: S::ACCURACY, cost: S::COST });
         }
     }
-    let mut names = Names(Vec::new());
-    visit_all(&mut names);
-    names.0
+    let mut all = All(Vec::new());
+    visit_all(&mut all);
+    all.0
+}
+
+/// The names of all schemes, in the order of [`visit_all`].
+pub fn names() -> Vec<&'static str> {
+    all().iter().map(|about| about.name).collect()
 }

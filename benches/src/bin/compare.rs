@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{self, BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -12,8 +12,9 @@ use corewheel_bench::{
     alloc::Counting,
     measure::Sample,
     plan::{Job, Peer, Workload},
-    report::{Machine, Results, draw, json_lines, tables},
+    report::{Machine, Results, draw, draw_schemes, json_lines, scheme_json_lines, scheme_tables, tables},
     run::run,
+    schemes,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -42,6 +43,9 @@ struct Args {
     /// Also draw the figures as SVG into this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Instead: the timer schemes of the literature, what each of their routines costs
+    #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
+    schemes: bool,
     /// Does one run: how this program starts itself
     #[arg(long, hide = true)]
     job: Option<String>,
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.job {
         Some(job) => run_job(job),
+        None if args.schemes => measure_schemes(&args),
         None => compare(&args),
     };
     match result {
@@ -70,29 +75,49 @@ fn run_job(job: &str) -> io::Result<()> {
 }
 
 fn compare(args: &Args) -> io::Result<()> {
-    // With `--schemes`, corewheel_bench::schemes has its say here, instead of all that follows.
-    let machine = Machine::here();
     let mut results = Results::default();
     let jobs = plan(args, &mut results);
-    let bar = ProgressBar::new(jobs.len() as u64).with_style(
-        ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}").expect("a valid template"),
-    );
+    let bar = progress_bar(jobs.len() as u64);
     for job in jobs {
         bar.set_message(format!("{} {} {}", job.pass.name(), job.n, job.peer.name()));
         results.add(job.peer, job.pass, start(job)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
+    show(args, || json_lines(&results), || tables(&results));
+    draw_into(args, |directory| draw(&results, directory))
+}
+
+/// In this process, where the schemes take turns.
+fn measure_schemes(args: &Args) -> io::Result<()> {
+    let bar = progress_bar(schemes::steps(args.quick));
+    let next = |what: &str| {
+        bar.set_message(what.to_owned());
+        bar.inc(1);
+    };
+    let rows = schemes::measure(&mut { next }, args.quick);
+    bar.finish_and_clear();
+    show(args, || scheme_json_lines(&rows), || scheme_tables(&rows));
+    draw_into(args, |directory| draw_schemes(&rows, directory))
+}
+
+fn progress_bar(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}");
+    ProgressBar::new(steps).with_style(style.expect("a valid template"))
+}
+
+fn show(args: &Args, json_lines: impl FnOnce() -> String, tables: impl FnOnce() -> String) {
     if args.json {
-        print!("{}", json_lines(&results));
+        print!("{}", json_lines());
     } else {
-        println!("{machine}\n{}", tables(&results));
+        println!("{}\n{}", Machine::here(), tables());
     }
-    if let Some(directory) = &args.plots {
-        fs::create_dir_all(directory)?;
-        draw(&results, directory)?;
-    }
-    Ok(())
+}
+
+fn draw_into(args: &Args, draw: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let Some(directory) = &args.plots else { return Ok(()) };
+    fs::create_dir_all(directory)?;
+    draw(directory)
 }
 
 /// All runs: within each pass, size and round the peers come one after the other, so that what the machine does beside

@@ -6,7 +6,7 @@ use super::{Results, Spread};
 
 #[derive(Serialize)]
 struct Line<'a> {
-    peer: String,
+    peer: &'a str,
     workload: &'a str,
     n: usize,
     unit: &'a str,
@@ -16,11 +16,13 @@ struct Line<'a> {
 
 /// A line per figure.
 pub fn json_lines(results: &Results) -> String {
-    let lines = results.figures.iter().map(|figure| {
-        let spread = figure.spread();
-        let line =
-            Line { peer: figure.peer.name(), workload: &figure.workload, n: figure.n, unit: &figure.unit, spread };
-        serde_json::to_string(&line).expect("plain figures") + "\n"
-    });
-    lines.collect()
+    let figures = results.figures.iter();
+    figures
+        .map(|figure| json_line(&figure.peer.name(), &figure.workload, figure.n, &figure.unit, figure.spread()))
+        .collect()
+}
+
+pub(super) fn json_line(peer: &str, workload: &str, n: usize, unit: &str, spread: Spread) -> String {
+    let line = Line { peer, workload, n, unit, spread };
+    serde_json::to_string(&line).expect("plain figures") + "\n"
 }

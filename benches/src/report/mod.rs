@@ -3,15 +3,25 @@
 mod json;
 mod machine;
 mod plot;
+mod schemes;
 mod table;
 
 use serde::Serialize;
 
-pub use self::{json::json_lines, machine::Machine, plot::draw, table::tables};
+pub use self::{
+    json::json_lines,
+    machine::Machine,
+    plot::{draw, draw_schemes},
+    schemes::{scheme_json_lines, scheme_tables},
+    table::tables,
+};
 use crate::{
     measure::Sample,
     plan::{Pass, Peer},
 };
+
+/// The widest line, in characters.
+const PAGE: usize = 118;
 
 /// The figures of all runs.
 #[derive(Debug, Default)]

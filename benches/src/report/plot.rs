@@ -8,11 +8,17 @@ use std::{io, path::Path};
 
 use self::{
     bars::{Bars, draw_bars},
-    canvas::colour,
+    canvas::{circle, colour},
     lines::{Axes, Line, draw_lines},
 };
 use super::{Figure, Results, distinct};
-use crate::plan::{Pass, Peer};
+use crate::{
+    plan::{Pass, Peer},
+    schemes::{ROUTINES, Row, names},
+};
+
+/// What is subtracted from a time, such as the reading of the clock, is no more exact than this; in nanoseconds.
+const LEAST: f64 = 0.5;
 
 /// Draws all figures into a directory: time per operation against the number of timers, the distribution of the time a
 /// turn takes, memory.
@@ -64,6 +70,26 @@ fn turns(pass: Pass, figures: &[&Figure], directory: &Path) -> io::Result<()> {
     let title = format!("{}: how long a turn takes", pass.name());
     let axes = Axes { title: &title, x: "one turn in ... takes longer", y: "ns" };
     draw_lines(&directory.join(format!("{}.svg", pass.name())), &axes, lines)
+}
+
+/// Draws how the cost of each routine of each scheme grows, a plot per routine.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
+    let schemes = names();
+    for routine in ROUTINES {
+        let lines = schemes.iter().enumerate().map(|(place, &scheme)| {
+            let of_scheme = rows.iter().filter(|row| (row.scheme, row.routine) == (scheme, routine));
+            let points = of_scheme.map(|row| (row.n as f64, row.median.max(LEAST))).collect();
+            Line { label: scheme.to_owned(), colour: circle(place, schemes.len()), bold: false, points }
+        });
+        let title = format!("scheme-{routine}: ns, {LEAST} and less at the bottom");
+        let axes = Axes { title: &title, x: "timers", y: "ns" };
+        draw_lines(&directory.join(format!("scheme-{routine}.svg")), &axes, lines.collect())?;
+    }
+    Ok(())
 }
 
 fn memory(figures: &[&Figure], directory: &Path) -> io::Result<()> {

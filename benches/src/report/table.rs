@@ -1,11 +1,36 @@
-//! Tables: a row per peer.
+//! Tables: a row per peer. None is wider than a page.
 
 use std::fmt::Write;
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
-use super::{Figure, Results, distinct};
+use super::{Figure, PAGE, Results, Spread, distinct};
 use crate::plan::{Pass, Peer};
+
+/// What a cell says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Median, least and greatest.
+    Range,
+    /// The median.
+    Median,
+}
+
+impl Detail {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Range => "median (min-max)",
+            Self::Median => "median",
+        }
+    }
+}
+
+/// A table under a head that says what its cells are: with the ranges, if it is not too wide then.
+fn titled(title: &str, table: impl Fn(Detail) -> Table) -> String {
+    let section = |detail: Detail| format!("\n## {title}: {}\n\n{}\n\n", detail.name(), table(detail));
+    let full = section(Detail::Range);
+    if full.lines().all(|line| line.chars().count() <= PAGE) { full } else { section(Detail::Median) }
+}
 
 /// All tables, in the order in which the figures came.
 pub fn tables(results: &Results) -> String {
@@ -14,8 +39,8 @@ pub fn tables(results: &Results) -> String {
     for pass in passes {
         let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
         if pass.is_profile() {
-            let _ = writeln!(text, "\n## {}, {} timers: median (min-max)\n", pass.name(), grouped(figures[0].n));
-            let _ = writeln!(text, "{}\n", profile(pass, &figures));
+            let title = format!("{}, {} timers", pass.name(), grouped(figures[0].n));
+            text += &titled(&title, |detail| profile(pass, &figures, detail));
         } else {
             text += &tables_by_size(results, &figures);
         }
@@ -29,33 +54,36 @@ fn tables_by_size(results: &Results, of_pass: &[&Figure]) -> String {
     let mut text = String::new();
     for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
         let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-        let _ = writeln!(text, "\n## {workload}, {}: median (min-max)\n", figures[0].unit);
-        let _ = writeln!(text, "{}\n", by_size(results, workload, &figures));
+        let title = format!("{workload}, {}", figures[0].unit);
+        text += &titled(&title, |detail| by_size(results, workload, &figures, detail));
     }
     text
 }
 
 /// A row per peer, a column per kind of figure.
-fn profile(pass: Pass, figures: &[&Figure]) -> Table {
+fn profile(pass: Pass, figures: &[&Figure], detail: Detail) -> Table {
     let columns = distinct(figures.iter().map(|figure| (figure.workload.as_str(), figure.unit.as_str())));
     let prefix = pass.name() + "-";
     let heads = columns.iter().map(|(name, unit)| format!("{}, {unit}", name.strip_prefix(&prefix).unwrap_or(name)));
     let mut table = new_table(std::iter::once("peer".to_owned()).chain(heads));
     for peer in distinct(figures.iter().map(|figure| figure.peer)) {
         let of_peer = |name| figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
-        let cells = columns.iter().map(|&(name, _)| of_peer(name).map_or("-".to_owned(), |figure| cell(figure)));
+        let cells = columns
+            .iter()
+            .map(|&(name, _)| of_peer(name).map_or("-".to_owned(), |figure| cell(figure.spread(), detail)));
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
     table
 }
 
-fn by_size(results: &Results, workload: &str, figures: &[&Figure]) -> Table {
+fn by_size(results: &Results, workload: &str, figures: &[&Figure], detail: Detail) -> Table {
     let mut sizes = distinct(figures.iter().map(|figure| figure.n));
     sizes.sort_unstable();
     let peers = distinct(figures.iter().map(|figure| figure.peer));
     let mut table = new_table(std::iter::once("peer".to_owned()).chain(sizes.iter().map(|&n| grouped(n))));
     for &peer in &peers {
-        let cells = sizes.iter().map(|&n| results.find(peer, workload, n).map_or("-".to_owned(), cell));
+        let of_peer = |n| results.find(peer, workload, n);
+        let cells = sizes.iter().map(|&n| of_peer(n).map_or("-".to_owned(), |figure| cell(figure.spread(), detail)));
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
     // Ratios are for times; of bytes and counts some are zero.
@@ -115,16 +143,15 @@ fn names(peers: impl Iterator<Item = Peer>) -> String {
     distinct(peers.map(Peer::name)).join(", ")
 }
 
-fn new_table(head: impl Iterator<Item = String>) -> Table {
+pub(super) fn new_table(head: impl Iterator<Item = String>) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(head.collect::<Vec<_>>());
     table
 }
 
-fn cell(figure: &Figure) -> String {
-    let spread = figure.spread();
+pub(super) fn cell(spread: Spread, detail: Detail) -> String {
     let [median, min, max] = [spread.median, spread.min, spread.max].map(rounded);
-    if min == max { median } else { format!("{median} ({min}-{max})") }
+    if detail == Detail::Median || min == max { median } else { format!("{median} ({min}-{max})") }
 }
 
 /// Three digits that mean something.
@@ -137,7 +164,7 @@ fn rounded(value: f64) -> String {
     }
 }
 
-fn grouped(n: usize) -> String {
+pub(super) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();

@@ -69,7 +69,12 @@ impl IndexedHeap {
 impl Scheme for IndexedHeap {
     const NAME: &'static str = "3-heap";
     const ACCURACY: Accuracy = Accuracy::Exact;
-    const COST: Cost = Cost { start: Growth::Logarithmic, stop: Growth::Logarithmic, tick: Growth::Constant };
+    const COST: Cost = Cost {
+        start: Growth::Logarithmic,
+        stop: Growth::Logarithmic,
+        tick: Growth::Constant,
+        expiry: Growth::Logarithmic,
+    };
 
     fn new() -> Self {
         Self { timers: Timers::new(0), heap: Vec::new(), now: 0 }

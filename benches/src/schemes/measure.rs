@@ -63,7 +63,7 @@ const COUNTS: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
 /// Measures every routine of every scheme for N from 10 to 100 000, with 15 samples, or 5 if it is to be `quick`. The
 /// schemes take turns, sample by sample. `progress` hears what comes next.
 pub fn measure(progress: &mut dyn FnMut(&str), quick: bool) -> Vec<Row> {
-    let samples = if quick { 5 } else { 15 };
+    let samples = samples(quick);
     let clock = clock_cost();
     let mut rows = Vec::new();
     for n in COUNTS {
@@ -76,6 +76,15 @@ pub fn measure(progress: &mut dyn FnMut(&str), quick: bool) -> Vec<Row> {
         rows.extend(round.rows());
     }
     rows
+}
+
+fn samples(quick: bool) -> u64 {
+    if quick { 5 } else { 15 }
+}
+
+/// How often [`measure`] tells its progress.
+pub fn steps(quick: bool) -> u64 {
+    samples(quick) * COUNTS.len() as u64
 }
 
 /// The samples of all schemes for one N.

@@ -22,7 +22,12 @@ pub struct Tree {
 impl Scheme for Tree {
     const NAME: &'static str = "3-tree";
     const ACCURACY: Accuracy = Accuracy::Exact;
-    const COST: Cost = Cost { start: Growth::Logarithmic, stop: Growth::Logarithmic, tick: Growth::Logarithmic };
+    const COST: Cost = Cost {
+        start: Growth::Logarithmic,
+        stop: Growth::Logarithmic,
+        tick: Growth::Logarithmic,
+        expiry: Growth::Logarithmic,
+    };
 
     fn new() -> Self {
         Self { timers: Timers::new(0), order: BTreeSet::new(), now: 0 }

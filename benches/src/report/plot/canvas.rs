@@ -30,14 +30,18 @@ pub(super) fn colour(peer: Peer) -> RGBColor {
         Peer::FloorCas => RGBColor(150, 150, 150),
         _ => {
             let others = &Peer::value_variants()[5..];
-            let place = others.iter().position(|&other| other == peer).unwrap_or(0);
-            let hue = 0.15 + 0.65 * place as f64 / others.len() as f64;
-            // Blue looks darker than green of the same lightness.
-            let lightness = if hue > 0.5 { 0.62 } else { 0.45 };
-            let (red, green, blue) = HSLColor(hue, 0.6, lightness).to_rgba().rgb();
-            RGBColor(red, green, blue)
+            circle(others.iter().position(|&other| other == peer).unwrap_or(0), others.len())
         }
     }
+}
+
+/// One of so many colours around the circle, without its red.
+pub(super) fn circle(place: usize, of: usize) -> RGBColor {
+    let hue = 0.15 + 0.65 * place as f64 / of as f64;
+    // Blue looks darker than green of the same lightness.
+    let lightness = if hue > 0.5 { 0.62 } else { 0.45 };
+    let (red, green, blue) = HSLColor(hue, 0.6, lightness).to_rgba().rgb();
+    RGBColor(red, green, blue)
 }
 
 /// What a drawing library has to say, for those who only want the file.

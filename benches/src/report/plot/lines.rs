@@ -73,7 +73,7 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
     names.sort_unstable_by_key(|&(y, ..)| y);
     // Pushed down by those above, but never so far that those below have no room.
     let mut lowest = 0;
-    let bottom = SIZE.1.cast_signed() - NAME_STEP * 2;
+    let bottom = SIZE.1.cast_signed() - NAME_STEP * 4;
     let rooms = (0..).map(|below| bottom - NAME_STEP * below).take(names.len()).collect::<Vec<i32>>();
     for ((y, label, colour), &room) in names.iter().zip(rooms.iter().rev()) {
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
