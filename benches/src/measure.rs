@@ -36,6 +36,9 @@ impl Effort {
 pub struct Sample {
     /// The row: a workload, or what is measured in it.
     pub workload: String,
+    /// What the timers were asked for, where that changes and not their number.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub setting: String,
     /// How many timers are live.
     pub n: usize,
     /// Unit of the value.
@@ -50,7 +53,14 @@ pub struct Sample {
 impl Sample {
     /// One figure.
     pub fn new(workload: impl Into<String>, n: usize, unit: &str, value: f64) -> Self {
-        Self { workload: workload.into(), n, unit: unit.to_owned(), value, curve: Vec::new() }
+        let (workload, unit) = (workload.into(), unit.to_owned());
+        Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
+    }
+
+    /// The same, in one of several settings.
+    #[must_use]
+    pub fn at(self, setting: &str) -> Self {
+        Self { setting: setting.to_owned(), ..self }
     }
 
     /// A time per operation.

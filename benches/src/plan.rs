@@ -62,6 +62,10 @@ pub enum Workload {
     Call,
     /// How late timers fire by the machine's clock.
     Late,
+    /// What a loop saves when timers may fire somewhat later.
+    Within,
+    /// What a loop is spared when timers that come together do not fire together.
+    Spread,
 }
 
 /// One kind of run. A workload has one or more.
@@ -106,6 +110,10 @@ pub enum Pass {
     LateFine,
     /// Turns for one timer in an hour.
     IdleWakeUps,
+    /// Wake-ups per second, by slack.
+    Within,
+    /// Timers per tick, by range.
+    Spread,
 }
 
 impl Peer {
@@ -148,6 +156,10 @@ impl Peer {
         !matches!(self, Self::TokioThreads | Self::TokioAlt)
     }
 
+    fn is_asked_when_to_wake(self) -> bool {
+        self.is_corewheel() || matches!(self, Self::Linked64 | Self::BTree)
+    }
+
     fn has_a_clock(self) -> bool {
         let tokio = matches!(self, Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt);
         tokio || self == Self::CorewheelLocal
@@ -171,6 +183,8 @@ impl Peer {
             Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
             Pass::LateFine if self != Self::CorewheelLocal => "has no such tick",
             Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
+            Pass::Within | Pass::Spread if !self.is_asked_when_to_wake() => "left out to save time",
+            Pass::Spread if self == Self::CorewheelWheel => "leaves that to its caller",
             Pass::Allocations if !self.is_corewheel() => "counted for corewheel",
             _ if !self.has_virtual_time() && pass.waits_in_virtual_time() => "no virtual time in this runtime",
             _ if self.is_floor() && pass.fires() => "never fires",
@@ -196,6 +210,8 @@ impl Workload {
             Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
             Self::Call => &[Pass::Call],
             Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
+            Self::Within => &[Pass::Within],
+            Self::Spread => &[Pass::Spread],
         }
     }
 }
@@ -213,6 +229,7 @@ impl Pass {
             Self::IdleWakeUps => &[1],
             Self::Late | Self::LateFine if quick => &[4000],
             Self::Late | Self::LateFine => &[10_000],
+            Self::Within | Self::Spread => &[100_000],
             Self::MemoryChurn => &[1000, 100_000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
                 &[1_000_000]

@@ -1,6 +1,6 @@
 //! One run, in the process that was started for it.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -16,13 +16,15 @@ use crate::{
         TokioSleepRealTime,
     },
     plan::{Job, Pass, Peer},
-    timers::Timers,
+    timers::{Timers, Waking},
     workloads::{
         churn::{self, Churn, Delay, Longest},
-        drain, idle, late, memory,
+        drain, idle, in_thread, late, memory,
         pause::{self, Variant},
         reset::{self, Reset},
+        spread,
         steady::{self, Steady},
+        within,
     },
 };
 
@@ -33,6 +35,7 @@ pub fn run(job: Job) -> Vec<Sample> {
     }
     match (job.peer, job.pass) {
         (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
+        (_, Pass::Within | Pass::Spread) => run_waking(job),
         (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime>(job),
         (Peer::DelayQueue, Pass::Call) => run_in_task::<DelayQueueRealTime>(job),
         (Peer::TokioSleep, Pass::Call) | (Peer::TokioThreads | Peer::TokioAlt, _) => {
@@ -81,8 +84,27 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
         }
         Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(30)),
         Pass::Allocations => allocations::<T>(peer, n, effort),
-        Pass::Late | Pass::LateFine | Pass::IdleWakeUps => unreachable!("no load on `Timers`"),
+        Pass::Late | Pass::LateFine | Pass::IdleWakeUps | Pass::Within | Pass::Spread => {
+            unreachable!("no load on `Timers`")
+        }
     }
+}
+
+fn run_waking(job: Job) -> Vec<Sample> {
+    match job.peer {
+        Peer::CorewheelWheel => run_loop::<CorewheelWheel>(job),
+        Peer::CorewheelShard => run_loop::<CorewheelShard>(job),
+        Peer::CorewheelLocal => run_loop::<CorewheelLocal>(job),
+        Peer::Linked64 => run_loop::<Linked64>(job),
+        Peer::BTree => run_loop::<BTree>(job),
+        _ => unreachable!("it has refused"),
+    }
+}
+
+/// A loop that sleeps until the peer has something to do.
+fn run_loop<T: Waking>(job: Job) -> Vec<Sample> {
+    let name = &job.pass.name();
+    if job.pass == Pass::Within { within::run::<T>(name, job.n) } else { spread::run::<T>(name, job.n) }
 }
 
 /// In a task of a tokio runtime, by the machine's clock.
@@ -129,10 +151,6 @@ fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
         samples.push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
     }
     samples
-}
-
-fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }
 
 fn run_late(job: Job) -> Vec<Sample> {

@@ -50,3 +50,42 @@ pub trait Timers: Sized {
         None
     }
 }
+
+/// Timers that tell a loop how long it may sleep, and can be asked for less than an exact deadline.
+pub trait Waking: Timers {
+    /// The tick until which there is nothing to do; `None` without timers.
+    fn next_deadline(&self) -> Option<u64>;
+
+    /// Adds a timer that may fire up to `slack` ticks after `deadline`. Who keeps no slack leaves the choice to the caller,
+    /// who rounds to where most timers meet.
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Self::Handle {
+        self.add(roundest(deadline, deadline + slack), payload)
+    }
+
+    /// Adds a timer that fires at some tick from `deadline` to `range` later, other than those before it. Who does not
+    /// spread leaves the choice to the caller, who draws one.
+    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> Self::Handle {
+        self.add(deadline + fastrand::u64(..=range), payload)
+    }
+}
+
+/// The multiple of the largest power of two, of these ticks; the first is not 0.
+fn roundest(from: u64, to: u64) -> u64 {
+    let zeros = ((from - 1) ^ to).ilog2();
+    to >> zeros << zeros
+}
+
+#[cfg(test)]
+mod tests {
+    use super::roundest;
+
+    #[test]
+    fn the_roundest_tick_has_the_most_zeros() {
+        for from in 1..100_u64 {
+            for to in from..200 {
+                let most = (from..=to).max_by_key(|tick| tick.trailing_zeros()).expect("not empty");
+                assert_eq!(roundest(from, to), most, "{from} to {to}");
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, Timers, Waking};
 
 /// `btree`.
 #[derive(Debug)]
@@ -43,5 +43,11 @@ impl Timers for BTree {
         while let Some(first) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
             on_fire(first.remove());
         }
+    }
+}
+
+impl Waking for BTree {
+    fn next_deadline(&self) -> Option<u64> {
+        self.timers.first_key_value().map(|(&(deadline, _), _)| deadline)
     }
 }

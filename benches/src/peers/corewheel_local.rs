@@ -4,7 +4,7 @@ use std::{cell::RefCell, time::Duration};
 
 use corewheel::{Cancel, Config, ManualClock, TimerHandle, local_timer};
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, Timers, Waking};
 
 thread_local! {
     /// What the callbacks bring.
@@ -68,6 +68,13 @@ impl Timers for CorewheelLocal {
 
     fn touched(&self) -> Option<u64> {
         Some(local_timer().counts().touched)
+    }
+}
+
+impl Waking for CorewheelLocal {
+    fn next_deadline(&self) -> Option<u64> {
+        let wait = local_timer().time_until_next()?;
+        Some(self.now + wait.as_millis() as u64)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{iter, time::Duration};
 
 use corewheel::{Config, ManualClock, Shard, TimerHandle};
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, Timers, Waking};
 
 /// `corewheel-shard`, in virtual time.
 #[derive(Debug)]
@@ -60,5 +60,12 @@ impl Timers for CorewheelShard {
 
     fn touched(&self) -> Option<u64> {
         Some(self.shard.counts().touched)
+    }
+}
+
+impl Waking for CorewheelShard {
+    fn next_deadline(&self) -> Option<u64> {
+        let wait = self.shard.time_until_next()?;
+        Some(self.now + wait.as_millis() as u64)
     }
 }

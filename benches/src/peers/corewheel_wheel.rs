@@ -2,7 +2,7 @@
 
 use corewheel::{Key, Wheel};
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, Timers, Waking};
 
 /// `corewheel-wheel`.
 #[derive(Debug)]
@@ -38,5 +38,11 @@ impl Timers for CorewheelWheel {
 
     fn touched(&self) -> Option<u64> {
         Some(self.0.touched())
+    }
+}
+
+impl Waking for CorewheelWheel {
+    fn next_deadline(&self) -> Option<u64> {
+        self.0.next_deadline()
     }
 }

@@ -3,7 +3,7 @@
 //! the first level, its nodes move down (a cascade). Any delay, exact.
 
 use super::handle::Handle;
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, Timers, Waking};
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
@@ -183,5 +183,11 @@ impl Timers for Linked64 {
 
     fn touched(&self) -> Option<u64> {
         Some(self.touched)
+    }
+}
+
+impl Waking for Linked64 {
+    fn next_deadline(&self) -> Option<u64> {
+        self.next_slot().map(|(_, start)| start)
     }
 }

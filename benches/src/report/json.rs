@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Results, Spread};
+use super::{Figure, Results, Spread};
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -16,10 +16,9 @@ struct Line<'a> {
 
 /// A line per figure.
 pub fn json_lines(results: &Results) -> String {
-    let figures = results.figures.iter();
-    figures
-        .map(|figure| json_line(&figure.peer.name(), &figure.workload, figure.n, &figure.unit, figure.spread()))
-        .collect()
+    let line =
+        |figure: &Figure| json_line(&figure.peer.name(), &figure.name(), figure.n, &figure.unit, figure.spread());
+    results.figures.iter().map(line).collect()
 }
 
 pub(super) fn json_line(peer: &str, workload: &str, n: usize, unit: &str, spread: Spread) -> String {

@@ -36,6 +36,7 @@ pub(crate) struct Figure {
     pub(crate) peer: Peer,
     pub(crate) pass: Pass,
     pub(crate) workload: String,
+    pub(crate) setting: String,
     pub(crate) n: usize,
     pub(crate) unit: String,
     values: Vec<f64>,
@@ -61,13 +62,16 @@ pub(crate) struct Spread {
 impl Results {
     /// Adds what one run found.
     pub fn add(&mut self, peer: Peer, pass: Pass, samples: Vec<Sample>) {
-        for Sample { workload, n, unit, value, curve } in samples {
+        for Sample { workload, setting, n, unit, value, curve } in samples {
             let known = |figure: &&mut Figure| {
-                (figure.peer, figure.pass, figure.n) == (peer, pass, n) && figure.workload == workload
+                let of_run = (figure.peer, figure.pass, figure.n) == (peer, pass, n);
+                of_run && figure.workload == workload && figure.setting == setting
             };
-            match self.figures.iter_mut().find(known) {
-                Some(figure) => figure.values.push(value),
-                None => self.figures.push(Figure { peer, pass, workload, n, unit, values: vec![value], curve }),
+            if let Some(figure) = self.figures.iter_mut().find(known) {
+                figure.values.push(value);
+            } else {
+                let values = vec![value];
+                self.figures.push(Figure { peer, pass, workload, setting, n, unit, values, curve });
             }
         }
     }
@@ -83,6 +87,12 @@ impl Results {
 }
 
 impl Figure {
+    /// What is measured, and in which setting.
+    pub(crate) fn name(&self) -> String {
+        let setting = if self.setting.is_empty() { String::new() } else { format!("-{}", self.setting) };
+        self.workload.clone() + &setting
+    }
+
     pub(crate) fn spread(&self) -> Spread {
         let mut values = self.values.clone();
         values.sort_by(f64::total_cmp);

@@ -31,6 +31,8 @@ pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
         let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
         match pass {
             Pass::Memory => memory(&figures, directory)?,
+            Pass::Within => by_setting("within-wake-ups", ["wake-ups per second", "slack"], &figures, directory)?,
+            Pass::Spread => by_setting("spread-most", ["the most timers in a tick", "range"], &figures, directory)?,
             Pass::Pause | Pass::PauseAllDue | Pass::PauseAfterReset | Pass::PauseAfterSleep => {
                 turns(pass, &figures, directory)?;
             }
@@ -54,7 +56,7 @@ fn against_size(of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
             line(peer, of_peer.map(|figure| (figure.n as f64, figure.spread().median)).collect())
         });
         let title = format!("{workload}: ns per operation");
-        let axes = Axes { title: &title, x: "live timers", y: "ns" };
+        let axes = Axes { title: &title, x: "live timers", y: "ns", places: &[] };
         draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())?;
     }
     Ok(())
@@ -68,7 +70,7 @@ fn turns(pass: Pass, figures: &[&Figure], directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     let title = format!("{}: how long a turn takes", pass.name());
-    let axes = Axes { title: &title, x: "one turn in ... takes longer", y: "ns" };
+    let axes = Axes { title: &title, x: "one turn in ... takes longer", y: "ns", places: &[] };
     draw_lines(&directory.join(format!("{}.svg", pass.name())), &axes, lines)
 }
 
@@ -86,10 +88,24 @@ pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
             Line { label: scheme.to_owned(), colour: circle(place, schemes.len()), bold: false, points }
         });
         let title = format!("scheme-{routine}: ns, {LEAST} and less at the bottom");
-        let axes = Axes { title: &title, x: "timers", y: "ns" };
+        let axes = Axes { title: &title, x: "timers", y: "ns", places: &[] };
         draw_lines(&directory.join(format!("scheme-{routine}.svg")), &axes, lines.collect())?;
     }
     Ok(())
+}
+
+/// One kind of figure, against what the timers were asked for.
+fn by_setting(workload: &str, [y, x]: [&str; 2], of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
+    let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+    let names = distinct(figures.iter().map(|figure| figure.setting.as_str()));
+    let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
+        let at = |name| figures.iter().find(|figure| figure.peer == peer && figure.setting == name);
+        let heights = names.iter().zip(0_u32..).filter_map(|(&name, place)| Some((place, at(name)?.spread().median)));
+        line(peer, heights.map(|(place, y)| (f64::from(place), y)).collect())
+    });
+    let title = format!("{workload}: {y}, by {x}");
+    let axes = Axes { title: &title, x, y, places: &names };
+    draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())
 }
 
 fn memory(figures: &[&Figure], directory: &Path) -> io::Result<()> {

@@ -38,7 +38,9 @@ pub fn tables(results: &Results) -> String {
     let mut text = String::new();
     for pass in passes {
         let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
-        if pass.is_profile() {
+        if figures.iter().any(|figure| !figure.setting.is_empty()) {
+            text += &tables_by_setting(&figures);
+        } else if pass.is_profile() {
             let title = format!("{}, {} timers", pass.name(), grouped(figures[0].n));
             text += &titled(&title, |detail| profile(pass, &figures, detail));
         } else {
@@ -58,6 +60,28 @@ fn tables_by_size(results: &Results, of_pass: &[&Figure]) -> String {
         text += &titled(&title, |detail| by_size(results, workload, &figures, detail));
     }
     text
+}
+
+/// A table per kind of figure: a row per peer, a column per setting.
+fn tables_by_setting(of_pass: &[&Figure]) -> String {
+    let mut text = String::new();
+    for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
+        let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+        let title = format!("{workload}, {} ({} timers)", figures[0].unit, grouped(figures[0].n));
+        text += &titled(&title, |detail| by_setting(&figures, detail));
+    }
+    text
+}
+
+fn by_setting(figures: &[&Figure], detail: Detail) -> Table {
+    let settings = distinct(figures.iter().map(|figure| figure.setting.as_str()));
+    let mut table = new_table(std::iter::once("peer").chain(settings.iter().copied()).map(str::to_owned));
+    for peer in distinct(figures.iter().map(|figure| figure.peer)) {
+        let at = |setting| figures.iter().find(|figure| figure.peer == peer && figure.setting == setting);
+        let cells = settings.iter().map(|&name| at(name).map_or("-".to_owned(), |it| cell(it.spread(), detail)));
+        table.add_row(std::iter::once(peer.name()).chain(cells));
+    }
+    table
 }
 
 /// A row per peer, a column per kind of figure.

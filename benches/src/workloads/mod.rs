@@ -9,7 +9,11 @@ pub mod late;
 pub mod memory;
 pub mod pause;
 pub mod reset;
+pub mod spread;
 pub mod steady;
+pub mod within;
+
+use std::thread;
 
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;
@@ -18,3 +22,8 @@ pub const TIMEOUT: u64 = 30_000;
 pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
+
+/// Runs it in a thread of its own.
+pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
+}

@@ -1,4 +1,4 @@
-//! Lines on two logarithmic axes, each with its name at its right end.
+//! Lines, each with its name at its right end.
 
 use std::{io, path::Path};
 
@@ -15,11 +15,29 @@ const MARGIN_RIGHT: i32 = 190;
 /// The least distance of two names.
 const NAME_STEP: i32 = 15;
 
-/// What stands around the lines.
+/// What stands around the lines. The axis of y is logarithmic.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
+    /// What x = 0, 1, 2... is called; if empty, the axis of x is logarithmic too.
+    pub(super) places: &'a [&'a str],
+}
+
+impl Axes<'_> {
+    fn position(&self, x: f64) -> f64 {
+        if self.places.is_empty() { x.log10() } else { x }
+    }
+
+    /// What stands at a position, if it is a whole one.
+    fn label(&self, position: f64) -> String {
+        let whole = position.round();
+        match self.places.get(whole as usize) {
+            _ if (position - whole).abs() > 1e-6 => String::new(),
+            Some(&place) => place.to_owned(),
+            None => short(10f64.powf(whole)),
+        }
+    }
 }
 
 /// One peer's line.
@@ -34,7 +52,8 @@ pub(super) struct Line {
 pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> io::Result<()> {
     for line in &mut lines {
         // A logarithm has no place for what was too quick to measure.
-        line.points.retain(|&(x, y)| x > 0.0 && y > 0.0);
+        line.points.iter_mut().for_each(|(x, _)| *x = axes.position(*x));
+        line.points.retain(|&(x, y)| x.is_finite() && y > 0.0);
     }
     lines.retain(|line| !line.points.is_empty());
     let all = || lines.iter().flat_map(|line| line.points.iter().copied());
@@ -46,7 +65,7 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
         .margin_right(MARGIN_RIGHT)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d((xs.0..xs.1).log_scale(), (ys.0 * 0.8..ys.1 * 1.25).log_scale())
+        .build_cartesian_2d(xs.0..xs.1, (ys.0 * 0.8..ys.1 * 1.25).log_scale())
         .map_err(failed)?;
     chart
         .configure_mesh()
@@ -56,7 +75,8 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
         .label_style(letters(13))
         .x_desc(axes.x)
         .y_desc(axes.y)
-        .x_label_formatter(&|x| short(*x))
+        .x_labels((xs.1 - xs.0) as usize + 2)
+        .x_label_formatter(&|x| axes.label(*x))
         .y_label_formatter(&|y| short(*y))
         .draw()
         .map_err(failed)?;
@@ -86,7 +106,7 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
 /// Least and greatest; a little apart if they are one.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
-    if high > low { (low, high) } else { (low, low * 10.0) }
+    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
 }
 
 /// `1M`, `20k`, `5`, `0.2`.
