@@ -32,8 +32,24 @@ pub(crate) fn test() -> Vec<Lane> {
     ];
     lanes.extend(examples());
     lanes.extend(loom());
-    lanes.push(Lane::new("benches run", "cargo bench -p corewheel-bench --locked -- --test"));
+    lanes.extend(benches());
     lanes
+}
+
+/// That everything which measures runs; the figures are thrown away.
+fn benches() -> Vec<Lane> {
+    vec![
+        Lane::new("benches run", "cargo bench -p corewheel-bench --locked -- --test"),
+        Lane::new(
+            "compare runs",
+            "cargo run --release -p corewheel-bench --bin compare --locked -- --quick --n 1000 --workload churn \
+             --workload drain --workload steady --workload within --workload spread",
+        ),
+        Lane::new(
+            "schemes run",
+            "cargo run --release -p corewheel-bench --bin compare --locked -- --quick --schemes",
+        ),
+    ]
 }
 
 /// Each example under a small load, held to its own verdict.
