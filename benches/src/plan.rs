@@ -142,11 +142,6 @@ impl Peer {
         }
     }
 
-    /// Whether a turn can be told to hand out only so many timers.
-    pub fn keeps_budget(self) -> bool {
-        matches!(self, Self::CorewheelWheel | Self::CorewheelShard)
-    }
-
     fn is_floor(self) -> bool {
         matches!(self, Self::Floor | Self::FloorCas)
     }
@@ -243,9 +238,14 @@ impl Pass {
         self.sizes(false).len() == 1
     }
 
-    /// Whether its turns have a budget, where the peer knows one.
-    pub fn has_budget(self) -> bool {
-        matches!(self, Self::PauseAllDue | Self::PauseAfterSleep)
+    /// What is done with peers that have no budgets, slack or spreading, where corewheel is asked for it.
+    pub fn instead(self) -> Option<&'static str> {
+        match self {
+            Self::PauseAllDue | Self::PauseAfterSleep => Some("Without a budget, all at once"),
+            Self::Within => Some("The caller rounds the deadlines"),
+            Self::Spread => Some("The caller draws the deadlines at random"),
+            _ => None,
+        }
     }
 
     /// Whether time is told to move in it.

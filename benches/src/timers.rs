@@ -38,8 +38,8 @@ pub trait Timers: Sized {
     /// Moves time to `now` and hands out what is due.
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
 
-    /// As [`advance`](Self::advance), but hands out at most `budget` timers; the others come first in the next call.
-    /// A peer that cannot do so hands out all.
+    /// As [`advance`](Self::advance), but touches at most `budget` entries: handed out, or moved. What is left comes
+    /// first in the next call. A peer that cannot do so does all.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         let _ = budget;
         self.advance(now, on_fire);

@@ -31,11 +31,15 @@ fn install(config: Config) {
 }
 
 fn add(delay: u64, payload: Payload) -> TimerHandle {
-    local_timer().add(Duration::from_millis(delay), move || FIRED.with_borrow_mut(|fired| fired.push(payload)))
+    local_timer().add(Duration::from_millis(delay), move || note(payload))
 }
 
-fn turn(on_fire: impl FnMut(Payload)) {
-    local_timer().turn();
+fn note(payload: Payload) {
+    FIRED.with_borrow_mut(|fired| fired.push(payload));
+}
+
+fn turn(budget: usize, on_fire: impl FnMut(Payload)) {
+    local_timer().turn_within(budget);
     FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
 }
 
@@ -61,9 +65,13 @@ impl Timers for CorewheelLocal {
     }
 
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.advance_within(now, usize::MAX, on_fire);
+    }
+
+    fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         self.now = now;
         self.clock.set(Duration::from_millis(now));
-        turn(on_fire);
+        turn(budget, on_fire);
     }
 
     fn touched(&self) -> Option<u64> {
@@ -75,6 +83,16 @@ impl Waking for CorewheelLocal {
     fn next_deadline(&self) -> Option<u64> {
         let wait = local_timer().time_until_next()?;
         Some(self.now + wait.as_millis() as u64)
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
+        let [delay, slack] = [deadline - self.now, slack].map(Duration::from_millis);
+        local_timer().add_within(delay, slack, move || note(payload))
+    }
+
+    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
+        let [delay, range] = [deadline - self.now, range].map(Duration::from_millis);
+        local_timer().add_spread(delay, range, move || note(payload))
     }
 }
 
@@ -101,6 +119,6 @@ impl Timers for CorewheelLocalRealTime {
 
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
         self.now = now;
-        turn(on_fire);
+        turn(usize::MAX, on_fire);
     }
 }

@@ -1,6 +1,6 @@
 //! corewheel's shard: wheel, state words, mailbox and clock.
 
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use corewheel::{Config, ManualClock, Shard, TimerHandle};
 
@@ -50,12 +50,12 @@ impl Timers for CorewheelShard {
         self.advance_within(now, usize::MAX, on_fire);
     }
 
-    // `Shard::turn_within` goes here.
     fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
         self.set_clock(now);
-        self.shard.turn();
-        let due = iter::from_fn(|| self.shard.next_expired());
-        due.take(budget).for_each(|expired| on_fire(expired.payload));
+        self.shard.turn_within(budget);
+        while let Some(expired) = self.shard.next_expired() {
+            on_fire(expired.payload);
+        }
     }
 
     fn touched(&self) -> Option<u64> {
@@ -67,5 +67,13 @@ impl Waking for CorewheelShard {
     fn next_deadline(&self) -> Option<u64> {
         let wait = self.shard.time_until_next()?;
         Some(self.now + wait.as_millis() as u64)
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
+        self.shard.add_within(self.delay(deadline), Duration::from_millis(slack), payload)
+    }
+
+    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
+        self.shard.add_spread(self.delay(deadline), Duration::from_millis(range), payload)
     }
 }

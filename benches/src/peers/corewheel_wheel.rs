@@ -31,9 +31,8 @@ impl Timers for CorewheelWheel {
         self.0.advance(now).for_each(|(_, payload)| on_fire(payload));
     }
 
-    // `Wheel::advance_within` goes here.
     fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
-        self.0.advance(now).take(budget).for_each(|(_, payload)| on_fire(payload));
+        self.0.advance_within(now, budget).for_each(|(_, payload)| on_fire(payload));
     }
 
     fn touched(&self) -> Option<u64> {
@@ -44,5 +43,9 @@ impl Timers for CorewheelWheel {
 impl Waking for CorewheelWheel {
     fn next_deadline(&self) -> Option<u64> {
         self.0.next_deadline()
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Key {
+        self.0.insert_within(deadline, slack, payload)
     }
 }

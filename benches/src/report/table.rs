@@ -152,9 +152,9 @@ fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
         let _ = writeln!(text, "Not in {}: {} ({reason}).", pass.name(), names(peers));
     }
     let part = distinct(figures.iter().map(|figure| figure.peer));
-    if pass.has_budget() && part.iter().any(|peer| !peer.keeps_budget()) {
-        let without = part.iter().copied().filter(|peer| !peer.keeps_budget());
-        let _ = writeln!(text, "Without a budget, all at once: {}.", names(without));
+    let plain: Vec<Peer> = part.iter().copied().filter(|peer| !peer.is_corewheel()).collect();
+    if let Some(instead) = pass.instead().filter(|_| !plain.is_empty()) {
+        let _ = writeln!(text, "{instead}: {}.", names(plain.into_iter()));
     }
     if pass.runs_in_virtual_time() && part.iter().any(|peer| !peer.has_virtual_time()) {
         let real = part.iter().copied().filter(|peer| !peer.has_virtual_time());

@@ -13,7 +13,7 @@ use crate::{
 const SPAN: u64 = 120_000;
 const SLEEP: u64 = 10_000;
 const MINUTE: u64 = 60_000;
-/// Timers per turn, where there is a budget.
+/// Entries that a turn may touch, where there is a budget.
 const BUDGET: usize = 64;
 /// What is shown of the distribution, beside its greatest value.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
