@@ -1,7 +1,5 @@
 //! Tables: a row per peer. None is wider than a page.
 
-use std::fmt::Write;
-
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use super::{Figure, PAGE, Results, Spread, distinct};
@@ -146,21 +144,41 @@ fn median(results: &Results, peer: Peer, workload: &str, n: usize) -> Option<f64
 /// Who takes no part, and who does in his own way.
 fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
     let of_pass: Vec<_> = results.refusals.iter().filter(|refusal| refusal.pass == pass).collect();
-    let mut text = String::new();
+    let mut remarks = Vec::new();
     for reason in distinct(of_pass.iter().map(|refusal| refusal.reason)) {
         let peers = of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer);
-        let _ = writeln!(text, "Not in {}: {} ({reason}).", pass.name(), names(peers));
+        remarks.push(format!("Not in {}: {} ({reason}).", pass.name(), names(peers)));
     }
     let part = distinct(figures.iter().map(|figure| figure.peer));
     let plain: Vec<Peer> = part.iter().copied().filter(|peer| !peer.is_corewheel()).collect();
     if let Some(instead) = pass.instead().filter(|_| !plain.is_empty()) {
-        let _ = writeln!(text, "{instead}: {}.", names(plain.into_iter()));
+        remarks.push(format!("{instead}: {}.", names(plain.into_iter())));
     }
     if pass.runs_in_virtual_time() && part.iter().any(|peer| !peer.has_virtual_time()) {
         let real = part.iter().copied().filter(|peer| !peer.has_virtual_time());
-        let _ = writeln!(text, "By the machine's clock, yielding after each thousand operations: {}.", names(real));
+        remarks.push(format!("By the machine's clock, yielding after each thousand operations: {}.", names(real)));
     }
-    text
+    remarks.iter().map(|remark| wrapped(remark)).collect()
+}
+
+/// In lines that fit the page.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        let fits = column + 1 + width <= PAGE;
+        lines += if column == 0 {
+            ""
+        } else if fits {
+            " "
+        } else {
+            "\n"
+        };
+        lines += word;
+        column = if column > 0 && fits { column + 1 + width } else { width };
+    }
+    lines + "\n"
 }
 
 fn names(peers: impl Iterator<Item = Peer>) -> String {
@@ -193,4 +211,31 @@ pub(super) fn grouped(n: usize) -> String {
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
     groups.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remarks_are_wrapped_between_words() {
+        let text = ["linked64,"; 40].join(" ");
+        let lines = wrapped(&text);
+        assert!(lines.lines().count() > 3 && lines.lines().all(|line| line.len() <= PAGE && !line.starts_with(' ')));
+        assert_eq!(lines.split_whitespace().collect::<Vec<_>>().join(" "), text);
+    }
+
+    #[test]
+    fn a_wide_table_is_left_with_its_medians() {
+        let table = |columns: usize| {
+            titled("churn", |detail| {
+                let mut table = new_table((0..columns).map(|n| n.to_string()));
+                let spread = Spread { median: 1234.0, min: 1000.0, max: 9999.0 };
+                table.add_row((0..columns).map(|_| cell(spread, detail)));
+                table
+            })
+        };
+        assert!(table(4).contains("1234 (1000-9999)") && table(4).contains("churn: median (min-max)"));
+        assert!(table(9).contains("| 1234 | 1234 |") && table(9).contains("churn: median\n"));
+    }
 }
