@@ -12,6 +12,8 @@ pub enum Peer {
     CorewheelShard,
     /// `local_timer()`, callbacks.
     CorewheelLocal,
+    /// The same with the fast clock.
+    CorewheelLocalFast,
     /// The least a handle needs.
     Floor,
     /// The same with a compare-and-swap.
@@ -124,7 +126,7 @@ impl Peer {
 
     /// Whether it is one of ours.
     pub fn is_corewheel(self) -> bool {
-        matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal)
+        matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast)
     }
 
     /// Any delay, exact, and cancelled by a handle that survives the reuse of what it names; and not corewheel.
@@ -157,7 +159,7 @@ impl Peer {
 
     fn has_a_clock(self) -> bool {
         let tokio = matches!(self, Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt);
-        tokio || self == Self::CorewheelLocal
+        tokio || matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast)
     }
 
     /// Why it is not measured in a pass.
@@ -176,7 +178,10 @@ impl Peer {
             _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => "built without --cfg tokio_unstable",
             Pass::Call if !self.has_a_clock() => "reads no clock",
             Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
-            Pass::LateFine if self != Self::CorewheelLocal => "has no such tick",
+            _ if self == Self::CorewheelLocalFast && pass.runs_in_virtual_time() => {
+                "in virtual time it is corewheel-local"
+            }
+            Pass::LateFine if !matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast) => "has no such tick",
             Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
             Pass::Within | Pass::Spread if !self.is_asked_when_to_wake() => "left out to save time",
             Pass::Spread if self == Self::CorewheelWheel => "leaves that to its caller",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use corewheel::Clock;
 use tokio::{
     runtime::{Builder, Runtime},
     task::unconstrained,
@@ -9,7 +10,7 @@ use tokio::{
 
 use crate::{
     alloc,
-    measure::{Clock, Effort, Sample, ns_per_operation_in_task, settled},
+    measure::{self, Effort, Sample, ns_per_operation_in_task, settled},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, DelayQueuePeer,
         DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
@@ -36,7 +37,8 @@ pub fn run(job: Job) -> Vec<Sample> {
     match (job.peer, job.pass) {
         (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
         (_, Pass::Within | Pass::Spread) => run_waking(job),
-        (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime>(job),
+        (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime<false>>(job),
+        (Peer::CorewheelLocalFast, _) => run_virtual::<CorewheelLocalRealTime<true>>(job),
         (Peer::DelayQueue, Pass::Call) => run_in_task::<DelayQueueRealTime>(job),
         (Peer::TokioSleep, Pass::Call) | (Peer::TokioThreads | Peer::TokioAlt, _) => {
             run_in_task::<TokioSleepRealTime>(job)
@@ -125,10 +127,10 @@ async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
         Pass::ChurnLongest => {
             let mut churn = Churn::<T>::new(n, Delay::MIXED);
             ns_per_operation_in_task(&mut churn, settled(n), Effort { timed: Duration::ZERO, ..effort }).await;
-            let mut wall = Longest::of(churn, Clock::Wall);
+            let mut wall = Longest::of(churn, measure::Clock::Wall);
             ns_per_operation_in_task(&mut wall, 0, effort).await;
             let wall_sample = wall.sample(&name);
-            let mut cpu = wall.by(Clock::Cpu);
+            let mut cpu = wall.by(measure::Clock::Cpu);
             ns_per_operation_in_task(&mut cpu, 0, effort).await;
             return vec![wall_sample, cpu.sample(&name)];
         }
@@ -147,7 +149,7 @@ fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
     let steady = || memory::allocations("allocations-steady", n, &mut Steady::<T>::new(n), effort);
     let mut samples = vec![in_thread(churn), in_thread(reset), in_thread(steady)];
     if peer == Peer::CorewheelLocal {
-        let churn = || Churn::<CorewheelLocalRealTime>::new(n, Delay::TIMEOUT);
+        let churn = || Churn::<CorewheelLocalRealTime<false>>::new(n, Delay::TIMEOUT);
         samples.push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
     }
     samples
@@ -157,11 +159,12 @@ fn run_late(job: Job) -> Vec<Sample> {
     let Job { peer, pass, n, quick } = job;
     let size = late::Size { timers: n, span: Duration::from_secs(if quick { 2 } else { 5 }) };
     let name = &pass.name();
-    let local = |tick| late::run(name, size, |size| late::corewheel_local(size, tick));
+    let clock = if peer == Peer::CorewheelLocalFast { Clock::fast() } else { Clock::monotonic() };
+    let local = |tick| late::run(name, size, |size| late::corewheel_local(size, tick, clock));
     match (peer, pass) {
         (_, Pass::IdleWakeUps) => late::idle_wake_ups(name),
         (_, Pass::LateFine) => local(Duration::from_micros(50)),
-        (Peer::CorewheelLocal, _) => local(Duration::from_millis(1)),
+        (Peer::CorewheelLocal | Peer::CorewheelLocalFast, _) => local(Duration::from_millis(1)),
         (Peer::BTree, _) => late::run(name, size, late::btree),
         (Peer::DelayQueue, _) => late::run(name, size, |size| late::delay_queue(size, &runtime(peer))),
         _ => late::run(name, size, |size| late::tokio_sleep(size, &runtime(peer))),

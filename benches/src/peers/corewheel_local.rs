@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use corewheel::{Cancel, Config, ManualClock, TimerHandle, local_timer};
+use corewheel::{Cancel, Clock, Config, ManualClock, TimerHandle, local_timer};
 
 use crate::timers::{Payload, Timers, Waking};
 
@@ -18,9 +18,9 @@ pub struct CorewheelLocal {
     now: u64,
 }
 
-/// `corewheel-local` by the machine's clock. A thread can have one, once.
+/// `corewheel-local` by the machine's clock, or its fast one. A thread can have one, once.
 #[derive(Debug)]
-pub struct CorewheelLocalRealTime {
+pub struct CorewheelLocalRealTime<const FAST: bool> {
     now: u64,
 }
 
@@ -96,12 +96,11 @@ impl Waking for CorewheelLocal {
     }
 }
 
-impl Timers for CorewheelLocalRealTime {
+impl<const FAST: bool> Timers for CorewheelLocalRealTime<FAST> {
     type Handle = TimerHandle;
 
-    // `Clock::fast()` goes here.
     fn new() -> Self {
-        install(Config::new());
+        install(Config::new().clock(if FAST { Clock::fast() } else { Clock::monotonic() }));
         Self { now: 0 }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, ManualClock, Shard, local_timer};
+use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
 use fastrand::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{runtime::Runtime, task::JoinSet};
@@ -76,8 +76,8 @@ fn cpu_seconds() -> f64 {
 }
 
 /// corewheel's `local_timer()`, parked between turns.
-pub fn corewheel_local(size: Size, tick: Duration) -> Vec<f64> {
-    Config::new().tick(tick).install().expect("a new thread");
+pub fn corewheel_local(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
+    Config::new().tick(tick).clock(clock).install().expect("a new thread");
     let log = Rc::new(RefCell::new(Log::default()));
     for delay in delays(size) {
         let (log, due) = (Rc::clone(&log), Instant::now() + delay);

@@ -26,10 +26,11 @@ pub(super) fn colour(peer: Peer) -> RGBColor {
         Peer::CorewheelWheel => RGBColor(214, 48, 49),
         Peer::CorewheelShard => RGBColor(225, 112, 40),
         Peer::CorewheelLocal => RGBColor(200, 60, 130),
+        Peer::CorewheelLocalFast => RGBColor(150, 60, 200),
         Peer::Floor => RGBColor(120, 120, 120),
         Peer::FloorCas => RGBColor(150, 150, 150),
         _ => {
-            let others = &Peer::value_variants()[5..];
+            let others = &Peer::value_variants()[6..];
             circle(others.iter().position(|&other| other == peer).unwrap_or(0), others.len())
         }
     }
