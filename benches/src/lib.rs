@@ -9,6 +9,8 @@
 //!   and keep their handles in the same kind of table; a payload is 24 bytes, moved in by adding and out by firing.
 //! * A structure is new, filled outside of the timing, and warmed up until its timers have been replaced twice or a time
 //!   is over. What fires on the way is added anew, so the number of live timers stays what it says.
+//! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure. The [`schemes`] take
+//!   turns in one process as well: they are there for the shape of their curves.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
 //!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
