@@ -251,8 +251,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (index, deadline) = self.wheel.raw.pop_due(|_| ())?;
-        self.wheel.raw.release_generation(index);
-        self.wheel.raw.take_value(index).map(|value| (deadline, value))
+        self.wheel.raw.finish_generation(index).map(|value| (deadline, value))
     }
 }
 

@@ -13,6 +13,7 @@
 use super::{
     level::{Geometry, Occupancy},
     raw::{Here, RawWheel},
+    slot::Popped,
 };
 use crate::limits::LOOK_AHEAD_FROM;
 
@@ -67,18 +68,18 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     fn pop_in_pass(&mut self, ahead: &mut impl FnMut(u32)) -> Option<(u32, u64)> {
         loop {
             if let Here::Firing(level) = self.here {
-                let index = self.slots.first(self.due_slot(level));
-                if index != 0 {
-                    if self.budget == 0 {
-                        return None;
+                let slot = self.due_slot(level);
+                if self.budget == 0 && !self.slots.is_empty(slot) {
+                    return None;
+                }
+                if let Some(popped) = self.pop(slot) {
+                    self.walk_ahead(ahead);
+                    if popped.deadline <= self.position {
+                        self.len -= 1;
+                        return Some((popped.index, popped.deadline));
                     }
-                    if self.len >= LOOK_AHEAD_FROM {
-                        self.ahead.step(&self.slots, ahead);
-                        self.ahead.step(&self.slots, ahead);
-                    }
-                    if let Some(deadline) = self.pop(index) {
-                        return Some((index, deadline));
-                    }
+                    // It was reset to later.
+                    self.put_by(popped.index, popped.deadline);
                     continue;
                 }
             }
@@ -88,20 +89,23 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         }
     }
 
-    /// Takes an entry out of the slot at hand; its deadline, if it is due. If it was reset to later, it is put where it
-    /// belongs now.
+    /// Takes the first entry out of a slot, within the budget.
     #[inline]
-    fn pop(&mut self, index: u32) -> Option<u64> {
+    fn pop(&mut self, slot: u32) -> Option<Popped> {
+        let popped = self.slots.pop(slot)?;
         self.budget -= 1;
         self.touched += 1;
-        let deadline = self.slots.nodes.node(index).deadline;
-        self.take(index);
-        if deadline <= self.position {
-            self.len -= 1;
-            return Some(deadline);
+        self.left(popped.stood, popped.left);
+        Some(popped)
+    }
+
+    /// Two walkers take a step for each entry that is handed out: so they arrive in time also where lists are uneven.
+    #[inline]
+    fn walk_ahead(&mut self, ahead: &mut impl FnMut(u32)) {
+        if self.len >= LOOK_AHEAD_FROM {
+            self.ahead.step(&self.slots, ahead);
+            self.ahead.step(&self.slots, ahead);
         }
-        self.put_by(index, deadline);
-        None
     }
 
     /// Whether the pass has left something to do: its budget is used up, or it was given up.
@@ -251,15 +255,10 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Moves up to `quota` entries of a slot to where they belong by now; true if none is left.
     fn move_down(&mut self, slot: u32, quota: usize) -> bool {
         for _ in 0..quota.min(self.budget) {
-            let index = self.slots.first(slot);
-            if index == 0 {
+            let Some(popped) = self.pop(slot) else {
                 return true;
-            }
-            self.budget -= 1;
-            self.touched += 1;
-            self.take(index);
-            let deadline = self.slots.nodes.node(index).deadline;
-            self.put_by(index, deadline);
+            };
+            self.put_by(popped.index, popped.deadline);
         }
         self.slots.is_empty(slot)
     }

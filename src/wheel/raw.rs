@@ -235,10 +235,15 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.give_if(index, |_, _| true);
     }
 
-    /// The same, and its generation ends.
+    /// The value of an entry that was handed out; its generation ends, and its index is released.
     #[inline]
-    pub(crate) fn release_generation(&mut self, index: u32) {
-        self.slots.nodes.give_if(index, |node, _| node.end_generation());
+    pub(crate) fn finish_generation(&mut self, index: u32) -> Option<T> {
+        let mut value = None;
+        self.slots.nodes.give_if(index, |node, _| {
+            value = node.value.take();
+            node.end_generation()
+        });
+        value
     }
 
     /// Moves the entry `index`, if it is in a slot and of this generation, to another deadline. Whether it was.
@@ -368,7 +373,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// An entry that stood so has left its slot. In the first level this does not branch: nobody can foresee which slots are empty
     /// now.
     #[inline]
-    fn left(&mut self, stood: Standing, left: Left) {
+    pub(super) fn left(&mut self, stood: Standing, left: Left) {
         if let Some(slot) = stood.far_slot() {
             let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
             *waiting -= 1;

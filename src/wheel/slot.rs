@@ -48,6 +48,15 @@ pub(super) struct Left {
     pub(super) is_empty: bool,
 }
 
+/// An entry that was the first of its slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Popped {
+    pub(super) index: u32,
+    pub(super) deadline: u64,
+    pub(super) stood: Standing,
+    pub(super) left: Left,
+}
+
 impl<T> Slots<T> {
     /// `movable` is the slot that `append_to` empties.
     pub(super) fn new(slots: usize, movable: u32) -> Self {
@@ -101,6 +110,23 @@ impl<T> Slots<T> {
         if slot == self.movable && first == 0 {
             self.last = index;
         }
+    }
+
+    /// Takes the first entry out of a slot, which is not the movable one, if it has any.
+    #[inline]
+    pub(super) fn pop(&mut self, slot: u32) -> Option<Popped> {
+        let head = &mut self.heads[slot as usize];
+        let index = *head & FIRST;
+        if index == 0 {
+            return None;
+        }
+        let links = &mut self.nodes.links;
+        let next = links[index].next;
+        *head = next | *head & !FIRST & all_or_none(next != 0);
+        links[next].previous = SLOT | slot;
+        let node = self.nodes.node(index);
+        let stood = mem::take(&mut node.standing);
+        Some(Popped { index, deadline: node.deadline, stood, left: Left { slot, is_empty: next == 0 } })
     }
 
     /// Takes an entry out of the slot it is in.
