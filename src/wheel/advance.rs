@@ -110,7 +110,9 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// Whether the pass has left something to do: its budget is used up, or it was given up.
     pub(crate) fn is_behind(&self) -> bool {
-        self.next_work().is_some_and(|tick| tick <= self.target)
+        // All slots up to the position are done with.
+        let is_further = || self.position < self.target && self.next_start().is_some_and(|tick| tick <= self.target);
+        self.is_busy_here() || is_further()
     }
 
     #[inline]
@@ -268,7 +270,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         if self.len == 0 {
             return None;
         }
-        let near = Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position);
+        let has_near = self.waiting_in_all < self.len;
+        let near = has_near.then(|| Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position)).flatten();
         match near {
             // No upper slot starts within a revolution.
             Some(near) if self.is_this_revolution(near) => Some(near),

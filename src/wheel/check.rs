@@ -27,6 +27,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         let far = standings.iter().filter(|stands| stands.far_slot().is_some());
         let waiting: u32 = self.waiting.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
+        assert_eq!(self.waiting_in_all, waiting, "the same, of all together");
     }
 
     fn node(&self, index: u32) -> &Node<T> {

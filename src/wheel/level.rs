@@ -166,6 +166,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 }
 
 /// One bit per slot of a level.
+///
+/// (A summary, one bit per word, would make a long search short; keeping it up cost an insertion and a removal a tenth
+/// more.)
 #[derive(Debug)]
 pub(super) struct Occupancy(Box<[u64]>);
 
@@ -190,18 +193,22 @@ impl Occupancy {
         self.0[word_of(position)] & bit_of(position) != 0
     }
 
-    /// The first occupied position from `position` on. (A summary of the words would spare this a walk of at most 100 ns,
-    /// and cost every insertion and removal one.)
+    /// The first occupied position from `position` on.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
     pub(super) fn at_or_after(&self, position: u32) -> Option<u32> {
         let word = word_of(position);
         let rest = self.0.get(word)? >> (position % 64);
-        if rest != 0 {
-            return Some(position + rest.trailing_zeros());
-        }
-        let (after, &bits) = (word + 1..).zip(&self.0[word + 1..]).find(|&(_, &bits)| bits != 0)?;
-        Some(after as u32 * 64 + bits.trailing_zeros())
+        if rest != 0 { Some(position + rest.trailing_zeros()) } else { self.at_or_after_word(word + 1) }
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
+    fn at_or_after_word(&self, first: usize) -> Option<u32> {
+        let words = self.0.get(first..)?;
+        // Eight at a time, which a processor does almost as fast as one.
+        let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
+        let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
+        let (place, &bits) = (first + zeros..).zip(&words[zeros..]).find(|&(_, &bits)| bits != 0)?;
+        Some(place as u32 * 64 + bits.trailing_zeros())
     }
 }
 

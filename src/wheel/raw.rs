@@ -41,8 +41,9 @@ pub(crate) struct RawWheel<T, const BITS: u32, const LEVELS: usize> {
     /// Entries in slots. (Of another width than `touched`: otherwise the two are counted by one wide instruction, which waits for
     /// the narrow one before.)
     pub(super) len: u32,
-    /// Entries that wait to be handed down from each slot of the upper levels.
+    /// Entries that wait to be handed down from each slot of the upper levels, and from all of them.
     pub(super) waiting: Box<[u32]>,
+    pub(super) waiting_in_all: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<T>,
     /// Which slots of the first level have entries.
@@ -82,6 +83,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             ahead: Ahead::new(),
             len: 0,
             waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
+            waiting_in_all: 0,
             touched: 0,
             slots: Slots::new(Geometry::<BITS, LEVELS>::LATE as usize + 1, Geometry::<BITS, LEVELS>::LATE),
             near: Occupancy::new(Geometry::<BITS, LEVELS>::NEAR_RING),
@@ -351,6 +353,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.occupy_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
+        self.waiting_in_all += 1;
         slot
     }
 
@@ -377,6 +380,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         if let Some(slot) = stood.far_slot() {
             let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
             *waiting -= 1;
+            self.waiting_in_all -= 1;
             if *waiting == 0 {
                 self.vacate(slot);
             }
