@@ -57,6 +57,9 @@
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 
 extern crate alloc;
+// For the tests that the unit tests share with those in `tests/`.
+#[cfg(test)]
+extern crate self as corewheel;
 
 mod callback;
 mod clock;

@@ -46,7 +46,7 @@ pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.
-pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 3 } else { u32::MAX };
+pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
 /// The last generation of a shard's timers: 56 bits beside the 8 bits of the phase. At a hundred million timers a
 /// second it lasts 22 years; a shard that has used it up refuses further timers.

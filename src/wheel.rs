@@ -263,6 +263,10 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LE
     }
 }
 
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/model/mod.rs"]
+mod model;
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -270,6 +274,28 @@ mod tests {
     use super::*;
 
     type Tiny<T> = Wheel<T, 2, 32>;
+
+    /// The model with tiny limits: pages of two come and go, two are a crowd, indices retire, and the first level has room for
+    /// four revolutions.
+    #[cfg(not(loom))]
+    mod with_tiny_limits {
+        use super::super::model::{agrees_with_the_model, common::operations};
+
+        #[test]
+        fn one_bit_and_64_levels() {
+            agrees_with_the_model::<1, 64>(operations(8_000), 500, 40);
+        }
+
+        #[test]
+        fn two_bits_and_32_levels() {
+            agrees_with_the_model::<2, 32>(operations(16_000), 500, 40);
+        }
+
+        #[test]
+        fn three_bits_and_22_levels() {
+            agrees_with_the_model::<3, 22>(operations(16_000), 500, 12);
+        }
+    }
 
     #[test]
     fn a_retired_index_is_never_used_again() {
@@ -323,6 +349,28 @@ mod tests {
         let due: BTreeSet<_> = wheel.advance(7).collect();
         assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
         assert_eq!(wheel.next_deadline(), None);
+    }
+
+    #[test]
+    fn what_is_inserted_while_an_aligned_slot_fires_is_not_passed_over() {
+        let mut wheel = Tiny::starting_at(0);
+        let start = 1 << 10;
+        for value in 0..3 {
+            wheel.insert_within(start, 5, value);
+        }
+        assert_eq!(wheel.advance(start).next(), Some((start, 2)));
+        wheel.insert(start, 3);
+        let rest: BTreeSet<_> = wheel.advance(start + 1).collect();
+        assert_eq!(rest, BTreeSet::from([(start, 0), (start, 1), (start, 3)]));
+    }
+
+    #[test]
+    fn slack_that_is_over_already_is_no_reason_to_wait() {
+        let mut wheel = Tiny::starting_at(7);
+        wheel.insert_within(3, 4, 'a');
+        wheel.insert_within(7, 0, 'b');
+        let due: BTreeSet<_> = wheel.advance(7).collect();
+        assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
     }
 
     #[test]

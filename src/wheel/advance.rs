@@ -50,7 +50,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             Geometry::<BITS, LEVELS>::far_at(level, tick)
         };
         self.slots.append_to(slot);
-        if tick == self.position && self.here == Here::Nothing {
+        if tick == self.position && self.here != Here::Cascading {
+            // Also when an aligned slot of this tick is being handed out: after that nobody would look here.
             self.here = Here::Firing(0);
         }
     }

@@ -141,9 +141,12 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// others with some slack would choose, and from which it needs no cascade.
     #[inline(never)]
     pub(crate) fn insert_within(&mut self, deadline: u64, slack: u64) -> Inserted {
-        let first = deadline.max(self.target.saturating_add(1));
-        let chosen = Geometry::<BITS, LEVELS>::coarsest(first, deadline.saturating_add(slack).max(first));
-        if chosen <= self.target || self.is_near(chosen) {
+        let last = deadline.saturating_add(slack);
+        if last <= self.target {
+            return self.insert(last);
+        }
+        let chosen = Geometry::<BITS, LEVELS>::coarsest(deadline.max(self.target + 1), last);
+        if self.is_near(chosen) {
             return self.insert(chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
