@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Config, ManualClock, Shard};
+use corewheel::{Config, ManualClock, Shard, TimerHandle};
 use loom::sync::atomic::AtomicUsize as Modelled;
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -75,6 +75,40 @@ pub const TICK: Duration = Duration::from_millis(1);
 pub fn shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(config(&clock)).expect("valid"), clock)
+}
+
+/// A shard in virtual time, its clock, and a timer `1` in a page of its own: when that has ended, the next turn retires its
+/// page, because another one is empty already and one is kept. The third and the fourth timer added after that are in a new
+/// page of its number, the fourth in its place; but the third is in that place if the page is still the old one.
+///
+/// One more timer is live, and far away.
+///
+/// # Panics
+///
+/// As [`shard`].
+#[must_use]
+pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
+    let (mut shard, clock) = shard();
+    // Index 0 is never given out, and under loom a page has two.
+    let [_stays, below, first, spare] = [1000, 1, 1, 1].map(|ticks| shard.add(TICK * ticks, 1));
+    for other in [below, spare] {
+        shard.cancel(other);
+    }
+    (shard, clock, first)
+}
+
+/// Adds four timers `2` that are due in a tick. Of the last, says whether it has the place of `first` in a new page; see
+/// [`shard_with_a_page_to_spare`].
+#[must_use]
+pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
+    let added = [(); 4].map(|()| shard.add(TICK, 2));
+    (added, place(added[3]) == place(first))
+}
+
+/// Shard and index of a timer, which only its `Debug` form tells.
+fn place(handle: TimerHandle) -> String {
+    let name = format!("{handle:?}");
+    name.split('#').next().unwrap_or_default().to_owned()
 }
 
 /// A configuration in virtual time.

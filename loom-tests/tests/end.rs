@@ -1,6 +1,6 @@
 //! The end of a shard or of a page, and cancels that race with it. What decides here is whether the canceller still finds
-//! it, so loom must see the registry, the table of pages and the epochs as well: these models need `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and
-//! the feature `epoch`.
+//! it, so loom must see the registry, the table of pages and the epochs as well: these models need
+//! `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and the feature `epoch`.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{SeesOnDrop, TICK, expired, explore, explore_within, shard};
+use loom_tests::{SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard, shard_with_a_page_to_spare};
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 200_000, || {
+    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 300_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handles = [(); 2].map(|()| shard.add(TICK, Arc::clone(&payload)));
@@ -34,7 +34,7 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
 /// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
-    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 150_000, || {
+    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 200_000, || {
         let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add(TICK, payload);
@@ -53,7 +53,7 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 500_000, || {
+    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 850_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());
@@ -71,38 +71,38 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
 /// A page is retired and let go of while a thread asks for a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
-    explore_within(2, "cancel_and_page_reclaimed", 80_000, || {
-        let (mut shard, _clock) = shard();
-        let stale = shard.add(TICK, ());
+    explore_within(2, "cancel_and_page_reclaimed", 90_000, || {
+        let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
         shard.cancel(stale);
         let canceller = thread::spawn(move || stale.cancel());
-        assert!(shard.retire_page_of(stale));
-        // Retiring has helped the epochs on by a step. With this one the page is let go of, if nobody looks.
-        shard.free_some();
+        // The turn retires the page, which helps the epochs on by a step. With the step of its end the page is let go of, if
+        // nobody looks.
+        assert!(expired(&mut shard).is_empty());
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);
+        let (_, in_a_new_page) = add_four(&mut shard, stale);
+        assert!(in_a_new_page, "the page was not retired");
     });
 }
 
 /// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
 #[test]
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
-    explore_within(2, "who_is_told_ended_sees_what_came_before_also_in_a_new_page", 200_000, || {
-        let (mut shard, clock) = shard();
+    explore_within(2, "who_is_told_ended_sees_what_came_before_also_in_a_new_page", 240_000, || {
+        let (mut shard, clock, first) = shard_with_a_page_to_spare();
         let work = Arc::new(AtomicUsize::new(0));
-        let first = shard.add(TICK, 1);
         let seen = Arc::clone(&work);
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
         work.store(1, Ordering::Relaxed);
         clock.advance(TICK);
         let fired = expired(&mut shard);
-        let retired = shard.retire_page_of(first);
-        assert!(retired || fired.is_empty(), "the page is free if its timer has fired");
-        let second = shard.add(TICK, 2);
+        shard.turn();
+        let (added, in_a_new_page) = add_four(&mut shard, first);
+        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
         let (answer, seen) = canceller.join().unwrap();
         assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
         assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
-        assert!(second.is_pending());
+        assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
         clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [2]);
+        assert_eq!(expired(&mut shard), [2; 4]);
     });
 }

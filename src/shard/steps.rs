@@ -345,19 +345,3 @@ impl<T> Shard<T> {
         pending
     }
 }
-
-/// For the models: at once what a shard does when more pages are empty than it keeps for the next timers.
-#[cfg(all(loom, feature = "loom"))]
-impl<T> Shard<T> {
-    /// Retires the page of the timer's node, if no timer lives and nothing is on its way.
-    #[doc(hidden)]
-    pub fn retire_page_of(&mut self, handle: TimerHandle) -> bool {
-        self.is_empty() && self.nodes.retire_page(&self.shared.slab, handle.index())
-    }
-
-    /// What each pass does for the pages that are retired.
-    #[doc(hidden)]
-    pub fn free_some(&mut self) {
-        self.nodes.free_some();
-    }
-}
