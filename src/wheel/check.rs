@@ -12,6 +12,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Panics if an invariant is broken.
     pub(crate) fn check(&self) {
         assert!(self.position <= self.target, "time ran past the pass");
+        self.slots.nodes.check();
         let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
         let late = self.slots.entries(Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {

@@ -90,7 +90,7 @@ pub(super) struct Nodes<T> {
     leaves: Vec<Leaf<T>>,
     /// The page that an index is taken from next, if it has one.
     current: usize,
-    /// Pages that had free entries when they were noted, each once.
+    /// All pages that have free entries, and some that had, each once.
     available: Vec<u32>,
     /// Numbers of pages that have gone.
     vacant: Vec<u32>,
@@ -237,22 +237,22 @@ impl<T> Nodes<T> {
     pub(super) fn reserve(&mut self, capacity: u32) {
         self.kept = self.kept.max(page_of(capacity) + 1);
         while self.leaves.len() <= page_of(capacity) {
-            let page = self.add_page();
-            self.leaves[page].noted = true;
-            self.available.push(number(page));
+            self.add_page();
         }
     }
 
     #[cold]
     #[inline(never)]
     fn find_room(&mut self) -> usize {
-        while let Some(page) = self.available.pop() {
+        while let Some(&page) = self.available.last() {
             let leaf = &mut self.leaves[page as usize];
-            leaf.noted = false;
             if leaf.free != 0 {
+                // It stays noted: the next entry given back makes another page the current one.
                 self.current = page as usize;
                 return self.current;
             }
+            leaf.noted = false;
+            self.available.pop();
         }
         self.current = self.add_page();
         self.current
@@ -274,6 +274,9 @@ impl<T> Nodes<T> {
         leaf.free = free_link(usize::from(page == 0));
         leaf.used = u32::from(page == 0);
         self.empty += usize::from(page != 0);
+        if !mem::replace(&mut leaf.noted, true) {
+            self.available.push(number(page));
+        }
         self.links.put_page(page, default_page());
         self.link_free(page);
         self.set_enough();
@@ -296,6 +299,30 @@ impl<T> Nodes<T> {
     #[inline]
     pub(super) fn has_too_much(&self) -> bool {
         self.empty > self.enough
+    }
+
+    /// Panics if the pages are not as they should be.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn check(&self) {
+        let mut noted = self.available.clone();
+        noted.sort_unstable();
+        assert!(noted.windows(2).all(|two| two[0] < two[1]), "a page is noted twice");
+        for (page, leaf) in self.leaves.iter().enumerate() {
+            let mut free = 0;
+            let mut at = leaf.free;
+            while at != 0 {
+                free += 1;
+                at = self.links[first_of(page) | (at - 1)].next;
+            }
+            let there = if leaf.nodes.is_some() { number(PAGE) } else { 0 };
+            assert_eq!(leaf.used + free, there, "entries of page {page}");
+            assert_eq!(leaf.noted, noted.binary_search(&number(page)).is_ok(), "the note of page {page}");
+            assert!(leaf.noted || leaf.free == 0, "room in page {page} that is not noted");
+        }
+        let empty = self.leaves.iter().filter(|leaf| leaf.nodes.is_some() && leaf.used == 0);
+        assert_eq!(empty.count(), self.empty, "empty pages");
+        let gone = self.leaves.iter().filter(|leaf| leaf.nodes.is_none());
+        assert_eq!(gone.count(), self.vacant.len(), "pages that have gone");
     }
 
     /// Gives an empty page back, if one is found in a bounded number of looks; its number.
