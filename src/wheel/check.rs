@@ -63,18 +63,21 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     fn check_entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
         for &index in entries {
-            self.check_entry(level, position, self.node(index).deadline);
+            self.check_entry(level, position, self.node(index));
         }
         entries.len()
     }
 
     /// An entry is in a slot within reach, which does not start after its deadline and will not be missed.
-    fn check_entry(&self, level: usize, position: u32, deadline: u64) {
+    fn check_entry(&self, level: usize, position: u32, &Node { deadline, standing, .. }: &Node<T>) {
         let current = Geometry::<BITS, LEVELS>::number(level, self.position);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
         let ahead = u64::from(Geometry::<BITS, LEVELS>::position(level, u64::from(position.wrapping_sub(here))));
         let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
         assert!(start <= deadline, "an entry that would fire late");
+        // (A late one may be in an upper slot that its wheel is behind with.)
+        let is_crowded = standing == Standing::CROWDED && deadline > self.target;
+        assert!(start == deadline || !is_crowded, "a crowd that would be re-placed at once");
         let is_within_reach = Geometry::<BITS, LEVELS>::reaches(level, self.position, start.max(self.position));
         assert!(is_within_reach, "an entry that was passed over");
         if ahead == 0 {

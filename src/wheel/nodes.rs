@@ -35,7 +35,7 @@ impl Standing {
     pub(super) const OUT: Self = Self(0);
     /// In a slot of one tick, or one from which it will fire.
     pub(super) const NEAR: Self = Self(1);
-    /// The same, of the first level, and the slot had many entries when this one came.
+    /// The same, and the slot had many entries when this one came. It is there at its deadline, not before.
     pub(super) const CROWDED: Self = Self(2);
     const FAR: u32 = 1 << 31;
 

@@ -157,7 +157,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.node(inserted.index).deadline = chosen;
         self.touched += 1;
         // It is near in that it will not be handed down.
-        self.slots.put(Geometry::<BITS, LEVELS>::aligned_at(level, chosen), inserted.index, Standing::NEAR);
+        self.slots.put_near(Geometry::<BITS, LEVELS>::aligned_at(level, chosen), inserted.index);
         self.occupy_far(level, chosen);
         inserted
     }
@@ -275,17 +275,26 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// A reset that cannot wait. In a crowd the entry goes to a slot of its own choice between now and its deadline: who is
-    /// moved once is often moved again, and there that is a store.
+    /// moved once is often moved again, and there that is a store. If there is a crowd as well, it stays with its tick's, so
+    /// that nobody in a crowd is there before the deadline.
     #[inline(never)]
     fn move_at_once(&mut self, index: u32, deadline: u64) {
         self.take(index);
         self.place(index, deadline);
-        if self.slots.nodes.node(index).standing == Standing::CROWDED {
+        if deadline > self.target && self.is_crowded(index) {
             let half = (deadline - self.target).div_ceil(2);
             let sooner = u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
             self.take(index);
             self.put_by(index, deadline - sooner);
+            if self.is_crowded(index) {
+                self.take(index);
+                self.put_by(index, deadline);
+            }
         }
+    }
+
+    fn is_crowded(&mut self, index: u32) -> bool {
+        self.slots.nodes.node(index).standing == Standing::CROWDED
     }
 
     /// The deadline of an index in use; `None` if its page has gone.
@@ -317,7 +326,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         if deadline > self.target {
             self.put_by(index, deadline);
         } else {
-            self.slots.put(Geometry::<BITS, LEVELS>::LATE, index, Standing::NEAR);
+            self.slots.put_near(Geometry::<BITS, LEVELS>::LATE, index);
             self.calm_until = 0;
         }
     }

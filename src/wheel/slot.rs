@@ -90,7 +90,7 @@ impl<T> Slots<T> {
         (index, generation)
     }
 
-    /// Puts an entry that is in no slot into one of the first level.
+    /// Puts an entry that is in no slot into one that is not handed down.
     #[inline]
     pub(super) fn put_near(&mut self, slot: u32, index: u32) {
         let standing = standing(self.heads[slot as usize]);
