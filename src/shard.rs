@@ -68,6 +68,8 @@ pub struct Shard<T> {
     shared: Arc<Shared>,
     number: u32,
     next_generation: u64,
+    /// Where in its range the last spread timer was put: a fraction of 2^64.
+    spread: u64,
     /// The owner's view of the nodes in `shared`.
     nodes: OwnNodes,
     wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
@@ -127,6 +129,8 @@ impl<T> Shard<T> {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
+            // Each core begins elsewhere: multiples of the square root of two, modulo one.
+            spread: u64::from(registration.number).wrapping_mul(0x6A09_E667_F3BC_C908),
             nodes: OwnNodes::default(),
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,

@@ -113,9 +113,10 @@ impl<T> Shard<T> {
 
     /// The same, and up to `range` later: a moment that is far from those of the timers before.
     pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
-        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence).
-        let fraction = self.next_generation.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let offset = (u128::from(fraction) * u128::from(saturating_nanos(range))) >> 64;
+        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence). Of spread timers
+        // only: every 55th multiple, say, is near the one before.
+        self.spread = self.spread.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let offset = (u128::from(self.spread) * u128::from(saturating_nanos(range))) >> 64;
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
