@@ -21,7 +21,7 @@
 //! so an empty tick, or an empty year, costs some nanoseconds.
 //!
 //! Reading order: `level` (arithmetic), `nodes` (the entries' memory), `slot` (lists of entries), `raw` (the wheel over
-//! indices), `advance` and `ahead` (how time moves), this file (the wheel over values), `check` (the invariants).
+//! indices), `reset`, `advance` and `ahead` (how time moves), this file (the wheel over values), `check` (the invariants).
 
 mod advance;
 mod ahead;
@@ -30,6 +30,7 @@ mod check;
 mod level;
 mod nodes;
 mod raw;
+mod reset;
 mod slot;
 
 use core::{fmt, iter::FusedIterator};

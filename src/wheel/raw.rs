@@ -251,52 +251,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         value
     }
 
-    /// Moves the entry `index`, if it is in a slot and of this generation, to another deadline. Whether it was.
-    #[inline]
-    pub(crate) fn reset_generation(&mut self, index: u32, generation: u32, deadline: u64) -> bool {
-        let Some(node) = self.slots.nodes.get_mut(index) else { return false };
-        if !node.is_in_wheel(generation) {
-            return false;
-        }
-        self.reset(index, deadline);
-        true
-    }
-
-    /// Moves an entry, which is in a slot, to another deadline.
-    #[inline]
-    pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
-        let node = self.slots.nodes.node(index);
-        if deadline >= node.deadline && deadline > self.target && node.standing != Standing::CROWDED {
-            node.deadline = deadline;
-            self.touched += 1;
-        } else {
-            self.move_at_once(index, deadline);
-        }
-    }
-
-    /// A reset that cannot wait. In a crowd the entry goes to a slot of its own choice between now and its deadline: who is
-    /// moved once is often moved again, and there that is a store. If there is a crowd as well, it stays with its tick's, so
-    /// that nobody in a crowd is there before the deadline.
-    #[inline(never)]
-    fn move_at_once(&mut self, index: u32, deadline: u64) {
-        self.take(index);
-        self.place(index, deadline);
-        if deadline > self.target && self.is_crowded(index) {
-            let half = (deadline - self.target).div_ceil(2);
-            let sooner = u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-            self.take(index);
-            self.put_by(index, deadline - sooner);
-            if self.is_crowded(index) {
-                self.take(index);
-                self.put_by(index, deadline);
-            }
-        }
-    }
-
-    fn is_crowded(&mut self, index: u32) -> bool {
-        self.slots.nodes.node(index).standing == Standing::CROWDED
-    }
-
     /// The deadline of an index in use; `None` if its page has gone.
     pub(crate) fn deadline(&self, index: u32) -> Option<u64> {
         self.slots.nodes.get(index).map(|node| node.deadline)
@@ -319,7 +273,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// Puts an entry that is in no slot where it belongs.
-    fn place(&mut self, index: u32, deadline: u64) {
+    pub(super) fn place(&mut self, index: u32, deadline: u64) {
         self.touched += 1;
         let deadline = deadline.max(self.target);
         self.slots.nodes.node(index).deadline = deadline;
