@@ -54,36 +54,63 @@
 //!   on. (With `panic = "abort"` it aborts, as everywhere.)
 //! * **Handles are plain values.** 16 bytes, `Copy`; a stale one answers [`Cancel::Ended`] and never reaches another timer.
 //!
+//! # Features
+//!
+//! * `std`, on by default: all of the above. Without it (`default-features = false`) the crate is [`Wheel`] alone, `no_std` with
+//!   `alloc`, has no dependencies, and runs wherever there is an allocator.
+//!
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
+
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 extern crate alloc;
 // For the tests that the unit tests share with those in `tests/`.
 #[cfg(test)]
 extern crate self as corewheel;
 
+#[cfg(feature = "std")]
 mod callback;
+#[cfg(feature = "std")]
 mod clock;
+#[cfg(feature = "std")]
 mod config;
+#[cfg(feature = "std")]
 mod cores;
+#[cfg(feature = "std")]
 mod error;
+#[cfg(feature = "std")]
 mod handle;
+#[cfg(feature = "std")]
 mod hooks;
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some bound what a shard does"))]
 mod limits;
+#[cfg(feature = "std")]
 mod local;
+#[cfg(feature = "std")]
 mod mailbox;
 mod paged;
+#[cfg(feature = "std")]
 mod parker;
 mod prefetch;
+#[cfg(feature = "std")]
 mod reclaim;
+#[cfg(feature = "std")]
 mod registry;
+#[cfg(feature = "std")]
 mod shard;
+#[cfg(feature = "std")]
 mod shared;
+#[cfg(feature = "std")]
 mod slab;
+#[cfg(feature = "std")]
 mod state;
+#[cfg(feature = "std")]
 mod sync;
+#[cfg(feature = "std")]
 mod tick;
 mod wheel;
 
+#[cfg(feature = "std")]
 pub use self::{
     clock::{Clock, ManualClock},
     config::Config,
@@ -93,9 +120,10 @@ pub use self::{
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, Turn, local_timer},
     shard::{Counts, Expired, PreparedSleep, Shard},
-    wheel::{Due, Key, Wheel},
 };
 
-#[cfg(doctest)]
+pub use self::wheel::{Due, Key, Wheel};
+
+#[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

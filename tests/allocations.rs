@@ -1,4 +1,5 @@
 //! Nothing is allocated and nothing freed in the steady state (P4): counted by an allocator that tells threads apart.
+#![cfg(feature = "std")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;

@@ -1,5 +1,6 @@
 //! What a callback may do and what becomes of it: it adds, cancels, resets and turns while others are due (P5), learns
 //! at once who won (P3), runs again without drift, and keeps its panics to itself (P6). In virtual time.
+#![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 mod common;

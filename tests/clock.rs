@@ -1,4 +1,5 @@
 //! Clocks under shards: no timer is early by any of them, measured from outside by `Instant`.
+#![cfg(feature = "std")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! `Cores`: pinned threads, each with its own timer, from start to join.
+#![cfg(feature = "std")]
 
 mod common;
 

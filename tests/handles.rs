@@ -1,4 +1,5 @@
 //! Handles are plain values (P12), and whoever cancels learns at once who won (P3), on the owning core and elsewhere.
+#![cfg(feature = "std")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! The problem of the idle connections, in virtual time: the connection code of the example `idle_timeouts`, on
 //! simulated sockets. Every silent connection is found at its tick, and neither a packet nor an empty tick is more work
 //! with a hundred thousand connections than with a thousand.
+#![cfg(feature = "std")]
 
 #[path = "../examples/idle_timeouts/connections.rs"]
 mod connections;

@@ -1,4 +1,5 @@
 //! Memory is bounded (P8): few bytes for a timer, none for one that has gone, in bounded steps: counted by an allocator.
+#![cfg(feature = "std")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;

@@ -1,4 +1,5 @@
 //! How many shards there can be. Alone in its file, because it takes them all.
+#![cfg(feature = "std")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! `Shard` and `local_timer` against a ledger in virtual time: random add, cancel, reset and turn at times that are no
 //! multiples of the tick, with a clock that jumps and goes back. Never early, never late, exactly once, P2's sum exact.
+#![cfg(feature = "std")]
 
 mod common;
 

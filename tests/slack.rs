@@ -1,5 +1,6 @@
 //! `add_within` and `add_spread` in virtual time: never before the delay, never after the slack (P1), wake-ups shared where
 //! the caller allowed it and timers apart where the caller asked for it (P9).
+#![cfg(feature = "std")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Sleeping as long as one may and never longer (P9): how long that is, and what ends an announced sleep.
+#![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 mod common;

@@ -1,6 +1,7 @@
 //! More threads than cores, by the real clock: every thread adds timers and gives handles away, others cancel them, owners
 //! cancel, move and fire. At the end the threads' own records must agree with the library's counters to the last timer
 //! (P2), nothing fired early (P1), and everything that was captured was dropped once.
+#![cfg(feature = "std")]
 
 mod common;
 

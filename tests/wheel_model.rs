@@ -1,5 +1,6 @@
 //! `Wheel` against a sorted map (see `model`), on tiny geometries (where wrapped levels are ordinary) and the real one, from
 //! start times up to the end of the range.
+#![cfg(feature = "std")]
 
 mod model;
 

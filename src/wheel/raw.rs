@@ -103,11 +103,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.touched
     }
 
-    /// Prepares the memory of so many entries.
-    pub(crate) fn reserve(&mut self, entries: u32) {
-        self.slots.nodes.reserve(entries);
-    }
-
     /// Whether every index is in use.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -169,12 +164,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         Inserted { index, generation: node.generation }
     }
 
-    /// Puts an entry back that was handed out and not released.
-    pub(crate) fn insert_again(&mut self, index: u32, deadline: u64) {
-        self.len += 1;
-        self.place(index, deadline);
-    }
-
     /// Gives an entry its value. (Values come and go apart from the rest: so they are moved once, from or to where the caller
     /// has them.)
     #[inline]
@@ -188,18 +177,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.get_mut(index)?.value.take()
     }
 
-    /// The value of an entry.
-    #[inline]
-    pub(crate) fn value(&self, index: u32) -> Option<&T> {
-        self.slots.nodes.get(index)?.value.as_ref()
-    }
-
-    /// Takes an entry out, if it is in a slot, and releases its index. Its value is to be taken next.
-    #[inline]
-    pub(crate) fn remove(&mut self, index: u32) {
-        self.end(index, |_| true, |_| true);
-    }
-
     /// Takes an entry out, if it is in a slot and of this generation, which ends. Whether it was; then its value is to be
     /// taken next.
     #[inline]
@@ -209,7 +186,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// Ends an entry that `judge` finds right, and releases its index if `release` says so. Whether it was in a slot.
     #[inline]
-    fn end(
+    pub(super) fn end(
         &mut self,
         index: u32,
         judge: impl FnOnce(&Node<T>) -> bool,
@@ -234,12 +211,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         true
     }
 
-    /// Releases the index of an entry that was handed out.
-    #[inline]
-    pub(crate) fn release(&mut self, index: u32) {
-        self.slots.nodes.give_if(index, |_, _| true);
-    }
-
     /// The value of an entry that was handed out; its generation ends, and its index is released.
     #[inline]
     pub(crate) fn finish_generation(&mut self, index: u32) -> Option<T> {
@@ -249,16 +220,6 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             node.end_generation()
         });
         value
-    }
-
-    /// The deadline of an index in use; `None` if its page has gone.
-    pub(crate) fn deadline(&self, index: u32) -> Option<u64> {
-        self.slots.nodes.get(index).map(|node| node.deadline)
-    }
-
-    /// One past the largest index in use.
-    pub(crate) fn end_of_indices(&self) -> u32 {
-        self.slots.nodes.end()
     }
 
     /// Whether so much memory is not needed that some of it should go back.

@@ -25,6 +25,11 @@ pub(crate) fn test() -> Vec<Lane> {
         )
         .env("RUSTFLAGS", LOOM_EPOCH)
         .target("loom-epoch"),
+        Lane::new(
+            "wheel alone, no_std: clippy",
+            "cargo clippy -p corewheel --no-default-features --locked -- -D warnings",
+        ),
+        Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
         Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
         Lane::new("tests", "cargo test --workspace --exclude loom-tests --locked"),
         Lane::new("tests, long", "cargo test --release -p corewheel --tests --locked")

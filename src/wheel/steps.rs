@@ -1,0 +1,45 @@
+//! What only a shard asks of the wheel: entries without generations, because a shard names its timers otherwise, and in more
+//! steps.
+
+use super::raw::RawWheel;
+
+impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
+    /// Prepares the memory of so many entries.
+    pub(crate) fn reserve(&mut self, entries: u32) {
+        self.slots.nodes.reserve(entries);
+    }
+
+    /// Puts an entry back that was handed out and not released.
+    pub(crate) fn insert_again(&mut self, index: u32, deadline: u64) {
+        self.len += 1;
+        self.place(index, deadline);
+    }
+
+    /// The value of an entry.
+    #[inline]
+    pub(crate) fn value(&self, index: u32) -> Option<&T> {
+        self.slots.nodes.get(index)?.value.as_ref()
+    }
+
+    /// Takes an entry out, if it is in a slot, and releases its index. Its value is to be taken next.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.end(index, |_| true, |_| true);
+    }
+
+    /// Releases the index of an entry that was handed out.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        self.slots.nodes.give_if(index, |_, _| true);
+    }
+
+    /// The deadline of an index in use; `None` if its page has gone.
+    pub(crate) fn deadline(&self, index: u32) -> Option<u64> {
+        self.slots.nodes.get(index).map(|node| node.deadline)
+    }
+
+    /// One past the largest index in use.
+    pub(crate) fn end_of_indices(&self) -> u32 {
+        self.slots.nodes.end()
+    }
+}
