@@ -189,7 +189,7 @@ fn enough_turns(timers: usize) -> usize {
 }
 
 /// A test for each of the three; that of the thread's timer on a thread of its own.
-fn for_each_kind(test: impl Test) {
+fn for_each_kind(test: &impl Test) {
     let _alone = alone();
     test.run(&mut OfWheel::default);
     test.run(&mut OfShard::default);
@@ -242,7 +242,7 @@ impl Test for OnItsCore {
         for &count in sizes() {
             let before = Since::now();
             fill_and_empty(&mut make(), &before, count, |timers, handles| {
-                handles.iter().for_each(|&handle| assert!(timers.cancel(handle)));
+                assert!(handles.iter().all(|&handle| timers.cancel(handle)));
             });
         }
     }
@@ -250,7 +250,7 @@ impl Test for OnItsCore {
 
 #[test]
 fn a_timer_takes_few_bytes_and_gives_them_back() {
-    for_each_kind(OnItsCore);
+    for_each_kind(&OnItsCore);
 }
 
 fn cancel_elsewhere(handles: &[TimerHandle]) {
@@ -293,7 +293,7 @@ impl Test for Churn {
 
 #[test]
 fn churn_takes_no_more_and_more() {
-    for_each_kind(Churn);
+    for_each_kind(&Churn);
 }
 
 /// One goes and two come, again and again: the second finds room in a page that is there.
@@ -319,7 +319,7 @@ impl Test for Growth {
 
 #[test]
 fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
-    for_each_kind(Growth);
+    for_each_kind(&Growth);
 }
 
 struct Bursts;
@@ -348,14 +348,14 @@ impl Test for Bursts {
             assert!(more < 50_000, "{more} bytes more after burst {burst} than after the first");
         }
         assert_eq!(timers.live(), Self::BASE);
-        base.into_iter().for_each(|handle| assert!(timers.cancel(handle), "they have seen six bursts"));
-        gone.into_iter().for_each(|handle| assert!(!timers.cancel(handle)));
+        assert!(base.into_iter().all(|handle| timers.cancel(handle)), "they have seen six bursts");
+        assert!(!gone.into_iter().any(|handle| timers.cancel(handle)), "and nobody else has stayed");
     }
 }
 
 #[test]
 fn bursts_come_and_go() {
-    for_each_kind(Bursts);
+    for_each_kind(&Bursts);
 }
 
 /// Payloads of those cancelled here go at once; of those cancelled elsewhere, in the next turn.

@@ -13,17 +13,17 @@ use model::{
 
 #[test]
 fn one_bit_and_64_levels() {
-    agrees_with_the_model::<1, 64>(operations(15_000), 500, 40);
+    agrees_with_the_model::<1, 64>(operations(10_000), 500, 40);
 }
 
 #[test]
 fn two_bits_and_32_levels() {
-    agrees_with_the_model::<2, 32>(operations(30_000), 500, 40);
+    agrees_with_the_model::<2, 32>(operations(20_000), 500, 40);
 }
 
 #[test]
 fn three_bits_and_22_levels() {
-    agrees_with_the_model::<3, 22>(operations(30_000), 500, 40);
+    agrees_with_the_model::<3, 22>(operations(20_000), 500, 40);
 }
 
 #[test]
