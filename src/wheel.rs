@@ -189,8 +189,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// It is never later than the earliest deadline. It is that deadline if its entry is in the first level; otherwise
     /// it may be the start of the slot that the entry is in, at which the wheel wants to be advanced once in order to
-    /// look closer: at most once per level on the way to a deadline, once per tick that entries were reset away from, and
-    /// not at all for entries that have left.
+    /// look closer: at most once per level on the way to a deadline, once per tick that entries were reset away from (once
+    /// per entry, if it shared that tick with more than 96), and not at all for entries that have left.
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }
@@ -267,7 +267,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LE
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, feature = "std", not(loom)))]
 #[path = "../tests/model/mod.rs"]
 mod model;
 

@@ -6,7 +6,7 @@ type Tiny<T> = Wheel<T, 2, 32>;
 
 /// The model with tiny limits: pages of two come and go, two are a crowd, indices retire, and the first level has room for
 /// four revolutions.
-#[cfg(not(loom))]
+#[cfg(all(feature = "std", not(loom)))]
 mod with_tiny_limits {
     use super::super::model::{agrees_with_the_model, common::operations};
 
