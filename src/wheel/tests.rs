@@ -114,7 +114,9 @@ fn time_never_goes_back() {
 
 #[test]
 fn the_last_tick_of_all_is_reached() {
-    for start in [0, 1 << 63, u64::MAX - 1] {
+    // Miri takes a thousand times as long.
+    let starts = if cfg!(miri) { 2..3 } else { 0..3 };
+    for start in [0, 1 << 63, u64::MAX - 1][starts].iter().copied() {
         let mut wheel = Tiny::starting_at(start);
         wheel.insert(u64::MAX, ());
         wheel.check();
