@@ -265,9 +265,9 @@ impl<T> Shard<T> {
 
     /// When the shard next wants a turn; `None` if it is empty. Changes nothing.
     ///
-    /// It is never later than the earliest deadline. For a timer due more than 2^16 ticks after the last turn it may be
-    /// earlier, at most three times on its way, so that the wheel can move it; and once for each tick that a timer was
-    /// reset away from.
+    /// It is never later than the earliest deadline. For a timer due more than 2^17 ticks after the last turn it may be
+    /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were
+    /// reset away from (once for each timer, if it shared that tick with more than 96).
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }

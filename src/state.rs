@@ -25,7 +25,7 @@
 //! | `Stopping` | its callback runs, and no further run will start (periodic only) | taken out |
 //! | `Cancelled` | a thread has cancelled it ("held"): the owner must not run it, and will free it | the owner's |
 //!
-//! The payload and the wheel's record are never touched by another thread, in no phase: what crosses threads is this
+//! The payload and the wheel's entry are never touched by another thread, in no phase: what crosses threads is this
 //! word and the mailbox link beside it. A node is free for reuse in `Idle` only.
 //!
 //! # Transitions
@@ -57,7 +57,7 @@
 //!    once per generation, and only the owner who has taken that message out of the mailbox leaves `Cancelled`. So
 //!    the phase itself says "one message is queued or about to be", a node is in the mailbox at most once, and is not
 //!    reused while it is. (The owner reads the link before it gives the index back.)
-//! 2. *Leftover entries.* A node's place in the wheel is its record; it is in at most one slot and knows which. Moving
+//! 2. *Leftover entries.* A timer is one entry in the wheel, which is in at most one slot and knows which. Moving
 //!    it takes it out of the old one, so no leftover entry can fire a second time. A held node may still be in its slot
 //!    or may have been popped from it when its claim failed; `collect` removes it wherever it is.
 //! 3. *Reset from another core.* The deadline is the owner's and outside this word, so only the owner moves it: a reset

@@ -49,7 +49,7 @@ impl Due {
 pub(crate) struct Moved {
     /// When it is due now, in nanoseconds of the clock.
     pub(crate) due: u64,
-    /// Its payload holds a schedule, which must follow.
+    /// It has a schedule, which must follow.
     pub(crate) periodic: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Where entries are kept: each slot is a list through the nodes.
 //!
-//! An entry that comes is put first. A node knows its neighbours, and the first one its slot, so taking an entry out needs
-//! nothing but the node and its neighbours, an entry is in at most one slot, and nothing is left behind that could fire
+//! An entry that comes is put first. An entry's link knows its neighbours, or of the first one the slot, so taking an entry out
+//! needs nothing but its link and theirs, an entry is in at most one slot, and nothing is left behind that could fire
 //! a second time. Neighbours are only written to, which a processor does not wait for, and nothing branches on where in a
-//! list an entry is, which it could not foresee: with a million entries the cost of a removal is that of finding its node.
+//! list an entry is, which it could not foresee: with a million entries the cost of a removal is that of finding its node and its link.
 //!
 //! (Also tried, in the same harness. Cache lines of twelve entries each, linked per slot: they fire as fast as lists whose
 //! walk is prepared, see `ahead`, and at 100 000 entries cost more than twice as much to remove from. Raw pointers for
