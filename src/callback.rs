@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    any::TypeId,
     marker::PhantomData,
     mem::{self, ManuallyDrop, MaybeUninit},
 };
@@ -29,6 +30,8 @@ struct Functions {
     drop: Option<unsafe fn(*mut Room)>,
     /// The value can be called any number of times.
     again: bool,
+    /// What type the value is of.
+    type_of: fn() -> TypeId,
 }
 
 /// How a closure of type `F` is called.
@@ -39,12 +42,14 @@ trait Calling<F> {
 enum CallOnce {}
 enum CallAgain {}
 
-impl<F: FnOnce()> Calling<F> for CallOnce {
-    const FUNCTIONS: &'static Functions = &Functions { call: call_once::<F>, drop: drop_of::<F>(), again: false };
+impl<F: FnOnce() + 'static> Calling<F> for CallOnce {
+    const FUNCTIONS: &'static Functions =
+        &Functions { call: call_once::<F>, drop: drop_of::<F>(), again: false, type_of: TypeId::of::<F> };
 }
 
-impl<F: FnMut()> Calling<F> for CallAgain {
-    const FUNCTIONS: &'static Functions = &Functions { call: call_mut::<F>, drop: drop_of::<F>(), again: true };
+impl<F: FnMut() + 'static> Calling<F> for CallAgain {
+    const FUNCTIONS: &'static Functions =
+        &Functions { call: call_mut::<F>, drop: drop_of::<F>(), again: true, type_of: TypeId::of::<F> };
 }
 
 const fn drop_of<F>() -> Option<unsafe fn(*mut Room)> {
@@ -85,6 +90,19 @@ impl Closure {
         // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
         unsafe { room.as_mut_ptr().cast::<F>().write(value) };
         Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
+    }
+}
+
+impl Closure {
+    /// The value, if it is an `F`.
+    fn into_value<F: 'static>(self) -> Option<F> {
+        if (self.functions.type_of)() != TypeId::of::<F>() {
+            return None;
+        }
+        let mut closure = ManuallyDrop::new(self);
+        // SAFETY: the room holds the value that `functions` was made for, which is an `F`; it is taken out, and
+        // `ManuallyDrop` keeps it from being dropped again.
+        Some(unsafe { (&raw mut closure.room).cast::<F>().read() })
     }
 }
 
@@ -147,6 +165,11 @@ impl Once {
 
     fn boxed<F: FnOnce() + 'static>(callback: Box<F>) -> Self {
         Self(Closure::new::<_, CallOnce>(callback))
+    }
+
+    /// The closure that it was made of, if that is an `F`.
+    pub(crate) fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
+        if fits::<F>() { self.0.into_value() } else { self.0.into_value::<Box<F>>().map(|boxed| *boxed) }
     }
 
     /// Runs it. What it captured is gone afterwards, also if it panics.
@@ -220,6 +243,26 @@ mod tests {
         repeated_runs_and_drops::<24>();
         repeated_runs_and_drops::<25>();
         repeated_runs_and_drops::<1000>();
+    }
+
+    fn same<F: FnOnce() + 'static>(closure: F) -> F {
+        Once::new(closure).into_inner().expect("its own type")
+    }
+
+    fn comes_back<const BYTES: usize>() {
+        let runs = Rc::new(Cell::new(0));
+        let once = Once::new(capture::<BYTES>(&runs));
+        assert!(once.into_inner::<fn()>().is_none(), "another type");
+        assert_eq!(Rc::strong_count(&runs), 1);
+        same(capture::<BYTES>(&runs))();
+        assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
+    }
+
+    #[test]
+    fn a_closure_comes_back_as_what_it_was() {
+        comes_back::<0>();
+        comes_back::<24>();
+        comes_back::<1000>();
     }
 
     #[test]

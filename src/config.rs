@@ -6,7 +6,7 @@ use crate::{
     clock::Clock,
     error::ConfigError,
     hooks::{Hooks, PanicHook, PanicReport, WakeHook},
-    limits::RESERVE_MAX,
+    limits::{INDEX_MAX, RESERVE_MAX},
     tick::TickLength,
 };
 
@@ -33,14 +33,22 @@ pub struct Config {
     tick: Duration,
     clock: Clock,
     capacity: usize,
+    limit: usize,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
 }
 
 impl Config {
-    /// A tick of one millisecond, the monotonic clock, no memory reserved, no hooks.
+    /// A tick of one millisecond, the monotonic clock, no memory reserved, no limit, no hooks.
     pub fn new() -> Self {
-        Self { tick: Duration::from_millis(1), clock: Clock::monotonic(), capacity: 0, wake: None, panic: None }
+        Self {
+            tick: Duration::from_millis(1),
+            clock: Clock::monotonic(),
+            capacity: 0,
+            limit: usize::MAX,
+            wake: None,
+            panic: None,
+        }
     }
 
     /// The length of a tick, at least a microsecond. A timer fires in the first turn at or after its deadline,
@@ -64,6 +72,17 @@ impl Config {
     #[must_use]
     pub fn capacity(mut self, timers: usize) -> Self {
         self.capacity = timers;
+        self
+    }
+
+    /// The most timers that may be live at the same time: a further one is refused, and `try_add` hands its callback back.
+    /// By default, and at most, 2^25.
+    ///
+    /// On its own core a shard keeps to it exactly. What other cores add ([`ShardRef`](crate::ShardRef)) is held against what
+    /// the owner had when it last turned, so there can be as many more for a moment as the owner has added itself since.
+    #[must_use]
+    pub fn limit(mut self, timers: usize) -> Self {
+        self.limit = timers;
         self
     }
 
@@ -91,7 +110,8 @@ impl Config {
     pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
         let tick = TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
-        Ok(Parts { tick, clock: self.clock, capacity, hooks: Hooks::new(self.wake, self.panic) })
+        let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
+        Ok(Parts { tick, clock: self.clock, capacity, limit, hooks: Hooks::new(self.wake, self.panic) })
     }
 }
 
@@ -100,6 +120,7 @@ pub(crate) struct Parts {
     pub(crate) tick: TickLength,
     pub(crate) clock: Clock,
     pub(crate) capacity: u32,
+    pub(crate) limit: u32,
     pub(crate) hooks: Hooks,
 }
 
@@ -115,6 +136,7 @@ impl fmt::Debug for Config {
             .field("tick", &self.tick)
             .field("clock", &self.clock)
             .field("capacity", &self.capacity)
+            .field("limit", &self.limit)
             .finish_non_exhaustive()
     }
 }

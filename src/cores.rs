@@ -10,7 +10,12 @@ use std::{
 
 use core_affinity::CoreId;
 
-use crate::{config::Config, error::ConfigError, limits::SHARDS_MAX};
+use crate::{
+    config::Config,
+    error::ConfigError,
+    limits::SHARDS_MAX,
+    local::{ShardRef, local_timer},
+};
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
@@ -55,13 +60,15 @@ pub struct Cores<R> {
     /// A thread that was let in returns something.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
+    shards: Arc<[ShardRef]>,
 }
 
 /// What a thread knows of its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
+    shards: Arc<[ShardRef]>,
 }
 
 /// How the threads are made; from [`Cores::builder`].
@@ -80,6 +87,11 @@ impl Core {
     /// The machine's core it is pinned to; `None` if it could not be pinned.
     pub fn pinned_to(&self) -> Option<usize> {
         self.pinned
+    }
+
+    /// The timers of all the threads, by index: to add to another one's.
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.shards
     }
 }
 
@@ -105,6 +117,30 @@ impl<R> Cores<R> {
     /// system puts it.
     pub fn pinned(&self) -> &[Option<usize>] {
         &self.pinned
+    }
+
+    /// The timers of the threads, by index: to add to them from elsewhere.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     while local_timer().turn().fired == 0 {
+    ///         local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+    ///     }
+    ///     core.index()
+    /// })?;
+    /// for shard in cores.shards() {
+    ///     shard.add(Duration::from_millis(1), || println!("on {:?}", thread::current().name()));
+    /// }
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.shards
     }
 
     /// Waits for all threads and returns what each has returned, or the panic that ended it. A thread's timer ends with
@@ -203,21 +239,24 @@ struct Place<F, S> {
 
 impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     /// The thread's whole life. `None` if it was not let in.
-    fn live(self, report: &mpsc::Sender<Result<Core, ConfigError>>, gate: &mpsc::Receiver<()>) -> Option<R> {
+    fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<[ShardRef]>>) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
-        let core = Core { index: self.index, pinned };
-        let ready = (self.config)(self.index).install().map(|()| core);
+        let ready = (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // Whoever waits for the report opens the gate or drops it.
         let _ = report.send(ready);
-        gate.recv().ok().map(|()| (self.run)(core, self.seat))
+        let shards = gate.recv().ok()?;
+        Some((self.run)(Core { index: self.index, pinned, shards }, self.seat))
     }
 }
+
+/// Where a thread was pinned, and its timer.
+type Report = Result<(Option<usize>, ShardRef), ConfigError>;
 
 /// Threads that have begun and wait to be let in.
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
-    reports: Vec<mpsc::Receiver<Result<Core, ConfigError>>>,
-    gates: Vec<mpsc::Sender<()>>,
+    reports: Vec<mpsc::Receiver<Report>>,
+    gates: Vec<mpsc::Sender<Arc<[ShardRef]>>>,
 }
 
 impl<R: Send + 'static> Starting<R> {
@@ -244,8 +283,8 @@ impl<R: Send + 'static> Starting<R> {
                 panics.into_iter().next().unwrap_or_else(|| Box::new("a thread ended without a report")),
             );
         };
-        match reports.into_iter().collect::<Result<Vec<Core>, ConfigError>>() {
-            Ok(cores) => Ok(self.open(&cores)),
+        match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
+            Ok((pinned, shards)) => Ok(self.open(pinned, shards.into())),
             Err(error) => {
                 self.give_up();
                 Err(invalid(error))
@@ -253,12 +292,12 @@ impl<R: Send + 'static> Starting<R> {
         }
     }
 
-    fn open(self, cores: &[Core]) -> Cores<R> {
+    fn open(self, pinned: Vec<Option<usize>>, shards: Arc<[ShardRef]>) -> Cores<R> {
         for gate in self.gates {
             // A thread that waits at its gate holds the other end.
-            let _ = gate.send(());
+            let _ = gate.send(Arc::clone(&shards));
         }
-        Cores { threads: self.threads, pinned: cores.iter().map(Core::pinned_to).collect() }
+        Cores { threads: self.threads, pinned, shards }
     }
 
     /// Sends the threads home, waits for them, and returns what they panicked with.

@@ -15,7 +15,8 @@ pub struct AddError<F> {
 pub enum AddErrorReason {
     /// The thread is exiting and its timer has ended, or the shard has been drained.
     ShutDown,
-    /// 2^25 timers are live, or the shard has used up its 2^56 generations.
+    /// As many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25), or the shard has used up
+    /// its 2^56 generations.
     Full,
     /// The thread has no timer yet and cannot have one: 16 384 shards exist already.
     TooManyShards,
@@ -60,6 +61,18 @@ impl<F> fmt::Debug for AddError<F> {
 }
 
 impl<F> Error for AddError<F> {}
+
+/// Why a thread cannot wait for a callback: it is in one itself. From [`cancel_wait`](crate::TimerHandle::cancel_wait).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InsideCallback(pub(crate) ());
+
+impl fmt::Display for InsideCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a callback cannot wait for another one, which might wait for it")
+    }
+}
+
+impl Error for InsideCallback {}
 
 /// A configuration that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,19 @@ use std::{
     mem,
     num::{NonZeroU32, NonZeroU64},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
 pub use crate::state::Cancel;
-use crate::{registry, sync::per_thread};
+use crate::{
+    error::InsideCallback,
+    limits::GUEST,
+    reclaim::Seen,
+    registry,
+    shared::{Remote, Shared},
+    sync::{self, per_thread},
+};
 
 /// Names one timer: a plain value that any thread may copy, send and keep.
 ///
@@ -41,6 +49,12 @@ impl TimerHandle {
     #[inline]
     pub(crate) fn new(shard: u32, index: NonZeroU32, generation: u64) -> Self {
         Self { generation, place: NonZeroU64::from(index) | u64::from(shard) << 32 }
+    }
+
+    /// Of a timer that another thread has added.
+    pub(crate) fn of_guest(shard: u32, guest: u32, generation: u64) -> Self {
+        let index = NonZeroU32::new(GUEST | guest).unwrap_or_else(|| unreachable!("the mark is not zero"));
+        Self::new(shard, index, generation)
     }
 
     #[inline]
@@ -80,40 +94,97 @@ impl TimerHandle {
     }
 
     fn cancel_from_elsewhere(self) -> Cancel {
+        self.ask_elsewhere(|shared| shared.cancel(self.index(), self.generation)).unwrap_or(Cancel::Ended)
+    }
+
+    /// Asks something of the shard, if it is there, and wakes its owner if that is needed: with nothing borrowed.
+    #[inline]
+    fn ask_elsewhere<R>(self, ask: impl FnOnce(&Seen<'_, Shared>) -> Remote<R>) -> Option<R> {
         let (answer, sleeper) = registry::with(self.shard(), |shared| {
-            let Some(shared) = shared else { return (Cancel::Ended, None) };
-            let remote = shared.cancel(self.index(), self.generation);
-            (remote.answer, remote.wake.then(|| Arc::clone(shared)))
-        });
+            let shared = shared?;
+            let Remote { answer, wake } = ask(shared);
+            Some((answer, wake.then(|| Arc::clone(shared))))
+        })?;
         if let Some(shared) = sleeper {
             shared.hooks.wake();
         }
-        answer
+        Some(answer)
+    }
+
+    /// As [`cancel`](Self::cancel), and if the callback is running on another thread, waits until it has returned: then it
+    /// neither runs nor ever will, and what it has done is visible here. What it uses can be freed.
+    ///
+    /// The answer is that of `cancel`: [`Cancel::Running`] means that it was running.
+    ///
+    /// Waiting costs the owner nothing; this thread looks again and again, at intervals that grow to a millisecond. It waits
+    /// for as long as the callback takes, so the callback must not wait for this thread (for a lock that it holds, say). A
+    /// thread that ends has no callback running, so this also returns when the shard ends.
+    ///
+    /// # Errors
+    ///
+    /// Inside a callback, of whichever timer, or a destructor that a turn runs: two callbacks that wait for each other would
+    /// wait for ever. Then nothing has been cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let handle = local_timer().add(Duration::from_secs(30), || println!("uses what is about to go"));
+    /// let answer = thread::spawn(move || handle.cancel_wait()).join().unwrap();
+    /// assert_eq!(answer, Ok(Cancel::Cancelled));
+    /// // It is safe to free it now.
+    /// ```
+    pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
+        if Owner::is_in_callback() {
+            return Err(InsideCallback(()));
+        }
+        let answer = self.cancel();
+        let mut patience = Patience::default();
+        while answer == Cancel::Running && self.is_running_elsewhere() {
+            patience.wait();
+        }
+        Ok(answer)
+    }
+
+    fn is_running_elsewhere(self) -> bool {
+        registry::with(self.shard(), |shared| {
+            shared.is_some_and(|shared| shared.is_running(self.index(), self.generation))
+        })
     }
 
     /// Whether the timer waits for its deadline: not while its callback runs, and not when it has ended. From any
     /// thread; the answer may be outdated when it arrives, except on the owning core.
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.is_pending)(self),
-            None => registry::with(self.shard(), |shared| {
+            Some(owner) if self.index() & GUEST == 0 => (owner.is_pending)(self),
+            _ => registry::with(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
         }
     }
 
-    /// Moves the timer to `delay` from now, earlier or later. The handle stays valid. A periodic timer makes its next
-    /// run then and goes on with its period from there.
+    /// Moves the timer to `delay` from now, earlier or later. From any thread. The handle stays valid. A periodic timer makes
+    /// its next run then and goes on with its period from there.
     ///
-    /// True if it was moved. False if it has ended, is running, or belongs to another thread: for now only the owning
-    /// core can move a timer, and elsewhere nothing is changed. (A timer of a [`Shard`](crate::Shard) is moved with
-    /// [`Shard::reset`](crate::Shard::reset).)
+    /// True if it was moved: it will not fire by its old deadline. False if it has ended or is running, and nothing is
+    /// changed. Of several threads that move a timer at the same time each is told true, and one of their deadlines counts: that
+    /// of a move that no other one came after.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation.
+    /// Cost: constant, one reading of the clock, no lock, no allocation. From another core two compare-and-swaps on the
+    /// timer and at most one on the owner's mailbox; and the owner is woken if it sleeps beyond the new deadline.
     #[inline]
-    #[must_use = "a timer that was not moved has ended or will fire when it was going to"]
+    #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
-        Owner::of(self).is_some_and(|owner| (owner.reset)(self, delay))
+        match Owner::of(self) {
+            Some(owner) => (owner.reset)(self, delay),
+            None => self.reset_from_elsewhere(delay),
+        }
+    }
+
+    fn reset_from_elsewhere(self, delay: Duration) -> bool {
+        self.ask_elsewhere(|shared| shared.reset(self.index(), self.generation, delay)).unwrap_or(false)
     }
 
     /// A guard that cancels the timer when it is dropped.
@@ -236,6 +307,7 @@ pub(crate) struct Owner {
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
+    pub(crate) is_turning: fn() -> bool,
 }
 
 impl Owner {
@@ -248,6 +320,39 @@ impl Owner {
     /// The owner's path, if `handle` is one of this thread's own timers.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
-        OWNER.try_with(Cell::get).ok().flatten().filter(|owner| owner.shard == handle.shard())
+        Self::here().filter(|owner| owner.shard == handle.shard())
+    }
+
+    /// Whether the shard of this number is this thread's own timer.
+    pub(crate) fn is_of(shard: u32) -> bool {
+        Self::here().is_some_and(|owner| owner.shard == shard)
+    }
+
+    #[inline]
+    fn here() -> Option<Self> {
+        OWNER.try_with(Cell::get).ok().flatten()
+    }
+
+    /// Whether this thread is in the middle of a turn.
+    fn is_in_callback() -> bool {
+        Self::here().is_some_and(|owner| (owner.is_turning)())
+    }
+}
+
+/// How long to wait between two looks: at first not at all, then ever longer.
+#[derive(Debug, Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        const YIELDS: u32 = 8;
+        const LONGEST: Duration = Duration::from_millis(1);
+        if self.0 < YIELDS || sync::IS_LOOM {
+            sync::yield_now();
+        } else {
+            let interval = Duration::from_micros(10) * 2_u32.saturating_pow(self.0 - YIELDS);
+            thread::sleep(interval.min(LONGEST));
+        }
+        self.0 = (self.0 + 1).min(2 * YIELDS);
     }
 }

@@ -79,6 +79,10 @@ mod cores;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
+mod gate;
+#[cfg(feature = "std")]
+mod guests;
+#[cfg(feature = "std")]
 mod handle;
 #[cfg(feature = "std")]
 mod hooks;
@@ -89,6 +93,8 @@ mod local;
 #[cfg(feature = "std")]
 mod mailbox;
 mod paged;
+#[cfg(feature = "std")]
+mod parcel;
 #[cfg(feature = "std")]
 mod parker;
 mod prefetch;
@@ -115,10 +121,10 @@ pub use self::{
     clock::{Clock, ManualClock},
     config::Config,
     cores::{Core, Cores, CoresBuilder},
-    error::{AddError, AddErrorReason, ConfigError},
+    error::{AddError, AddErrorReason, ConfigError, InsideCallback},
     handle::{Cancel, LocalHandle, TimerGuard, TimerHandle},
     hooks::{PanicPlace, PanicReport},
-    local::{LocalTimer, Turn, local_timer},
+    local::{LocalTimer, ShardRef, Turn, local_timer},
     shard::{Counts, Expired, PreparedSleep, Shard},
 };
 

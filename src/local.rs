@@ -4,7 +4,7 @@
 //! may add, cancel, reset and even turn (P5).
 
 mod inner;
-mod schedule;
+mod shard_ref;
 
 use std::{
     cell::Cell,
@@ -12,14 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{inner::Local, schedule::Schedule};
+use self::inner::Local;
+pub use self::shard_ref::ShardRef;
 use crate::{
     callback::{Callback, Once, Repeated},
     clock::Clock,
     config::Config,
     error::{AddError, AddErrorReason, ConfigError},
     handle::{LocalHandle, TimerHandle},
-    shard::{Counts, Due, PreparedSleep, Shard},
+    shard::{Counts, Due, PreparedSleep, Schedule, Shard},
     state::Kind,
     tick::saturating_nanos,
 };
@@ -191,8 +192,8 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: 2^25 timers are live. The error
-    /// carries the callback back.
+    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
+    /// be ([`Config::limit`], at most 2^25). The error carries the callback back.
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, |shard| Due::at(shard.nanos_after(delay)), callback)
     }
@@ -209,7 +210,8 @@ impl LocalTimer {
     }
 
     /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
-    /// takes in what other cores have cancelled. What a callback adds fires in a later turn.
+    /// takes in what other cores have cancelled, moved and added; of that it runs what is due by then. What a callback adds
+    /// fires in a later turn.
     ///
     /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
     /// says so ([`Turn::nested`]).
@@ -222,7 +224,7 @@ impl LocalTimer {
     }
 
     /// As [`turn`](Self::turn), but touches at most `budget` entries (fired, or moved within the wheel), and takes in at most
-    /// as many timers that other cores have cancelled. What is left comes first in the next turn, in order;
+    /// as many messages of other cores. What is left comes first in the next turn, in order;
     /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
         Local::with(|local| local.turn(budget)).unwrap_or_default()
@@ -240,12 +242,23 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
-    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: the 1 024th cancelled timer that
-    /// waits to be taken in, and also an earlier timer that this thread itself adds before it sleeps.
+    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another core adds or
+    /// moves to an earlier moment than the sleep ends, the 1 024th message that waits to be taken in, and also an earlier
+    /// timer that this thread itself adds before it sleeps.
     ///
     /// In a thread that is exiting, whose timer has ended, the timeout is zero.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
+    }
+
+    /// A reference by which other threads can add to this thread's timer.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is exiting and its timer has ended, or cannot have one because 16 384 shards exist.
+    #[track_caller]
+    pub fn shard_ref(self) -> ShardRef {
+        Local::with(Local::shard_ref).unwrap_or_else(|reason| panic!("no timer to refer to: {reason}"))
     }
 
     /// How many timers are live, held ones included.
@@ -258,7 +271,7 @@ impl LocalTimer {
         self.len() == 0
     }
 
-    /// What has become of this thread's timers so far.
+    /// What has become of this thread's timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(self) -> Counts {
         Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
     }
@@ -296,7 +309,7 @@ impl LocalTimer {
         };
         let added = Local::with(|local| {
             let handle = local.add(Kind::Periodic, due)?;
-            local.set_schedule(handle, schedule.get());
+            local.step(|shard| shard.set_schedule(handle, schedule.get()));
             local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
             Some(handle)
         });

@@ -1,21 +1,24 @@
 //! What other cores ask of this one: an intrusive stack through the nodes themselves.
 //!
-//! A message is a node's index. A canceller that has won a node writes the node's link and swaps the index onto the
-//! stack; the owner takes the whole stack by one swap. So there is nothing to allocate, nothing that can be full, and
-//! nobody to wait for: a canceller that stalls between its claim and its push holds up nobody, least of all the owner.
-//! (A queue whose consumer waits for a producer that has claimed a place would; see ARCHITECTURE.md.)
+//! A message is a node's index, and says: look at this one's word. A thread that has set a node's *queued* flag writes
+//! the node's link and swaps the index onto the stack; the owner takes the whole stack by one swap. So there is nothing to
+//! allocate, nothing that can be full, and nobody to wait for: a thread that stalls between its claim and its push holds
+//! up nobody, least of all the owner. (A queue whose consumer waits for a producer that has claimed a place would; see
+//! ARCHITECTURE.md.)
 //!
 //! ```text
-//!  63                    32 31                     0
-//! +------------------------+-------------------------+
-//! |  messages (saturating) |  index of the newest    |     index 0: empty      all ones: closed
-//! +------------------------+-------------------------+
+//!   63     62               32 31                     0
+//! +--------+------------------+-------------------------+
+//! | urgent | messages (satur.)|  index of the newest    |     index 0: empty      all ones: closed
+//! +--------+------------------+-------------------------+
 //! ```
+//!
+//! *Urgent*: one of them is about a deadline, which may be the next one: an owner must not fall asleep over it.
 //!
 //! # Who may do what
 //!
-//! * Any thread: `push`, for a node that it has won (`Armed -> Cancelled` in `state`). Winning is what makes the node's
-//!   link its own until the push.
+//! * Any thread: `push`, for a node whose *queued* flag it has set (`state`). That is what makes the node's link its own
+//!   until the push.
 //! * The owner: `take`, `close`, and reading the links of what it took.
 //!
 //! # Why nothing is lost or seen twice
@@ -27,7 +30,7 @@
 //! # Ordering
 //!
 //! M1: `push` releases, `take` and `close` acquire. All pushes since the last `take` are one release sequence (each is a
-//! read-modify-write), so the owner sees every link, and whatever each canceller did before.
+//! read-modify-write), so the owner sees every link, and whatever each pusher did before.
 //!
 //! # Models
 //!
@@ -37,6 +40,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
+const URGENT: u64 = 1 << 63;
+const DEPTH_MAX: u32 = (1 << 31) - 2;
 
 /// The owner's mailbox.
 #[derive(Debug)]
@@ -55,6 +60,15 @@ pub(crate) struct Taken {
     pub(crate) newest: u32,
     /// How many there are.
     pub(crate) count: u32,
+}
+
+/// Whether an owner may sleep over a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It is about a payload that can be dropped.
+    CanWait,
+    /// It is about a deadline.
+    Urgent,
 }
 
 /// What became of a message.
@@ -80,9 +94,10 @@ impl Default for Link {
 }
 
 impl Mailbox {
-    /// Puts the node `index`, which the caller has won, and whose link is `link`, into the mailbox.
+    /// Puts the node `index`, whose link is `link` and belongs to the caller, into the mailbox.
     #[inline]
-    pub(crate) fn push(&self, index: u32, link: &Link) -> Push {
+    pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
+        let urgent = if urgency == Urgency::Urgent { URGENT } else { 0 };
         // Relaxed: only compared, and checked by the swap.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -91,9 +106,10 @@ impl Mailbox {
             }
             // Relaxed: published by the swap below.
             link.0.store(index_of(head), Ordering::Relaxed);
-            let depth = depth_of(head).saturating_add(1).min(u32::MAX - 1);
+            let depth = (depth_of(head) + 1).min(DEPTH_MAX);
+            let new = pack(depth, index) | urgent | head & URGENT;
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure is only another head.
-            match self.head.compare_exchange_weak(head, pack(depth, index), Ordering::Release, Ordering::Relaxed) {
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Push::Queued(depth),
                 Err(found) => head = found,
             }
@@ -113,24 +129,46 @@ impl Mailbox {
         Taken { newest: index_of(head), count: depth_of(head) }
     }
 
-    /// Refuses all further messages. What was queued is found by the sweep that follows, by its state; so today this only
-    /// spares late cancellers a push that nobody would take.
-    pub(crate) fn close(&self) {
-        // Acquire (M1): what the cancellers did comes before the sweep.
-        self.head.swap(CLOSED, Ordering::Acquire);
+    /// Takes all messages, and refuses all further ones. Once only.
+    pub(crate) fn close(&self) -> Taken {
+        // Acquire (M1): what the pushers did comes before the sweep.
+        let head = self.head.swap(CLOSED, Ordering::Acquire);
+        Taken { newest: index_of(head), count: depth_of(head) }
+    }
+
+    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, or one is urgent.
+    pub(crate) fn keeps_awake(&self, debt: u32) -> bool {
+        // Relaxed: the fence of the announcement orders it (see `parker`).
+        let head = self.head.load(Ordering::Relaxed);
+        head != CLOSED && (head & URGENT != 0 || depth_of(head) >= debt)
     }
 
     /// How many messages wait.
     pub(crate) fn depth(&self) -> u32 {
-        // Relaxed: a gauge. Where it decides about sleeping, a fence orders it (see `parker`).
+        // Relaxed: a gauge, by which nothing is ordered.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => depth_of(head),
         }
     }
+
+    /// The newest message, or 0. For the owner, who may follow the links from here: only it takes messages away.
+    pub(crate) fn newest(&self) -> u32 {
+        // Acquire (M1): the links of the messages from there on.
+        match self.head.load(Ordering::Acquire) {
+            CLOSED => 0,
+            head => index_of(head),
+        }
+    }
 }
 
 impl Link {
+    /// Links to another node that is nobody's. For who has this node to itself.
+    pub(crate) fn set(&self, index: u32) {
+        // Relaxed: published with the node.
+        self.0.store(index, Ordering::Relaxed);
+    }
+
     /// The message below this one, or 0. For the owner, of a message it has taken.
     pub(crate) fn below(&self) -> u32 {
         // Relaxed: the `take` that brought the message has acquired the link.
@@ -148,7 +186,7 @@ const fn index_of(head: u64) -> u32 {
 }
 
 const fn depth_of(head: u64) -> u32 {
-    (head >> 32) as u32
+    ((head & !URGENT) >> 32) as u32
 }
 
 #[cfg(all(test, not(loom)))]
@@ -160,9 +198,9 @@ mod tests {
         let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
         assert_eq!(mailbox.take(), Taken::default());
         for index in 1..4 {
-            assert_eq!(mailbox.push(index, &links[index as usize]), Push::Queued(index));
+            assert_eq!(mailbox.push(index, &links[index as usize], Urgency::CanWait), Push::Queued(index));
         }
-        assert_eq!(mailbox.depth(), 3);
+        assert_eq!((mailbox.depth(), mailbox.newest()), (3, 3));
         let Taken { newest, count } = mailbox.take();
         assert_eq!(count, 3);
         assert_eq!((newest, links[3].below(), links[2].below(), links[1].below()), (3, 2, 1, 0));
@@ -174,15 +212,29 @@ mod tests {
         let (mailbox, link) = (Mailbox::default(), Link::default());
         mailbox.close();
         for _ in 0..2 {
-            assert_eq!(mailbox.push(1, &link), Push::Closed);
-            assert_eq!((mailbox.take(), mailbox.depth()), (Taken::default(), 0));
+            assert_eq!(mailbox.push(1, &link, Urgency::Urgent), Push::Closed);
+            assert_eq!((mailbox.take(), mailbox.depth(), mailbox.newest()), (Taken::default(), 0, 0));
         }
     }
 
     #[test]
+    fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
+        let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| Link::default()));
+        assert!(!mailbox.keeps_awake(2));
+        assert_eq!(mailbox.push(1, &links[0], Urgency::CanWait), Push::Queued(1));
+        assert!(!mailbox.keeps_awake(2) && mailbox.keeps_awake(1));
+        assert_eq!(mailbox.push(2, &links[1], Urgency::Urgent), Push::Queued(2));
+        assert_eq!(mailbox.push(3, &links[2], Urgency::CanWait), Push::Queued(3));
+        assert!(mailbox.keeps_awake(9));
+        assert_eq!(mailbox.take(), Taken { newest: 3, count: 3 });
+        assert!(!mailbox.keeps_awake(1));
+    }
+
+    #[test]
     fn the_gauge_saturates_and_never_looks_closed() {
-        let (mailbox, link) = (Mailbox { head: AtomicU64::new(pack(u32::MAX - 1, 7)) }, Link::default());
-        assert_eq!(mailbox.push(u32::MAX, &link), Push::Queued(u32::MAX - 1));
-        assert_ne!(mailbox.push(8, &link), Push::Closed);
+        let (mailbox, link) = (Mailbox { head: AtomicU64::new(pack(DEPTH_MAX, 7)) }, Link::default());
+        for index in [u32::MAX, 8] {
+            assert_eq!(mailbox.push(index, &link, Urgency::Urgent), Push::Queued(DEPTH_MAX));
+        }
     }
 }

@@ -80,6 +80,17 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
+    /// Shows `value` to all threads if the place is empty; else it comes back.
+    #[allow(unsafe_code)]
+    pub(crate) fn publish_if_empty(&self, value: Arc<T>) -> Result<(), Arc<T>> {
+        let guard = epoch::pin();
+        let pointer = Shared::from(Arc::into_raw(value));
+        // Release: publishes the value to `load`. Relaxed: a failure is not looked at.
+        let swapped = self.0.compare_exchange(Shared::null(), pointer, Ordering::Release, Ordering::Relaxed, &guard);
+        // SAFETY: the pointer was made above from an `Arc`, whose reference the place has not taken.
+        swapped.map(drop).map_err(|_| unsafe { Arc::from_raw(pointer.as_raw()) })
+    }
+
     /// Takes the value back. Threads that are looking may go on; when they are done, some thread passes the reference held
     /// here to `let_go`, which should be quick.
     #[allow(unsafe_code)]

@@ -73,6 +73,7 @@ pub(crate) struct Registration {
 /// Gives a shard its number: from now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
     let vacancy = REGISTRY.vacancies().take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    shared.guests.start_at(vacancy.next_generation);
     REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })
 }

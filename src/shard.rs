@@ -5,6 +5,10 @@
 //! alone; the second decides who ends the timer (see `state`).
 
 mod counts;
+mod end;
+mod expired;
+mod messages;
+mod schedule;
 mod sleep;
 mod steps;
 
@@ -16,20 +20,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::counts::Tally;
-pub(crate) use self::steps::{Claimed, Due};
-pub use self::{counts::Counts, sleep::PreparedSleep};
+pub use self::{counts::Counts, expired::Expired, sleep::PreparedSleep};
+use self::{counts::Tally, schedule::Schedules};
+pub(crate) use self::{
+    messages::Message,
+    schedule::Schedule,
+    steps::{Claimed, Due},
+};
 use crate::{
+    callback::Callback,
     clock::{Clock, Reader, Reading},
     config::{Config, Parts},
     error::{AddError, ConfigError},
+    guests::OwnGuests,
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
     registry,
     shared::Shared,
     slab::OwnNodes,
-    state::{Cancel, Kind},
+    state::Kind,
     tick::TickLength,
     wheel::RawWheel,
 };
@@ -70,8 +80,11 @@ pub struct Shard<T> {
     next_generation: u64,
     /// Where in its range the last spread timer was put: a fraction of 2^64.
     spread: u64,
-    /// The owner's view of the nodes in `shared`.
+    /// The owner's view of the nodes in `shared`, and of those that other threads arm.
     nodes: OwnNodes,
+    guests: OwnGuests,
+    /// What is made of a callback that another thread has added.
+    accept: fn(Callback) -> Option<T>,
     wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
     clock: Clock,
     reader: Reader,
@@ -80,8 +93,13 @@ pub struct Shard<T> {
     latest: Reading,
     /// The reading that the last turn began with.
     turn_nanos: u64,
+    schedules: Schedules,
+    /// The most timers that may live.
+    limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with.
     taken: Taken,
+    /// The mailbox has been looked at in this pass.
+    mailbox_taken: bool,
     /// Messages that the pass may still deal with.
     messages: usize,
     counts: Tally,
@@ -89,19 +107,6 @@ pub struct Shard<T> {
     closed: bool,
     /// One thread at a time is the owner, also for what takes `&self`.
     not_sync: PhantomData<Cell<()>>,
-}
-
-/// A timer whose deadline has come; from [`Shard::next_expired`].
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Expired<T> {
-    /// What was added.
-    pub payload: T,
-    /// When it was due: its deadline, rounded up to a tick. If it had passed when the timer was added, this is
-    /// the time of the turn before.
-    pub deadline: Instant,
-    /// How long after that the turn began.
-    pub lateness: Duration,
 }
 
 impl<T> Shard<T> {
@@ -120,8 +125,14 @@ impl<T> Shard<T> {
     ///
     /// If the tick is shorter than a microsecond, or 16 384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
-        let Parts { tick, clock, capacity, hooks } = config.into_parts()?;
-        let shared = Arc::new(Shared::new(hooks));
+        // Nobody else can add to it: see `ShardRef`.
+        Self::accepting(config, |_| None)
+    }
+
+    /// The same, and what it makes of a callback that another thread has added.
+    pub(crate) fn accepting(config: Config, accept: fn(Callback) -> Option<T>) -> Result<Self, ConfigError> {
+        let Parts { tick, clock, capacity, limit, hooks } = config.into_parts()?;
+        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit));
         let registration = registry::register(&shared)?;
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
@@ -132,13 +143,18 @@ impl<T> Shard<T> {
             // Each core begins elsewhere: multiples of the square root of two, modulo one.
             spread: u64::from(registration.number).wrapping_mul(0x6A09_E667_F3BC_C908),
             nodes: OwnNodes::default(),
+            guests: OwnGuests::default(),
+            accept,
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,
             reader,
             tick,
             latest,
             turn_nanos: latest.lo,
+            schedules: Schedules::new(),
+            limit,
             taken: Taken::default(),
+            mailbox_taken: false,
             messages: 0,
             counts: Tally::default(),
             closed: false,
@@ -178,8 +194,8 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, or is full: 2^25 timers are live, or it has added 2^56. The error carries the payload
-    /// back.
+    /// If the shard has been drained, or is full: as many timers are live as may be ([`Config::limit`], at most 2^25), or it
+    /// has added 2^56. The error carries the payload back.
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.nanos_after(delay));
         self.insert_or_refuse(due, payload)
@@ -216,8 +232,10 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
-        let is_won = handle.shard() == self.number && self.cancel_own(handle) == Cancel::Cancelled;
-        if is_won { self.take_payload(handle.index()) } else { None }
+        if handle.shard() != self.number {
+            return None;
+        }
+        self.cancel_own(handle).ok().flatten().and_then(|index| self.take_payload(index))
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
@@ -244,18 +262,15 @@ impl<T> Shard<T> {
 
     /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
     ///
-    /// When nothing is due any more, it drops the payloads of the timers that other threads have cancelled and returns
-    /// `None`. A pass that is given up before loses nothing: the rest comes first in the next one.
+    /// When nothing is due any more, it takes in what other threads have asked for: drops the payloads of the timers that
+    /// they have cancelled, places those that they have moved, and hands out the ones that they have moved to a moment that has
+    /// come. Then it returns `None`. A pass that is given up before loses nothing: the rest comes first in the next one.
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let Some(Claimed { index, payload, due }) = self.claim_due() else {
-            self.take_messages();
-            while let Some(index) = self.collect_cancelled() {
-                let payload = self.take_payload(index);
-                self.shared.hooks.isolate_drop(payload);
-            }
-            return None;
+        let Claimed { index, payload, due } = match self.claim_due() {
+            Some(claimed) => claimed,
+            None => self.take_in()?,
         };
         self.count_fired();
         self.finish(index);
@@ -279,11 +294,11 @@ impl<T> Shard<T> {
         self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on the 1 024th
-    /// cancelled timer that waits to be taken in calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is
-    /// dropped.
+    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
+    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another thread moves
+    /// to an earlier moment than the sleep ends, and the 1 024th message that waits to be taken in.
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
-        PreparedSleep::new(&self.shared, || self.time_until_next())
+        PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
     }
 
     /// How many timers are live, held ones included.
@@ -296,7 +311,7 @@ impl<T> Shard<T> {
         self.counts.live == 0
     }
 
-    /// What has become of the timers so far.
+    /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(&self) -> Counts {
         let Tally { added, fired, cancelled, handed_back, live, runs, clock_regressions } = self.counts;
         Counts {
@@ -305,7 +320,8 @@ impl<T> Shard<T> {
             cancelled,
             handed_back,
             live: live.into(),
-            held: u64::from(self.shared.mailbox.depth()) + u64::from(self.taken.count),
+            held: self.held(),
+            queued: u64::from(self.shared.mailbox.depth()) + u64::from(self.taken.count),
             runs,
             panicked: self.shared.hooks.panicked(),
             clock_regressions,

@@ -1,47 +1,139 @@
-//! The part of a shard that every thread may touch: the nodes, the mailbox, and how to wake the owner.
+//! The part of a shard that every thread may touch: the nodes, the mailbox, the clock, and how to wake the owner.
+
+use std::time::Duration;
 
 use crate::{
+    clock::Clock,
+    error::AddErrorReason,
+    gate::Gate,
+    guests::{Armed, Guests},
     hooks::Hooks,
-    limits::DEBT_MAX,
-    mailbox::{Mailbox, Push},
+    limits::{DEBT_MAX, GUEST},
+    mailbox::{Mailbox, Push, Urgency},
+    parcel::Sent,
     parker::{Announcement, Parker},
-    reclaim::Seen,
-    slab::Slab,
-    state::Cancel,
+    reclaim::{Pinned, Seen, pin},
+    slab::{Asked, Node, Slab},
+    state::{Cancel, Move, Next},
+    tick::{TickLength, saturating_nanos},
 };
 
-/// See the module.
+/// See the module. What the owner reads in each turn is apart from what other threads write for one another.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) slab: Slab,
-    pub(crate) mailbox: Mailbox,
-    pub(crate) parker: Parker,
+    pub(crate) clock: Clock,
+    pub(crate) tick: TickLength,
     pub(crate) hooks: Hooks,
+    pub(crate) slab: Slab,
+    pub(crate) mailbox: Line<Mailbox>,
+    pub(crate) parker: Line<Parker>,
+    pub(crate) guests: Line<Guests>,
+    pub(crate) gate: Line<Gate>,
 }
 
-/// What a cancel from another thread did.
+/// What has cache lines of its own: two, because processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Line<T>(T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What a thread that is not the owner has done.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Remote {
-    pub(crate) answer: Cancel,
+pub(crate) struct Remote<R> {
+    pub(crate) answer: R,
     /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
     pub(crate) wake: bool,
 }
 
+impl<R> Remote<R> {
+    fn quiet(answer: R) -> Self {
+        Self { answer, wake: false }
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(hooks: Hooks) -> Self {
-        Self { slab: Slab::default(), mailbox: Mailbox::default(), parker: Parker::default(), hooks }
+    pub(crate) fn new(clock: Clock, tick: TickLength, hooks: Hooks, limit: u32) -> Self {
+        Self {
+            clock,
+            tick,
+            hooks,
+            slab: Slab::default(),
+            mailbox: Line::default(),
+            parker: Line::default(),
+            guests: Line::default(),
+            gate: Line(Gate::new(limit)),
+        }
     }
 
-    /// Announces the owner's sleep. `None` if it must not sleep: so much is in the mailbox, or it is being woken right now.
-    pub(crate) fn announce_sleep(&self) -> Option<Announcement> {
+    /// Announces the owner's sleep, until then at most. `None` if it must not sleep: so much is in the mailbox, or something
+    /// that may be due earlier, or it is being woken right now.
+    pub(crate) fn announce_sleep(&self, until: u64) -> Option<Announcement> {
         let reachable = self.hooks.sleeper_is_this_thread();
-        let announcement = self.parker.announce();
-        if reachable && self.mailbox.depth() < DEBT_MAX {
+        let announcement = self.parker.announce(until);
+        if reachable && !self.mailbox.keeps_awake(DEBT_MAX) {
             return Some(announcement);
         }
         self.parker.awake(&announcement);
         None
+    }
+
+    /// Adds a timer from a thread that is not the owner. The error carries the callback back.
+    pub(crate) fn add(&self, delay: Duration, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        if !self.gate.admits() {
+            return Err((AddErrorReason::Full, callback));
+        }
+        let nanos = self.nanos_after(delay);
+        let pinned = pin();
+        match self.guests.arm(nanos, callback, &pinned) {
+            Ok(armed) => self.send_guest(armed, nanos, &pinned),
+            Err(callback) => Err((AddErrorReason::Full, callback)),
+        }
+        .inspect_err(|_| self.gate.left())
+    }
+
+    /// Pushes a guest that has just been armed. If the owner is gone, its callback comes back: nobody else knows it.
+    fn send_guest(&self, armed: Armed, nanos: u64, pinned: &Pinned) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        let sent = self.guests.with(armed.index, pinned, |place| {
+            match self.mailbox.push(armed.index | GUEST, &place.node.link, Urgency::Urgent) {
+                Push::Queued(depth) => Ok(self.must_wake(depth, || nanos)),
+                Push::Closed => {
+                    place.node.state.disarm_guest();
+                    Err(place.parcel.take())
+                }
+            }
+        });
+        match sent {
+            Some(Ok(wake)) => Ok(Remote { answer: armed, wake }),
+            Some(Err(Some(callback))) => Err((AddErrorReason::ShutDown, callback)),
+            _ => unreachable!("the guest that was armed is gone"),
+        }
+    }
+
+    /// The reading of the clock at `delay` from now.
+    fn nanos_after(&self, delay: Duration) -> u64 {
+        self.clock.nanos().saturating_add(saturating_nanos(delay))
+    }
+
+    /// Whether this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about a
+    /// deadline.
+    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> bool {
+        let due = || self.tick.start(self.tick.deadline(nanos()));
+        self.parker.must_wake_before(due) || self.must_wake_for_debt(depth)
+    }
+
+    /// The debt passes this number once per batch; an owner that announces its sleep later looks at it itself.
+    #[inline]
+    fn must_wake_for_debt(&self, depth: u32) -> bool {
+        depth == DEBT_MAX && self.parker.must_wake()
     }
 }
 
@@ -49,22 +141,57 @@ impl Shared {
 impl Seen<'_, Shared> {
     /// Cancels a timer: one claim, and one push if it was won.
     #[inline]
-    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote {
-        let cancelled = self.slab.with(index, self.pinned(), |node| {
-            let answer = node.state.cancel(generation);
-            let wake = answer == Cancel::Cancelled
-                && match self.mailbox.push(index, &node.link) {
-                    // The debt passes this number once per batch; an owner that announces its sleep later looks at it itself.
-                    Push::Queued(depth) => depth == DEBT_MAX && self.parker.must_wake(),
+    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote<Cancel> {
+        let cancelled = self.look(index, |node, _| {
+            let (answer, next) = node.state.cancel(generation);
+            let wake = next == Next::Push
+                && match self.mailbox.push(index, &node.link, Urgency::CanWait) {
+                    Push::Queued(depth) => self.must_wake_for_debt(depth),
                     Push::Closed => false,
                 };
             Remote { answer, wake }
         });
         // No page: the timer has ended, and the page with it; or a shard that had this number before had more pages.
-        cancelled.unwrap_or(Remote { answer: Cancel::Ended, wake: false })
+        cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
+    }
+
+    /// Moves a timer: two swaps, and one push if no message of it is queued.
+    pub(crate) fn reset(&self, index: u32, generation: u64, delay: Duration) -> Remote<bool> {
+        let nanos = self.nanos_after(delay);
+        let moved = self.look(index, |node, asked| match node.state.begin_move(generation) {
+            Move::Refused => Remote::quiet(false),
+            Move::Overtaken => Remote::quiet(true),
+            Move::Begun => {
+                asked.write(nanos);
+                let (answer, next) = node.state.end_move();
+                let depth = match next {
+                    Next::Push => match self.mailbox.push(index, &node.link, Urgency::Urgent) {
+                        Push::Queued(depth) => depth,
+                        Push::Closed => return Remote::quiet(answer),
+                    },
+                    Next::Nothing => 0,
+                };
+                // What stands there by now: another thread may have asked since, and relied on this one's message.
+                Remote { answer, wake: self.must_wake(depth, || asked.read()) }
+            }
+        });
+        moved.unwrap_or(Remote::quiet(false))
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
-        self.slab.with(index, self.pinned(), |node| node.state.is_pending(generation)).unwrap_or(false)
+        self.look(index, |node, _| node.state.is_pending(generation)).unwrap_or(false)
+    }
+
+    pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
+        self.look(index, |node, _| node.state.is_running(generation)).unwrap_or(false)
+    }
+
+    #[inline]
+    fn look<R>(&self, index: u32, look: impl FnOnce(&Node, &Asked) -> R) -> Option<R> {
+        if index & GUEST == 0 {
+            self.slab.with(index, self.pinned(), |place| look(place.node, place.asked))
+        } else {
+            self.guests.with(index & !GUEST, self.pinned(), |place| look(place.node, place.asked))
+        }
     }
 }

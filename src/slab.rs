@@ -1,12 +1,16 @@
 //! Where the words live that other threads may look at: pages of nodes by index.
 //!
-//! A node is the part of a timer that crosses threads: its state word and its mailbox link. Payload, deadline and
-//! place in the wheel are elsewhere and the owner's alone, so a cancel from another core touches one line of the node's
-//! page and one of the mailbox, and nothing here is ever written without an atomic operation.
+//! A node is the part of a timer that crosses threads: its state word and its mailbox link; and, apart from them, the
+//! deadline that another thread has asked for. Payload, deadline and place in the wheel are elsewhere and the owner's alone,
+//! so a cancel from another core touches one line of the node's page and one of the mailbox, and nothing here is ever
+//! written without an atomic operation.
 //!
 //! There are two views of the pages. Strangers have the [`Slab`]: a table two steps deep, where they look while they are
 //! pinned. The owner has [`OwnNodes`]: a vector of the same pages, one step deep, of which nobody else knows. Each holds
 //! a reference to every page; `OwnNodes` keeps the two in step.
+//!
+//! A shard has two slabs: that of its own timers, where the owner adds the pages, and that of its `guests`, where other
+//! threads do and each node has a parcel `X`.
 //!
 //! # Pages come and go
 //!
@@ -46,7 +50,7 @@ use crate::{
     prefetch::prefetch,
     reclaim::{Pinned, Published, Retired},
     state::StateWord,
-    sync::{Handover, Looks, SetOnce},
+    sync::{AtomicU32, AtomicU64, Handover, Looks, Ordering, SetOnce},
 };
 
 /// A node's 16 bytes: four to a cache line.
@@ -54,6 +58,24 @@ use crate::{
 pub(crate) struct Node {
     pub(crate) state: StateWord,
     pub(crate) link: Link,
+    pub(crate) twin: Twin,
+}
+
+/// Of a guest: the index of the owner's node that stands for it, and the other way round; 0 if there is none. The owner's
+/// alone.
+#[derive(Debug)]
+pub(crate) struct Twin(AtomicU32);
+
+/// When another thread wants a timer to be due, in nanoseconds of the clock: see the third trap in `state`.
+#[derive(Debug)]
+pub(crate) struct Asked(AtomicU64);
+
+/// A node and what belongs to it, as any thread sees it.
+#[derive(Debug)]
+pub(crate) struct Place<'p, X> {
+    pub(crate) node: &'p Node,
+    pub(crate) asked: &'p Asked,
+    pub(crate) parcel: &'p X,
 }
 
 /// Index bits: root, middle table, page. The last two are tables of 4 and 8 KiB.
@@ -66,54 +88,117 @@ const MIDDLE: usize = 1 << MIDDLE_BITS;
 const ROOT: usize = 1 << ROOT_BITS;
 
 #[derive(Debug)]
-struct Page {
+struct Page<X> {
     nodes: [Node; PAGE],
+    asked: [Asked; PAGE],
+    parcels: [X; PAGE],
     looks: Looks,
 }
 
 /// Where a page is published, or not.
-#[derive(Debug, Default)]
-struct Place {
-    page: Published<Page>,
+#[derive(Debug)]
+struct Stand<X> {
+    page: Published<Page<X>>,
     handover: Handover,
 }
 
-type Middle = Box<[Place; MIDDLE]>;
+type Middle<X> = Box<[Stand<X>; MIDDLE]>;
 
 /// The nodes of one shard, as other threads see them.
 ///
 /// A reader sees a page whole or not at all. A stale handle may find none, or one that was added later, perhaps by a newer
 /// shard of its number.
 #[derive(Debug)]
-pub(crate) struct Slab {
-    root: [SetOnce<Middle>; ROOT],
+pub(crate) struct Slab<X = ()> {
+    root: [SetOnce<Middle<X>>; ROOT],
 }
 
 /// The nodes of one shard, as its owner sees them: one load, and no epoch.
-#[derive(Debug, Default)]
-pub(crate) struct OwnNodes {
+#[derive(Debug)]
+pub(crate) struct OwnNodes<X: Send + Sync + 'static = ()> {
     /// By number; `None` where there is none now.
-    pages: Vec<Option<Arc<Page>>>,
-    retired: Retired<Page>,
+    pages: Vec<Option<Arc<Page<X>>>>,
+    retired: Retired<Page<X>>,
 }
 
-impl Default for Page {
+impl Default for Twin {
     fn default() -> Self {
-        Self { nodes: array::from_fn(|_| Node::default()), looks: Looks::default() }
+        Self(AtomicU32::new(0))
     }
 }
 
-impl Page {
+impl Twin {
+    pub(crate) fn set(&self, index: u32) {
+        // Relaxed: the owner's own.
+        self.0.store(index, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        // Relaxed: the owner's own.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl Asked {
+    /// For the thread that has it to itself, before it says so in the word.
+    pub(crate) fn write(&self, nanos: u64) {
+        // Relaxed: the word publishes it (S3 in `state`).
+        self.0.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        // Relaxed: the word was acquired (S3 in `state`). It may be that of a later move whose thread is not done yet.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<X> Place<'_, X> {
+    /// The place `index` of a page.
+    fn of(page: &Page<X>, index: u32) -> Place<'_, X> {
+        let at = place_of(index);
+        Place { node: &page.nodes[at], asked: &page.asked[at], parcel: &page.parcels[at] }
+    }
+}
+
+impl<X: Default> Default for Page<X> {
+    fn default() -> Self {
+        Self {
+            nodes: array::from_fn(|_| Node::default()),
+            asked: array::from_fn(|_| Asked::default()),
+            parcels: array::from_fn(|_| X::default()),
+            looks: Looks::default(),
+        }
+    }
+}
+
+impl<X> Page<X> {
     /// Nobody can see the page any more, but its owner, who frees it.
     fn let_go(self: Arc<Self>) {
         self.looks.are_over();
     }
 }
 
-impl Place {
-    fn publish(&self, page: Arc<Page>) {
+impl<X> Default for Stand<X> {
+    fn default() -> Self {
+        Self { page: Published::default(), handover: Handover::default() }
+    }
+}
+
+impl<X: Send + Sync + 'static> Stand<X> {
+    fn publish(&self, page: Arc<Page<X>>) {
         self.handover.change();
         self.page.publish(page);
+    }
+
+    fn publish_if_empty(&self, page: Arc<Page<X>>) -> Result<(), Arc<Page<X>>> {
+        self.handover.change();
+        self.page.publish_if_empty(page)
     }
 
     fn retract(&self) {
@@ -122,39 +207,62 @@ impl Place {
     }
 
     #[inline]
-    fn look<'p>(&'p self, pinned: &'p Pinned) -> Option<&'p Page> {
+    fn look<'p>(&'p self, pinned: &'p Pinned) -> Option<&'p Page<X>> {
         self.handover.look();
         self.page.look(pinned)
     }
 }
 
-impl Default for Slab {
+impl<X> Default for Slab<X> {
     fn default() -> Self {
         Self { root: array::from_fn(|_| SetOnce::new()) }
     }
 }
 
-impl Slab {
+impl<X: Send + Sync + 'static> Slab<X> {
     /// Looks at the node `index`, if its page is there. For any thread.
     #[inline]
-    pub(crate) fn with<R>(&self, index: u32, pinned: &Pinned, look: impl FnOnce(&Node) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, index: u32, pinned: &Pinned, look: impl FnOnce(Place<'_, X>) -> R) -> Option<R> {
         let number = number_of(index);
         let middle = self.root.get(number / MIDDLE)?.get()?;
         let page = middle[number % MIDDLE].look(pinned)?;
-        let seen = look(&page.nodes[place_of(index)]);
+        let seen = look(Place::of(page, index));
         page.looks.were_allowed();
         Some(seen)
     }
 
-    /// Where the page `number` is published. For the owner.
-    fn place(&self, number: usize) -> &Place {
-        let middle = self.root[number / MIDDLE].get_or_set(|| Box::new(array::from_fn(|_| Place::default())));
+    /// Adds a page of a number that has none, at or after `hint`; its first index. For threads that are not the owner, who
+    /// [adopts](OwnNodes::adopt) it when it first meets a node of it. `None` if there is no number left.
+    pub(crate) fn add_page_from(&self, hint: u32) -> Option<u32>
+    where
+        X: Default,
+    {
+        let mut page = Arc::new(Page::default());
+        for number in number_of(hint)..=number_of(INDEX_MAX) {
+            match self.stand(number).publish_if_empty(page) {
+                #[allow(clippy::cast_possible_truncation)] // There are fewer pages than indices.
+                Ok(()) => return Some((number as u32) << PAGE_BITS),
+                Err(refused) => page = refused,
+            }
+        }
+        None
+    }
+
+    /// Where the page `number` is published.
+    fn stand(&self, number: usize) -> &Stand<X> {
+        let middle = self.root[number / MIDDLE].get_or_set(|| Box::new(array::from_fn(|_| Stand::default())));
         &middle[number % MIDDLE]
     }
 }
 
+impl<X: Send + Sync + 'static> Default for OwnNodes<X> {
+    fn default() -> Self {
+        Self { pages: Vec::new(), retired: Retired::default() }
+    }
+}
+
 /// All of them are for the owner, with the slab of its shard.
-impl OwnNodes {
+impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
     /// The node `index`, if its page is there.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Node> {
@@ -162,10 +270,16 @@ impl OwnNodes {
         Some(&page.nodes[place_of(index)])
     }
 
+    /// The node `index` of a page that is there, and what belongs to it.
+    pub(crate) fn place(&self, index: u32) -> Place<'_, X> {
+        let page = self.pages.get(number_of(index)).and_then(Option::as_deref);
+        Place::of(page.unwrap_or_else(|| missing(index)), index)
+    }
+
     /// The node `index` of a timer that has not ended.
     #[inline]
     pub(crate) fn node(&self, index: u32) -> &Node {
-        self.get(index).unwrap_or_else(|| unreachable!("the page of the timer {index} is gone"))
+        self.get(index).unwrap_or_else(|| missing(index))
     }
 
     /// Brings the node `index` closer, if its page is there.
@@ -178,7 +292,7 @@ impl OwnNodes {
 
     /// The node `index` for a new timer. Its page is added if it is not there.
     #[inline]
-    pub(crate) fn node_for_new(&mut self, slab: &Slab, index: u32) -> &Node {
+    pub(crate) fn node_for_new(&mut self, slab: &Slab<X>, index: u32) -> &Node {
         if self.get(index).is_none() {
             self.add_page(slab, number_of(index));
         }
@@ -186,7 +300,7 @@ impl OwnNodes {
     }
 
     /// Adds the pages of all nodes up to `index` that are not there.
-    pub(crate) fn grow_to(&mut self, slab: &Slab, index: u32) {
+    pub(crate) fn grow_to(&mut self, slab: &Slab<X>, index: u32) {
         for number in 0..=number_of(index) {
             if self.pages.get(number).is_none_or(Option::is_none) {
                 self.add_page(slab, number);
@@ -195,13 +309,32 @@ impl OwnNodes {
     }
 
     #[cold]
-    fn add_page(&mut self, slab: &Slab, number: usize) {
+    fn add_page(&mut self, slab: &Slab<X>, number: usize) {
         let page = Arc::new(Page::default());
+        slab.stand(number).publish(Arc::clone(&page));
+        self.put_page(number, page);
+    }
+
+    fn put_page(&mut self, number: usize, page: Arc<Page<X>>) {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, None);
         }
-        slab.place(number).publish(Arc::clone(&page));
         self.pages[number] = Some(page);
+    }
+
+    /// Takes over the page of the node `index`, which another thread has added, if it has not been done. Whether it was not.
+    #[inline]
+    pub(crate) fn adopt(&mut self, slab: &Slab<X>, index: u32) -> bool {
+        if self.get(index).is_some() {
+            return false;
+        }
+        let number = number_of(index);
+        let stand = slab.stand(number);
+        stand.handover.look();
+        if let Some(page) = stand.page.with(|seen| seen.map(|page| Arc::clone(page))) {
+            self.put_page(number, page);
+        }
+        true
     }
 
     /// Whether another page can be retired now, or so many wait for strangers to look away that it has to stay (P8).
@@ -218,14 +351,14 @@ impl OwnNodes {
     ///
     /// False if it is not there, or has to stay for now; see [`may_retire`](Self::may_retire).
     #[must_use = "a page that was not retired is still there"]
-    pub(crate) fn retire_page(&mut self, slab: &Slab, index: u32) -> bool {
+    pub(crate) fn retire_page(&mut self, slab: &Slab<X>, index: u32) -> bool {
         if !self.may_retire() {
             return false;
         }
         let number = number_of(index);
         let Some(page) = self.pages.get_mut(number).and_then(Option::take) else { return false };
-        debug_assert!(page.nodes.iter().all(|node| node.state.is_idle()), "a timer of page {number} lives");
-        slab.place(number).retract();
+        debug_assert!(page.nodes.iter().all(|node| node.state.is_free()), "a timer of page {number} lives");
+        slab.stand(number).retract();
         self.retired.push(page);
         // Also hands over to all threads what has been deferred on this one, which the shard may leave.
         self.retired.free_some();
@@ -247,6 +380,11 @@ fn number_of(index: u32) -> usize {
 #[inline]
 fn place_of(index: u32) -> usize {
     index as usize & (PAGE - 1)
+}
+
+#[cold]
+fn missing(index: u32) -> ! {
+    unreachable!("the page of the timer {index} is gone")
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,15 +4,22 @@
 //! swap what happened. There is no second flag, no lock and no reference count.
 //!
 //! ```text
-//!  63                                              8    7     6     0
-//! +-------------------------------------------------+----------+-------+
-//! |                generation (56 bits)             | periodic | phase |
-//! +-------------------------------------------------+----------+-------+
+//!  63                            8     7       6       5        4         3      2     0
+//! +-------------------------------+-------+-------+-------+--------+----------+-------+
+//! |     generation (56 bits)      | taken | guest | moved | queued | periodic | phase |
+//! +-------------------------------+-------+-------+-------+--------+----------+-------+
 //! ```
 //!
 //! The *generation* names the timer: it comes from a counter of the shard that never repeats, and that the registry
-//! carries over to the next shard of the same number. A handle whose generation is not in the word is stale. *Periodic*
-//! does not change while a timer lives.
+//! carries over to the next shard of the same number. A handle whose generation is not in the word is stale.
+//!
+//! | flag | meaning |
+//! |---|---|
+//! | *periodic* | it runs again and again; does not change while the timer lives |
+//! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
+//! | *moved* | another thread has said when the timer is due, beside the word (`Node::asked`); the owner has not placed it there yet |
+//! | *guest* | of a node whose timer was added from another core: the word that counts is the other node's (`guests`) |
+//! | *taken* | of a cancelled timer: the owner cancelled it itself and has the payload |
 //!
 //! # Phases
 //!
@@ -21,70 +28,101 @@
 //! | `Idle` | ended, or never used | none |
 //! | `Private` | pending; no other thread can have a handle | the owner's |
 //! | `Armed` | pending | the owner's |
+//! | `Moving` | pending; another thread is writing when it is due, and the owner must not run it | the owner's |
 //! | `Running` | its callback runs, on the owner's stack | taken out |
 //! | `Stopping` | its callback runs, and no further run will start (periodic only) | taken out |
-//! | `Cancelled` | a thread has cancelled it ("held"): the owner must not run it, and will free it | the owner's |
+//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's |
+//! | `Withdrawn` | cancelled while another thread is moving it, who will make it `Cancelled` | the owner's |
 //!
 //! The payload and the wheel's entry are never touched by another thread, in no phase: what crosses threads is this
-//! word and the mailbox link beside it. A node is free for reuse in `Idle` only.
+//! word, the mailbox link beside it, and the deadline that is asked for. A node is free for reuse when it is `Idle` and
+//! not queued.
 //!
 //! # Transitions
 //!
 //! | from | to | who | method | decides |
 //! |---|---|---|---|---|
 //! | `Idle` | `Private`, `Armed` | owner | `arm` | |
+//! | `Idle` | `Armed`, queued, moved | who has the node from `guests` | `arm_guest` | |
 //! | `Private` | `Armed` | owner | `share` | |
 //! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own`, `sweep` | a plain store: nobody else can |
-//! | `Armed` | `Running` | owner | `claim` | swap: it fires |
+//! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
+//! | `Armed` | not moved, not queued | owner | `claim`, `movable`, `collect` | swap: the owner takes over the deadline |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
-//! | `Armed` | `Cancelled` | any thread | `cancel` | swap: it is cancelled |
+//! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
+//! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
+//! | `Moving` | `Armed`, queued, moved | who moves it | `end_move` | swap |
+//! | `Moving` | `Withdrawn` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
+//! | `Withdrawn` | `Cancelled`, queued | who moves it | `end_move` | swap |
+//! | `Moving` | `Idle` | owner | `sweep` | swap: it is handed back; nodes are not used again |
 //! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it goes on |
 //! | `Running` | `Idle` | owner | `finish` | a plain store, one-shot only: nobody else leaves it |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: nobody else leaves it |
-//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | |
+//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store: nobody else leaves it |
 //!
 //! # Why exactly once
 //!
-//! In every phase either one thread alone may write, or all writers swap. `Armed` is left once per arming, because leaving
-//! it is a compare-and-swap on the whole word, generation included. A one-shot timer is armed once per generation; so
-//! exactly one of fire, cancel and hand back happens. A periodic timer returns to `Armed` by a swap from `Running`, which
-//! fails if a cancel has made it `Stopping`.
+//! In every phase either one thread alone may write, or all writers swap. `Armed` is left for an ending once per arming,
+//! because leaving it is a compare-and-swap on the whole word, generation included. A one-shot timer is armed once per
+//! generation; so exactly one of fire, cancel and hand back happens. A periodic timer returns to `Armed` by a swap from
+//! `Running`, which fails if a cancel has made it `Stopping`. A move returns to `Armed` by a swap from `Moving`, which
+//! fails if a cancel has made it `Withdrawn`.
 //!
 //! # The four traps
 //!
-//! 1. *Twice in the mailbox.* A message is pushed only by the winner of `Armed -> Cancelled`, which happens at most
-//!    once per generation, and only the owner who has taken that message out of the mailbox leaves `Cancelled`. So
-//!    the phase itself says "one message is queued or about to be", a node is in the mailbox at most once, and is not
-//!    reused while it is. (The owner reads the link before it gives the index back.)
+//! 1. *Twice in the mailbox.* Only who sets *queued* pushes, and it is set by the swap that needs the message: so a node is
+//!    in the mailbox at most once. The owner clears it before it looks at what is asked: who asks after that look finds it
+//!    clear and pushes again. A node whose timer has ended while its message is queued stays `Idle` and queued until the
+//!    owner has met that message, and is not reused before. (The owner reads the link before it gives the index back.)
 //! 2. *Leftover entries.* A timer is one entry in the wheel, which is in at most one slot and knows which. Moving
-//!    it takes it out of the old one, so no leftover entry can fire a second time. A held node may still be in its slot
-//!    or may have been popped from it when its claim failed; `collect` removes it wherever it is.
-//! 3. *Reset from another core.* The deadline is the owner's and outside this word, so only the owner moves it: a reset
-//!    from elsewhere is refused and moves nothing.
-//! 4. *The end.* A canceller may have claimed and not yet pushed when the shard drains for the last time. The owner
-//!    first closes the mailbox, by swapping a marker in, and then sweeps all words: what is `Armed` is handed back, what
-//!    is `Cancelled` has its canceller, pushed or not. A pusher that meets the marker touches nothing more. The words themselves are freed through epochs, after the last thread that might look has gone.
+//!    it takes it out of the old one, so no leftover entry can fire a second time. A timer that is `Moving`, `Cancelled`
+//!    or *moved* may still be in its slot or may have been popped from it when its claim failed; whoever deals with it
+//!    later removes or places it wherever it is.
+//! 3. *Reset from another core.* A thread that moves a timer has it to itself from `Moving` until its second swap: it alone
+//!    writes the deadline beside the word. The node cannot be reused meanwhile, because nobody but that thread leaves
+//!    `Moving` or `Withdrawn` towards `Idle` (but for the end of the shard, after which no node is reused). The owner
+//!    does not fire what is `Moving`, and fires what is *moved* by the deadline it was moved to. A reset of the owner's
+//!    clears *moved*, so an earlier reset from elsewhere cannot overwrite it; one that is still `Moving` comes after it.
+//!    A second thread that finds a timer `Moving` has nothing to write: its reset came just before the one under way.
+//! 4. *The end.* A canceller or mover may have claimed and not yet pushed when the shard drains for the last time. The owner
+//!    first closes the mailbox, by swapping a marker in, and then sweeps all words: what is `Armed` or `Moving` is handed
+//!    back, what is `Cancelled` has its canceller, pushed or not. A pusher that meets the marker touches nothing more. The
+//!    words themselves are freed through epochs, after the last thread that might look has gone.
+//!
+//! # When a reset happens
+//!
+//! A reset from elsewhere answers true once it has made the timer `Moving`, and takes effect at one moment between its two
+//! swaps: the owner fires by the old deadline before the first or by the new one after the second. A thread that stalls in
+//! between holds up nobody but that timer. If the timer is cancelled in between, it was moved first and cancelled then.
 //!
 //! # Orderings, in pairs
 //!
-//! * S1: the canceller's swap to `Cancelled` or `Stopping` releases; the owner's `sweep` and `rearm` acquire. So what
-//!   the canceller did before it cancelled happens before the owner drops the payload. (`collect` needs none of its
-//!   own: the mailbox has acquired.)
-//! * S2: the owner's `finish` and `rearm` release; `cancel` acquires. So who is told `Ended` after the timer fired sees
-//!   what the callback did. The reader may find a later word of the same node instead, so every plain store of the owner
-//!   releases (which costs nothing on x86); swaps continue what they replace.
+//! * S1: the canceller's swap to `Cancelled`, `Withdrawn` or `Stopping` releases; the owner's `collect`, `sweep` and
+//!   `rearm` acquire. So what the canceller did before it cancelled happens before the owner drops the payload.
+//! * S2: the owner's `finish` and `rearm` release; `cancel` and `is_running` acquire. So who is told `Ended` after the timer
+//!   fired sees what the callback did. The reader may find a later word of the same node instead, so every plain store of
+//!   the owner releases (which costs nothing on x86); swaps continue what they replace.
+//! * S3: `end_move` and `arm_guest` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
+//!   and so does the next `begin_move`. So the deadline asked for is read and written in order.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/cancel.rs` (fire, cancel, reuse, placement, periodic runs), `loom-tests/tests/end.rs` (the last
-//! drain).
+//! `loom-tests/tests/cancel.rs` (fire, cancel, reuse, placement, periodic runs), `loom-tests/tests/reset.rs` (reset from
+//! elsewhere), `loom-tests/tests/guest.rs` (timers added from elsewhere), `loom-tests/tests/end.rs` (the last drain).
+
+mod anyone;
+mod owner;
 
 use crate::sync::{AtomicU64, Ordering};
 
 const GENERATION_SHIFT: u32 = 8;
-const PERIODIC: u64 = 1 << 7;
-const PHASE_MASK: u64 = PERIODIC - 1;
+const PHASE_MASK: u64 = 7;
+const PERIODIC: u64 = 1 << 3;
+const QUEUED: u64 = 1 << 4;
+const MOVED: u64 = 1 << 5;
+const GUEST: u64 = 1 << 6;
+const TAKEN: u64 = 1 << 7;
 const _: () = assert!(crate::limits::GENERATION_MAX == u64::MAX >> GENERATION_SHIFT, "the parts fill the word");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +131,11 @@ enum Phase {
     Idle,
     Private,
     Armed,
+    Moving,
     Running,
     Stopping,
     Cancelled,
+    Withdrawn,
 }
 
 impl Phase {
@@ -105,16 +145,22 @@ impl Phase {
             0 => Self::Idle,
             1 => Self::Private,
             2 => Self::Armed,
-            3 => Self::Running,
-            4 => Self::Stopping,
-            5 => Self::Cancelled,
-            _ => unreachable!(),
+            3 => Self::Moving,
+            4 => Self::Running,
+            5 => Self::Stopping,
+            6 => Self::Cancelled,
+            _ => Self::Withdrawn,
         }
     }
 
     /// `word` with this phase instead of its own.
     const fn in_place_of(self, word: u64) -> u64 {
         (word & !PHASE_MASK) | self as u64
+    }
+
+    /// What is left of a timer that has ended: its generation, and whether a message of the node has still to come.
+    const fn idle(word: u64) -> u64 {
+        word & !(PHASE_MASK | PERIODIC | MOVED | GUEST | TAKEN)
     }
 }
 
@@ -130,13 +176,17 @@ pub(crate) enum Kind {
 }
 
 /// What the owner learns when it wants to fire a timer.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
     /// It is `Running` now: the owner takes the payload and must `finish` or `rearm`.
     Fires,
-    /// A canceller was first; its message is in the mailbox or on the way.
+    /// Another thread has moved it: the owner must place it where that said, and then ask again if it is due.
+    Moved { periodic: bool },
+    /// Another thread has cancelled it or is moving it; its message is in the mailbox or on the way.
     Held,
+    /// The word of another node counts.
+    Guest,
 }
 
 /// The answer of a cancel, which the canceller has at once, on any thread.
@@ -150,26 +200,83 @@ pub enum Cancel {
     Ended,
 }
 
-/// Whether a timer can be moved.
-#[derive(Debug, PartialEq, Eq)]
+/// What becomes of the node of a timer that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Freed {
+    /// It can be used again.
+    Now,
+    /// Its message has still to come; `collect` will say so.
+    Queued,
+    /// It stood for another one, whose word counts: that one is to be finished.
+    Guest,
+}
+
+/// Whether a timer can be moved by its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Movable {
-    /// It is pending.
-    Yes { periodic: bool },
+    /// It is pending, and in the wheel unless it is astray.
+    Yes { periodic: bool, astray: bool },
     /// It has ended, is running, or the handle is stale.
     No,
 }
 
-/// What the last sweep finds.
+/// What a message of a node meant.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
+pub(crate) enum Collected {
+    /// The timer was cancelled by another thread; it has ended now.
+    Cancelled,
+    /// The timer had ended before; the node can be used again.
+    Freed,
+    /// Another thread has moved it: the owner must place it where that said.
+    Moved { periodic: bool },
+    /// Nothing that the owner has not dealt with.
+    Nothing,
+}
+
+/// What the last sweep finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub(crate) enum Swept {
-    /// It was pending: its payload is handed back.
-    HandedBack,
+    /// It was pending: its payload is handed back. If it was moved, its deadline is the one that was asked for.
+    HandedBack { moved: bool },
     /// It had been cancelled: its payload is dropped.
     Cancelled,
     /// No payload is left here.
     Idle,
+    /// The word of another node counts.
+    Guest,
+}
+
+/// What a thread that is not the owner must do after its swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    /// Push the node on the owner's mailbox.
+    Push,
+    /// Nothing: a message of the node is queued already, or somebody else will push it.
+    Nothing,
+}
+
+/// Whether a thread may move a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Move {
+    /// The caller writes the deadline and then ends the move.
+    Begun,
+    /// It is pending, and another thread's move is under way, which this one came just before: nothing is left to do.
+    Overtaken,
+    /// It has ended, is running, or the handle is stale.
+    Refused,
+}
+
+impl Next {
+    #[inline]
+    fn unless_queued(word: u64) -> Self {
+        if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
+    }
 }
 
 /// The word of one node.
@@ -182,192 +289,7 @@ impl Default for StateWord {
     }
 }
 
-/// The owner's side.
 impl StateWord {
-    /// A new timer takes the node.
-    #[inline]
-    pub(crate) fn arm(&self, generation: u64, kind: Kind) {
-        let (phase, periodic) = match kind {
-            Kind::Private => (Phase::Private, 0),
-            Kind::Shared => (Phase::Armed, 0),
-            Kind::Periodic => (Phase::Armed, PERIODIC),
-        };
-        debug_assert_eq!(self.own_phase(), Phase::Idle);
-        // Release (S2): a stale handle of the node's timer before may read this word instead of the `Idle` that `finish` left.
-        self.0.store(phase.in_place_of((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
-    }
-
-    /// From now on other threads may have a handle.
-    pub(crate) fn share(&self) {
-        let word = self.own_word();
-        if Phase::of(word) == Phase::Private {
-            // Release (S2): as in `arm`.
-            self.0.store(Phase::Armed.in_place_of(word), Ordering::Release);
-        }
-    }
-
-    /// Tries to fire the timer.
-    #[inline]
-    pub(crate) fn claim(&self) -> Claim {
-        let word = self.own_word();
-        let running = Phase::Running.in_place_of(word);
-        match Phase::of(word) {
-            Phase::Private => {
-                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
-                self.0.store(running, Ordering::Release);
-                Claim::Fires
-            }
-            // Relaxed, both: the swap decides by being one; what it guards is the owner's own, and a failure is
-            // followed by the mailbox, which acquires.
-            Phase::Armed if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() => Claim::Fires,
-            _ => Claim::Held,
-        }
-    }
-
-    /// Cancels on the owner. If it is `Cancelled`, nothing is queued and the payload can be taken at once.
-    #[inline]
-    #[must_use]
-    pub(crate) fn cancel_own(&self, generation: u64) -> Cancel {
-        let word = self.own_word();
-        if word >> GENERATION_SHIFT != generation {
-            return Cancel::Ended;
-        }
-        match Phase::of(word) {
-            Phase::Private => {
-                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
-                self.0.store(Phase::Idle.in_place_of(word), Ordering::Release);
-                Cancel::Cancelled
-            }
-            Phase::Armed => {
-                let idle = Phase::Idle.in_place_of(word);
-                // Relaxed, both: as in `claim`; a failure means that another thread has cancelled.
-                match self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(()) => Cancel::Cancelled,
-                    Err(_) => Cancel::Ended,
-                }
-            }
-            Phase::Running => {
-                if word & PERIODIC != 0 {
-                    let stopping = Phase::Stopping.in_place_of(word);
-                    // Relaxed, both: the owner itself reads it in `rearm`, and another thread can only have done the same.
-                    let _ = self.swap(word, stopping, Ordering::Relaxed, Ordering::Relaxed);
-                }
-                Cancel::Running
-            }
-            Phase::Stopping => Cancel::Running,
-            Phase::Idle | Phase::Cancelled => Cancel::Ended,
-        }
-    }
-
-    /// A periodic timer goes on after a run; false if a cancel has forbidden it.
-    pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): who forbade further runs did so before the payload is dropped.
-        let word = self.0.load(Ordering::Acquire);
-        let armed = Phase::Armed.in_place_of(word);
-        // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
-        debug_assert!(word & PERIODIC != 0);
-        Phase::of(word) == Phase::Running && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
-    }
-
-    /// The run is over and the timer with it.
-    #[inline]
-    pub(crate) fn finish(&self) {
-        let word = self.own_word();
-        let periodic = word & PERIODIC != 0;
-        debug_assert_eq!(Phase::of(word), if periodic { Phase::Stopping } else { Phase::Running });
-        // Release (S2): who is told `Ended` sees what the callback did. A plain store: nobody else leaves this phase.
-        self.0.store(Phase::Idle.in_place_of(word), Ordering::Release);
-    }
-
-    /// The owner has taken the node's message out of the mailbox.
-    pub(crate) fn collect(&self) {
-        let word = self.own_word();
-        debug_assert_eq!(Phase::of(word), Phase::Cancelled);
-        // Release (S2): as in `arm`; only the owner leaves `Cancelled`.
-        self.0.store(Phase::Idle.in_place_of(word), Ordering::Release);
-    }
-
-    /// The shard ends, and so does the timer. The mailbox is closed already.
-    pub(crate) fn sweep(&self) -> Swept {
-        // Acquire (S1): a canceller that could not push any more has released its claim here.
-        let word = self.0.load(Ordering::Acquire);
-        let idle = Phase::Idle.in_place_of(word);
-        match Phase::of(word) {
-            // Relaxed: the owner takes the payload itself. Acquire (S1): the claim that came in between, as above.
-            Phase::Armed if self.swap(word, idle, Ordering::Relaxed, Ordering::Acquire).is_ok() => Swept::HandedBack,
-            // A run in progress has its payload on the stack, and finishes by itself.
-            Phase::Idle | Phase::Running | Phase::Stopping => Swept::Idle,
-            phase => {
-                // Release (S2): as in `arm`; only the owner leaves `Private` and `Cancelled`.
-                self.0.store(idle, Ordering::Release);
-                if phase == Phase::Private { Swept::HandedBack } else { Swept::Cancelled }
-            }
-        }
-    }
-
-    /// Whether the owner may still move the timer.
-    #[inline]
-    pub(crate) fn movable(&self, generation: u64) -> Movable {
-        let word = self.own_word();
-        match (Self::waits(word, generation), word & PERIODIC != 0) {
-            (false, _) => Movable::No,
-            (true, periodic) => Movable::Yes { periodic },
-        }
-    }
-
-    /// Whether no timer has the node.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.own_phase() == Phase::Idle
-    }
-
-    fn own_word(&self) -> u64 {
-        // Relaxed: the owner's own last write, or another thread's that changes the phase only and is met by a swap or
-        // by what its reader says.
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn own_phase(&self) -> Phase {
-        Phase::of(self.own_word())
-    }
-}
-
-/// Any thread's side.
-impl StateWord {
-    /// Cancels from another thread. If it is `Cancelled`, the caller must push the node on the owner's mailbox.
-    #[inline]
-    #[must_use]
-    pub(crate) fn cancel(&self, generation: u64) -> Cancel {
-        // The likely word is tried unseen: a look before would fetch the line twice, to read and then to write.
-        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
-        loop {
-            if word >> GENERATION_SHIFT != generation {
-                return Cancel::Ended;
-            }
-            let (to, answer) = match Phase::of(word) {
-                Phase::Armed => (Phase::Cancelled, Cancel::Cancelled),
-                Phase::Running if word & PERIODIC != 0 => (Phase::Stopping, Cancel::Running),
-                Phase::Running | Phase::Stopping => return Cancel::Running,
-                Phase::Idle | Phase::Private | Phase::Cancelled => return Cancel::Ended,
-            };
-            // Release (S1): what this thread did comes before the owner drops the payload. Acquire (S2): the answer
-            // may become `Ended`.
-            match self.swap(word, to.in_place_of(word), Ordering::Release, Ordering::Acquire) {
-                Ok(()) => return answer,
-                Err(found) => word = found,
-            }
-        }
-    }
-
-    /// Whether the timer waits for its deadline.
-    pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Relaxed: the answer is about the past, and nothing hangs on it; the owner sees its own last word.
-        Self::waits(self.0.load(Ordering::Relaxed), generation)
-    }
-
-    fn waits(word: u64, generation: u64) -> bool {
-        word >> GENERATION_SHIFT == generation && matches!(Phase::of(word), Phase::Armed | Phase::Private)
-    }
-
     /// The orderings are the caller's; it says why.
     #[inline]
     fn swap(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {

@@ -14,6 +14,26 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+#[cfg(all(loom, feature = "loom"))]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// A cell as loom has them: accesses are closures.
+#[cfg(not(all(loom, feature = "loom")))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(all(loom, feature = "loom")))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}
+
 /// A value that is set once and then seen by all threads: a `OnceLock`, whose guarantee is shown to loom by a flag.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
@@ -48,6 +68,17 @@ impl<T> SetOnce<T> {
         self.is_set.store(true, Ordering::Release);
         value
     }
+}
+
+/// Time does not pass in a model.
+pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "loom"));
+
+/// Lets other threads go first.
+pub(crate) fn yield_now() {
+    #[cfg(all(loom, feature = "loom"))]
+    loom::thread::yield_now();
+    #[cfg(not(all(loom, feature = "loom")))]
+    std::thread::yield_now();
 }
 
 /// `crossbeam-epoch` is made of loom's atomics: what happens to its pointers is part of a model.

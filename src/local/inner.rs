@@ -6,17 +6,14 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Turn,
-    schedule::{Schedule, Schedules},
-};
+use super::{ShardRef, Turn};
 use crate::{
     callback::{self, Callback, Once, Repeated},
     config::Config,
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, TimerHandle},
     hooks::PanicPlace,
-    shard::{Claimed, Due, PreparedSleep, Shard},
+    shard::{Claimed, Due, Message, PreparedSleep, Shard},
     shared::Shared,
     state::Kind,
     sync::per_thread,
@@ -39,7 +36,6 @@ impl Drop for Turning<'_> {
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
     shard: RefCell<Shard<Callback>>,
-    schedules: RefCell<Schedules>,
     shared: Arc<Shared>,
     turning: Cell<bool>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
@@ -50,16 +46,10 @@ const AWAKE: u64 = 0;
 
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let shard = Shard::with_config(config)?;
-        Owner::set(Some(Owner { shard: shard.number(), cancel, reset, is_pending, share }));
+        let shard = Shard::accepting(config, Some)?;
+        Owner::set(Some(Owner { shard: shard.number(), cancel, reset, is_pending, share, is_turning }));
         let shared = Arc::clone(shard.shared());
-        Ok(Self {
-            shard: RefCell::new(shard),
-            schedules: RefCell::new(Schedules::new()),
-            shared,
-            turning: Cell::new(false),
-            sleeps_until: Cell::new(AWAKE),
-        })
+        Ok(Self { shard: RefCell::new(shard), shared, turning: Cell::new(false), sleeps_until: Cell::new(AWAKE) })
     }
 
     /// Makes this thread's timer, if it is not there yet.
@@ -123,21 +113,39 @@ impl Local {
         }
     }
 
-    /// A periodic timer was added.
-    pub(super) fn set_schedule(&self, handle: TimerHandle, schedule: Schedule) {
-        self.schedules.borrow_mut().set(handle.index(), schedule);
-    }
-
     pub(super) fn turn(&self, budget: usize) -> Turn {
         if self.turning.replace(true) {
             return Turn { live: self.step(|shard| shard.len()), nested: true, ..Turn::default() };
         }
         let _turning = Turning(&self.turning);
-        let (touched_before, gone) = self.step(|shard| (shard.touched(), shard.begin(budget)));
-        if let Some(page) = gone {
-            self.schedules.borrow_mut().drop_page(page);
+        let touched_before = self.step(|shard| {
+            let touched = shard.touched();
+            shard.begin(budget);
+            touched
+        });
+        let (mut fired, mut collected) = (0, 0);
+        while let Some(claimed) = self.step(Shard::claim_due) {
+            self.run(claimed);
+            fired += 1;
         }
-        let (fired, collected) = (self.fire(), self.collect());
+        self.step(Shard::take_messages);
+        while let Some(message) = self.step(Shard::next_message) {
+            match message {
+                Message::Cancelled(index) => {
+                    self.drop_callback_of(index);
+                    collected += 1;
+                }
+                Message::Dropped(callback) => {
+                    self.shared.hooks.isolate_drop(callback);
+                    collected += 1;
+                }
+                Message::Due(claimed) => {
+                    self.run(claimed);
+                    fired += 1;
+                }
+                Message::Done => (),
+            }
+        }
         self.step(|shard| Turn {
             fired,
             collected,
@@ -148,17 +156,13 @@ impl Local {
         })
     }
 
-    /// Runs what is due.
-    fn fire(&self) -> usize {
-        let mut fired = 0;
-        while let Some(Claimed { index, payload, .. }) = self.step(Shard::claim_due) {
-            fired += 1;
-            match payload.kind() {
-                callback::Kind::Once(once) => self.run_once(index, once),
-                callback::Kind::Repeated(repeated) => self.run_repeated(index, repeated),
-            }
+    /// Runs a callback that is due.
+    #[inline]
+    fn run(&self, Claimed { index, payload, .. }: Claimed<Callback>) {
+        match payload.kind() {
+            callback::Kind::Once(once) => self.run_once(index, once),
+            callback::Kind::Repeated(repeated) => self.run_repeated(index, repeated),
         }
-        fired
     }
 
     fn run_once(&self, index: u32, callback: Once) {
@@ -169,8 +173,7 @@ impl Local {
 
     fn run_repeated(&self, index: u32, mut callback: Repeated) {
         self.shared.hooks.isolate(PanicPlace::Callback, || callback.run());
-        let now = self.step(|shard| shard.turn_nanos());
-        let next = self.schedules.borrow_mut().next(index, now);
+        let next = self.step(|shard| shard.next_run(index));
         match self.step(|shard| shard.rearm(index, callback.into(), next)) {
             Some(callback) => self.shared.hooks.isolate_drop(callback),
             None => self.wake_if_earlier(next),
@@ -189,23 +192,14 @@ impl Local {
         }
     }
 
-    /// Drops the callbacks of the timers that other threads have cancelled.
-    fn collect(&self) -> usize {
-        let mut collected = 0;
-        self.step(Shard::take_messages);
-        while let Some(index) = self.step(Shard::collect_cancelled) {
-            collected += 1;
-            self.drop_callback_of(index);
-        }
-        collected
+    pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
+        let next = self.step(|shard| shard.next_nanos());
+        self.sleeps_until.set(next.unwrap_or(u64::MAX));
+        PreparedSleep::new(&self.shared, next, || self.step(|shard| shard.time_until_next()))
     }
 
-    pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
-        PreparedSleep::new(&self.shared, || {
-            let next = self.step(|shard| shard.next_nanos());
-            self.sleeps_until.set(next.unwrap_or(u64::MAX));
-            self.step(|shard| shard.time_until_next())
-        })
+    pub(super) fn shard_ref(&self) -> ShardRef {
+        ShardRef::new(self.step(|shard| shard.number()), Arc::clone(&self.shared))
     }
 
     /// A timer of this thread is due at `nanos` now: if a sleep has been announced that would miss it, ends it.
@@ -237,12 +231,14 @@ impl Drop for Local {
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
-    let cancelled = Local::with(|local| {
-        let answer = local.step(|shard| shard.cancel_own(handle));
-        if answer == Cancel::Cancelled {
-            local.drop_callback_of(handle.index());
+    let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle)) {
+        Ok(index) => {
+            if let Some(index) = index {
+                local.drop_callback_of(index);
+            }
+            Cancel::Cancelled
         }
-        answer
+        Err(answer) => answer,
     });
     cancelled.unwrap_or(Cancel::Ended)
 }
@@ -250,13 +246,10 @@ fn cancel(handle: TimerHandle) -> Cancel {
 /// The owner's path of `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     let moved = Local::with(|local| {
-        let Some(moved) = local.step(|shard| shard.reset_own(handle, delay)) else {
+        let Some(due) = local.step(|shard| shard.reset_own(handle, delay)) else {
             return false;
         };
-        if moved.periodic {
-            local.schedules.borrow_mut().move_to(handle.index(), moved.due);
-        }
-        local.wake_if_earlier(moved.due);
+        local.wake_if_earlier(due);
         true
     });
     moved.unwrap_or(false)
@@ -264,6 +257,10 @@ fn reset(handle: TimerHandle, delay: Duration) -> bool {
 
 fn is_pending(handle: TimerHandle) -> bool {
     Local::with(|local| local.step(|shard| shard.is_pending_own(handle))).unwrap_or(false)
+}
+
+fn is_turning() -> bool {
+    Local::with(|local| local.turning.get()).unwrap_or(false)
 }
 
 fn share(handle: TimerHandle) {

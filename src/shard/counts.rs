@@ -33,6 +33,8 @@ pub struct Counts {
     pub live: u64,
     /// Of the live ones, those that another core has cancelled and the owner has not seen yet.
     pub held: u64,
+    /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added.
+    pub queued: u64,
     /// Callbacks run and payloads handed out: one for each timer that fired, and each run of a periodic one.
     pub runs: u64,
     /// Panics caught in callbacks, destructors and the wake hook.

@@ -18,9 +18,13 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces first and looks at the timers afterwards, so that nothing falls between.
-    pub(crate) fn new(shared: &Arc<Shared>, time_until_next: impl FnOnce() -> Option<Duration>) -> Self {
-        let announced = shared.announce_sleep();
+    /// Announces a sleep until then, in nanoseconds of the clock; `None` means for ever.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        until: Option<u64>,
+        time_until_next: impl FnOnce() -> Option<Duration>,
+    ) -> Self {
+        let announced = shared.announce_sleep(until.unwrap_or(u64::MAX));
         let timeout = if announced.is_some() { time_until_next() } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
         Self { announced, timeout, shard: PhantomData }

@@ -1,19 +1,17 @@
 //! A timer's life in steps: what the public methods and `local` are made of. An ending has several, so that nothing is
 //! borrowed between them while the user's code runs.
 
-use std::{mem, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::Shard;
+use super::{Shard, schedule::Schedule};
 use crate::{
     clock::Clock,
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, PAGE_BITS},
-    mailbox::Taken,
-    registry,
+    limits::{GENERATION_MAX, GUEST, PAGE_BITS},
     shared::Shared,
     slab::Node,
-    state::{Cancel, Claim, Kind, Movable, Swept},
+    state::{Cancel, Claim, Freed, Kind, Movable},
     tick::saturating_nanos,
 };
 
@@ -44,15 +42,6 @@ impl Due {
     }
 }
 
-/// A timer that was moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moved {
-    /// When it is due now, in nanoseconds of the clock.
-    pub(crate) due: u64,
-    /// It has a schedule, which must follow.
-    pub(crate) periodic: bool,
-}
-
 impl<T> Shard<T> {
     pub(crate) fn number(&self) -> u32 {
         self.number
@@ -71,16 +60,11 @@ impl<T> Shard<T> {
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.wheel.is_full() || self.next_generation > GENERATION_MAX {
+        } else if self.counts.live >= self.limit || self.wheel.is_full() || self.next_generation > GENERATION_MAX {
             Some(AddErrorReason::Full)
         } else {
             None
         }
-    }
-
-    /// The reading of the clock that the last turn began with.
-    pub(crate) fn turn_nanos(&self) -> u64 {
-        self.turn_nanos
     }
 
     /// When the shard next wants a turn.
@@ -98,6 +82,16 @@ impl<T> Shard<T> {
 
     pub(crate) fn at_least_a_tick(&self, period: Duration) -> Duration {
         period.max(Duration::from_nanos(self.tick.start(1)))
+    }
+
+    /// A periodic timer was added.
+    pub(crate) fn set_schedule(&mut self, handle: TimerHandle, schedule: Schedule) {
+        self.schedules.set(handle.index(), schedule);
+    }
+
+    /// After a run of a periodic timer: when the next one is due, in nanoseconds of the clock.
+    pub(crate) fn next_run(&mut self, index: u32) -> u64 {
+        self.schedules.next(index, self.turn_nanos)
     }
 
     /// Entries of the wheel touched so far.
@@ -156,18 +150,40 @@ impl<T> Shard<T> {
         self.wheel.set_value(handle.index(), payload);
     }
 
-    /// Cancels a timer of this shard; if it is `Cancelled`, its payload is to be taken next.
+    /// Cancels a timer of this shard. If that is won, the payload of the index it gives is to be taken next; the error is why
+    /// it was not. A timer that another thread has added and the owner has not seen is cancelled as by any thread.
     #[inline]
-    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Cancel {
+    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Option<u32>, Cancel> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else {
-            return Cancel::Ended;
-        };
-        let answer = node.state.cancel_own(handle.generation());
-        if answer == Cancel::Cancelled {
-            self.end_cancelled(index);
+        if index & GUEST != 0 {
+            return self.cancel_guest(index & !GUEST, handle.generation());
         }
-        answer
+        let node = self.nodes.get(index).ok_or(Cancel::Ended)?;
+        match node.state.cancel_own(handle.generation())? {
+            Freed::Now => self.end_cancelled(index),
+            _ => self.withdraw(index),
+        }
+        Ok(Some(index))
+    }
+
+    /// A timer has been cancelled, and its index is free.
+    #[inline]
+    pub(super) fn end_cancelled(&mut self, index: u32) {
+        self.count_cancelled();
+        self.wheel.remove(index);
+    }
+
+    /// A timer has been cancelled, and its index stays in use until its message has come.
+    #[cold]
+    fn withdraw(&mut self, index: u32) {
+        self.count_cancelled();
+        self.wheel.take_out(index);
+    }
+
+    #[inline]
+    pub(super) fn count_cancelled(&mut self) {
+        self.counts.cancelled += 1;
+        self.counts.live -= 1;
     }
 
     /// The payload of a timer that has just been cancelled.
@@ -182,17 +198,33 @@ impl<T> Shard<T> {
         self.wheel.value(index)
     }
 
-    /// Moves a timer of this shard to `delay` from now, if that is possible.
+    /// Moves a timer of this shard to `delay` from now, if that is possible; when it is due then, in nanoseconds of the clock.
     #[inline]
-    pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<Moved> {
-        let node = self.nodes.get(handle.index())?;
-        let Movable::Yes { periodic } = node.state.movable(handle.generation()) else {
-            return None;
-        };
+    pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        let index = handle.index();
+        if index & GUEST != 0 {
+            return self.reset_guest(index & !GUEST, handle.generation(), delay);
+        }
+        let movable = self.nodes.get(index)?.state.movable(handle.generation());
+        self.reset_if(movable, index, delay)
+    }
+
+    /// The same, when it is known whether it is possible.
+    #[inline]
+    pub(super) fn reset_if(&mut self, movable: Movable, index: u32, delay: Duration) -> Option<u64> {
+        let Movable::Yes { periodic, astray } = movable else { return None };
         // If another thread cancels it now, it is cancelled after it was moved.
         let due = self.nanos_after(delay);
-        self.wheel.reset(handle.index(), self.tick.deadline(due));
-        Some(Moved { due, periodic })
+        let deadline = self.tick.deadline(due);
+        if astray {
+            self.wheel.put_again(index, deadline);
+        } else {
+            self.wheel.reset(index, deadline);
+        }
+        if periodic {
+            self.schedules.move_to(index, due);
+        }
+        Some(due)
     }
 
     /// Makes a private timer one that other threads may cancel.
@@ -206,29 +238,28 @@ impl<T> Shard<T> {
         self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
     }
 
-    /// Begins a pass; says which page of payloads has gone back, if any has.
-    pub(crate) fn begin(&mut self, budget: usize) -> Option<u32> {
+    /// Begins a pass.
+    pub(crate) fn begin(&mut self, budget: usize) {
         self.turn_nanos = self.read_clock().lo;
         self.messages = budget;
+        self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
-        self.shrink()
-    }
-
-    /// Gives memory back that has not been needed, at most a page; its number.
-    #[inline]
-    fn shrink(&mut self) -> Option<u32> {
-        if self.wheel.has_too_much() { self.give_page_back() } else { None }
-    }
-
-    #[cold]
-    fn give_page_back(&mut self) -> Option<u32> {
-        if !self.nodes.may_retire() {
-            return None;
+        self.shared.gate.set_live(self.counts.live);
+        if self.wheel.has_too_much() {
+            self.give_page_back();
         }
-        let page = self.wheel.shrink()?;
+    }
+
+    /// Gives memory back that has not been needed, at most a page.
+    #[cold]
+    fn give_page_back(&mut self) {
+        if !self.nodes.may_retire() {
+            return;
+        }
+        let Some(page) = self.wheel.shrink() else { return };
         let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
         debug_assert!(retired, "the wheel and the slab have the same pages");
-        Some(page)
+        self.schedules.drop_page(page);
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.
@@ -237,13 +268,22 @@ impl<T> Shard<T> {
         loop {
             let nodes = &self.nodes;
             let (index, deadline) = self.wheel.pop_due(|soon| nodes.prefetch(soon))?;
-            // One that another thread has cancelled is left to its message.
-            if self.node(index).state.claim() == Claim::Fires {
-                let payload = self.wheel.take_value(index)?;
-                self.counts.runs += 1;
-                return Some(Claimed { index, payload, due: self.tick.start(deadline) });
+            match self.node(index).state.claim() {
+                Claim::Fires => return self.claimed(index, deadline),
+                claim => {
+                    if let Some(claimed) = self.claim_otherwise(index, deadline, claim) {
+                        return Some(claimed);
+                    }
+                }
             }
         }
+    }
+
+    #[inline]
+    pub(super) fn claimed(&mut self, index: u32, deadline: u64) -> Option<Claimed<T>> {
+        let payload = self.wheel.take_value(index)?;
+        self.counts.runs += 1;
+        Some(Claimed { index, payload, due: self.tick.start(deadline) })
     }
 
     /// A claimed timer ends by firing.
@@ -256,8 +296,11 @@ impl<T> Shard<T> {
     /// The run of a claimed timer is over, and its index free.
     #[inline]
     pub(crate) fn finish(&mut self, index: u32) {
-        self.node(index).state.finish();
-        self.wheel.release(index);
+        match self.node(index).state.finish() {
+            Freed::Now => self.wheel.release(index),
+            Freed::Queued => (),
+            Freed::Guest => self.finish_guest(index),
+        }
     }
 
     /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, it ends and the
@@ -274,75 +317,8 @@ impl<T> Shard<T> {
         Some(payload)
     }
 
-    /// Takes what is in the mailbox; what arrives later is left for the next time, so that a flood holds up nobody.
     #[inline]
-    pub(crate) fn take_messages(&mut self) {
-        self.nodes.free_some();
-        if self.taken.newest == 0 {
-            self.taken = self.shared.mailbox.take();
-        }
-    }
-
-    /// The next timer that another thread has cancelled, of those that were taken. Its payload is to be taken next.
-    #[inline]
-    pub(crate) fn collect_cancelled(&mut self) -> Option<u32> {
-        let index = self.taken.newest;
-        if index == 0 || self.messages == 0 {
-            return None;
-        }
-        self.messages -= 1;
-        let node = self.nodes.node(index);
-        self.taken = Taken { newest: node.link.below(), count: self.taken.count.saturating_sub(1) };
-        node.state.collect();
-        // It is in no slot if it was due and its claim failed.
-        self.end_cancelled(index);
-        Some(index)
-    }
-
-    #[inline]
-    fn end_cancelled(&mut self, index: u32) {
-        self.counts.cancelled += 1;
-        self.counts.live -= 1;
-        self.wheel.remove(index);
-    }
-
-    #[inline]
-    fn node(&self, index: u32) -> &Node {
+    pub(super) fn node(&self, index: u32) -> &Node {
         self.nodes.node(index)
-    }
-
-    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
-    /// if that has been done before.
-    pub(super) fn close(&mut self) -> Vec<(u64, T)> {
-        let (mut pending, mut cancelled) = (Vec::new(), Vec::new());
-        if mem::replace(&mut self.closed, true) {
-            return pending;
-        }
-        self.shared.mailbox.close();
-        self.taken = Taken::default();
-        for index in 1..self.wheel.end_of_indices() {
-            let Some(node) = self.nodes.get(index) else { continue };
-            match node.state.sweep() {
-                Swept::HandedBack => {
-                    let nanos = self.due_nanos(index);
-                    self.wheel.remove(index);
-                    pending.extend(self.wheel.take_value(index).map(|payload| (nanos, payload)));
-                }
-                Swept::Cancelled => {
-                    self.wheel.remove(index);
-                    cancelled.extend(self.wheel.take_value(index));
-                }
-                Swept::Idle => (),
-            }
-        }
-        let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or_else(|_| unreachable!("at most 2^25"));
-        self.counts.live -= ended;
-        self.counts.handed_back += pending.len() as u64;
-        self.counts.cancelled += cancelled.len() as u64;
-        registry::unregister(self.number, self.next_generation);
-        for payload in cancelled {
-            self.shared.hooks.isolate_drop(payload);
-        }
-        pending
     }
 }

@@ -1,13 +1,13 @@
 use super::*;
 use crate::{
     reclaim::pin,
-    state::{Cancel, Kind},
+    state::{Cancel, Collected, Freed, Kind},
 };
 
 /// A timer's life in the node `index`.
 fn live_and_end(slab: &Slab, own: &mut OwnNodes, index: u32, generation: u64) {
     own.node_for_new(slab, index).state.arm(generation, Kind::Shared);
-    assert_eq!(own.node(index).state.cancel_own(generation), Cancel::Cancelled);
+    assert_eq!(own.node(index).state.cancel_own(generation), Ok(Freed::Now));
 }
 
 fn is_there(slab: &Slab, index: u32) -> bool {
@@ -15,14 +15,14 @@ fn is_there(slab: &Slab, index: u32) -> bool {
 }
 
 fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
-    slab.with(index, &pin(), |node| node.state.cancel(generation))
+    slab.with(index, &pin(), |place| place.node.state.cancel(generation).0)
 }
 
 #[test]
-fn a_node_has_sixteen_bytes_and_a_page_nothing_else() {
+fn a_node_has_sixteen_bytes_and_a_page_little_else() {
     assert_eq!(size_of::<Node>(), 16);
-    assert_eq!(size_of::<Page>(), 16 << PAGE_BITS);
-    assert_eq!(size_of::<Place>(), size_of::<usize>());
+    assert_eq!(size_of::<Page<()>>(), (16 + 8) << PAGE_BITS);
+    assert_eq!(size_of::<Stand<()>>(), size_of::<usize>());
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn every_index_has_its_own_node_in_both_views() {
     }
     for index in 1..=INDEX_MAX {
         assert!(own.node(index).state.is_pending(u64::from(index)));
-        let seen = slab.with(index, &pin(), |node| std::ptr::eq(node, own.node(index)));
+        let seen = slab.with(index, &pin(), |place| std::ptr::eq(place.node, own.node(index)));
         assert_eq!(seen, Some(true));
     }
 }
@@ -94,14 +94,14 @@ fn who_looks_keeps_the_page() {
     let (slab, mut own) = (Slab::default(), OwnNodes::default());
     live_and_end(&slab, &mut own, 2, 7);
     let pinned = pin();
-    let answer = slab.with(2, &pinned, |node| {
+    let answer = slab.with(2, &pinned, |Place { node, .. }| {
         assert!(own.retire_page(&slab, 2));
         own.node_for_new(&slab, 2).state.arm(8, Kind::Shared);
         for _ in 0..100 {
             own.free_some();
         }
         assert_eq!(own.retired.len(), 1);
-        node.state.cancel(7)
+        node.state.cancel(7).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
     assert!(own.node(2).state.is_pending(8));
@@ -154,8 +154,8 @@ fn strangers_may_ask_at_any_time() {
         for generation in 1..=rounds {
             own.node_for_new(&slab, 2).state.arm(generation, Kind::Shared);
             live.store(generation, SeqCst);
-            if own.node(2).state.cancel_own(generation) != Cancel::Cancelled {
-                own.node(2).state.collect();
+            if own.node(2).state.cancel_own(generation) != Ok(Freed::Now) {
+                assert_eq!(own.node(2).state.collect(), Collected::Cancelled);
                 lost += 1;
             }
             let _ = own.retire_page(&slab, 2);

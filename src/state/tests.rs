@@ -2,10 +2,39 @@
 
 use super::*;
 
+const GENERATION: u64 = 7;
+
 fn armed(kind: Kind) -> StateWord {
     let state = StateWord::default();
-    state.arm(7, kind);
+    state.arm(GENERATION, kind);
     state
+}
+
+/// A timer that another thread has moved, whose message is queued.
+fn moved(kind: Kind) -> StateWord {
+    let state = armed(kind);
+    assert_eq!(move_it(&state), Some(Next::Push));
+    state
+}
+
+/// Moves a timer from another thread; what that must do next.
+fn move_it(state: &StateWord) -> Option<Next> {
+    (state.begin_move(GENERATION) == Move::Begun).then(|| {
+        let (lives, next) = state.end_move();
+        assert!(lives);
+        next
+    })
+}
+
+fn cancel(state: &StateWord) -> Cancel {
+    state.cancel(GENERATION).0
+}
+
+fn cancel_own(state: &StateWord) -> Cancel {
+    match state.cancel_own(GENERATION) {
+        Ok(_) => Cancel::Cancelled,
+        Err(answer) => answer,
+    }
 }
 
 #[test]
@@ -13,66 +42,202 @@ fn a_fired_timer_cannot_be_cancelled() {
     for kind in [Kind::Private, Kind::Shared] {
         let state = armed(kind);
         assert_eq!(state.claim(), Claim::Fires);
-        assert_eq!(state.cancel(7), Cancel::Running);
-        assert_eq!(state.cancel_own(7), Cancel::Running);
-        state.finish();
-        assert_eq!(state.cancel(7), Cancel::Ended);
-        assert_eq!(state.cancel_own(7), Cancel::Ended);
+        assert!(state.is_running(GENERATION) && !state.is_pending(GENERATION));
+        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Running, Cancel::Running));
+        assert_eq!(move_it(&state), None);
+        assert_eq!(state.finish(), Freed::Now);
+        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
+        assert_eq!(move_it(&state), None);
+        assert!(state.is_free() && !state.is_running(GENERATION));
     }
 }
 
 #[test]
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(Kind::Shared);
-    assert_eq!(state.cancel(7), Cancel::Cancelled);
-    assert_eq!(state.cancel(7), Cancel::Ended);
-    assert_eq!(state.cancel_own(7), Cancel::Ended);
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Push));
+    assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), Claim::Held);
-    state.collect();
+    assert_eq!(move_it(&state), None);
+    assert!(state.is_held() && !state.is_free());
+    assert_eq!(state.collect(), Collected::Cancelled);
     assert_eq!(state.sweep(), Swept::Idle);
+    assert!(state.is_free());
 }
 
 #[test]
 fn a_stale_generation_does_nothing() {
     let state = armed(Kind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
-        assert_eq!(state.cancel(stale), Cancel::Ended);
-        assert_eq!(state.cancel_own(stale), Cancel::Ended);
+        assert_eq!(state.cancel(stale), (Cancel::Ended, Next::Nothing));
+        assert_eq!(state.cancel_own(stale), Err(Cancel::Ended));
+        assert_eq!(state.begin_move(stale), Move::Refused);
         assert!(!state.is_pending(stale) && state.movable(stale) == Movable::No);
     }
-    assert!(state.is_pending(7) && state.movable(7) == (Movable::Yes { periodic: false }));
+    assert!(state.is_pending(7) && state.movable(7) == (Movable::Yes { periodic: false, astray: false }));
 }
 
 #[test]
 fn a_private_timer_needs_sharing_to_be_cancelled_from_elsewhere() {
     let state = armed(Kind::Private);
-    assert_eq!(state.cancel(7), Cancel::Ended);
+    assert_eq!(cancel(&state), Cancel::Ended);
     state.share();
-    assert_eq!(state.cancel(7), Cancel::Cancelled);
+    assert_eq!(cancel(&state), Cancel::Cancelled);
 }
 
 #[test]
 fn a_cancel_during_a_run_forbids_the_next() {
-    for cancel in [StateWord::cancel, StateWord::cancel_own] {
+    for cancel in [cancel, cancel_own] {
         let state = armed(Kind::Periodic);
         assert_eq!(state.claim(), Claim::Fires);
         assert!(state.rearm());
         assert_eq!(state.claim(), Claim::Fires);
-        assert_eq!(cancel(&state, 7), Cancel::Running);
+        assert_eq!(cancel(&state), Cancel::Running);
         assert!(!state.rearm());
-        state.finish();
-        assert_eq!(cancel(&state, 7), Cancel::Ended);
+        assert_eq!(state.finish(), Freed::Now);
+        assert_eq!(cancel(&state), Cancel::Ended);
     }
 }
 
 #[test]
+fn a_moved_timer_is_placed_before_it_fires() {
+    for (kind, periodic) in [(Kind::Shared, false), (Kind::Periodic, true)] {
+        let state = moved(kind);
+        assert!(state.is_pending(GENERATION));
+        assert_eq!(state.claim(), Claim::Moved { periodic });
+        assert_eq!(state.claim(), Claim::Fires);
+        if periodic {
+            assert!(state.rearm());
+            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+        } else {
+            assert_eq!(state.finish(), Freed::Queued);
+        }
+        // Its message is still in the mailbox.
+        assert!(!state.is_free());
+        assert_eq!(state.collect(), Collected::Freed);
+        assert!(state.is_free());
+    }
+}
+
+#[test]
+fn a_message_says_once_that_a_timer_was_moved() {
+    let state = moved(Kind::Shared);
+    assert_eq!(move_it(&state), Some(Next::Nothing), "its message is queued already");
+    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    assert_eq!(move_it(&state), Some(Next::Push));
+    assert_eq!(state.claim(), Claim::Moved { periodic: false });
+    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.claim(), Claim::Fires);
+}
+
+#[test]
+fn the_owners_reset_takes_precedence_over_an_earlier_one() {
+    let state = moved(Kind::Shared);
+    assert_eq!(state.movable(GENERATION), Movable::Yes { periodic: false, astray: true });
+    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.claim(), Claim::Fires);
+}
+
+#[test]
+fn a_timer_that_is_being_moved_does_not_fire() {
+    let state = armed(Kind::Shared);
+    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    assert_eq!(state.begin_move(GENERATION), Move::Overtaken);
+    assert!(state.is_pending(GENERATION));
+    assert_eq!(state.claim(), Claim::Held);
+    assert_eq!(state.movable(GENERATION), Movable::Yes { periodic: false, astray: true });
+    assert_eq!(state.end_move(), (true, Next::Push));
+    assert_eq!(state.claim(), Claim::Moved { periodic: false });
+}
+
+#[test]
+fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
+    for (own, collected) in [(false, Collected::Cancelled), (true, Collected::Freed)] {
+        let state = armed(Kind::Shared);
+        assert_eq!(state.begin_move(GENERATION), Move::Begun);
+        if own {
+            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+        } else {
+            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
+        }
+        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
+        assert!(!state.is_free() && !state.is_pending(GENERATION) && state.is_held() != own);
+        assert_eq!(state.end_move(), (true, Next::Push));
+        assert_eq!(state.collect(), collected);
+        assert!(state.is_free());
+    }
+}
+
+#[test]
+fn a_cancel_after_a_move_needs_no_message_of_its_own() {
+    let state = moved(Kind::Shared);
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
+    assert_eq!(state.collect(), Collected::Cancelled);
+    let state = moved(Kind::Shared);
+    assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+    assert_eq!(state.collect(), Collected::Freed);
+}
+
+#[test]
+fn a_message_met_during_a_move_is_followed_by_another() {
+    let state = moved(Kind::Shared);
+    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.end_move(), (true, Next::Push));
+    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+}
+
+#[test]
+fn a_guest_is_armed_with_its_message_queued() {
+    let state = StateWord::default();
+    state.arm_guest(GENERATION);
+    assert!(state.is_pending(GENERATION));
+    assert_eq!(move_it(&state), Some(Next::Nothing));
+    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    assert_eq!(state.claim(), Claim::Fires);
+    assert_eq!(state.finish(), Freed::Now);
+    state.arm_guest(GENERATION + 1);
+    state.disarm_guest();
+    assert!(state.is_free());
+}
+
+#[test]
+fn a_node_that_stands_for_a_guest_says_so() {
+    let state = StateWord::default();
+    state.stand_for_guest();
+    assert_eq!(state.claim(), Claim::Guest);
+    assert_eq!(state.finish(), Freed::Guest);
+    assert!(!state.is_free());
+    state.stand_for_nobody();
+    assert!(state.is_free());
+    state.stand_for_guest();
+    assert_eq!(state.sweep(), Swept::Guest);
+}
+
+#[test]
 fn the_sweep_tells_what_was_pending() {
-    assert_eq!(armed(Kind::Private).sweep(), Swept::HandedBack);
-    assert_eq!(armed(Kind::Shared).sweep(), Swept::HandedBack);
+    assert_eq!(armed(Kind::Private).sweep(), Swept::HandedBack { moved: false });
+    assert_eq!(armed(Kind::Shared).sweep(), Swept::HandedBack { moved: false });
+    assert_eq!(moved(Kind::Shared).sweep(), Swept::HandedBack { moved: true });
     let cancelled = armed(Kind::Shared);
-    assert_eq!(cancelled.cancel(7), Cancel::Cancelled);
+    assert_eq!(cancel(&cancelled), Cancel::Cancelled);
     assert_eq!(cancelled.sweep(), Swept::Cancelled);
     assert_eq!(cancelled.sweep(), Swept::Idle);
+}
+
+#[test]
+fn a_move_that_the_sweep_overtakes_has_come_too_late() {
+    let state = armed(Kind::Shared);
+    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
+    assert_eq!(state.end_move(), (false, Next::Nothing));
+    for (own, swept) in [(false, Swept::Cancelled), (true, Swept::Idle)] {
+        let state = armed(Kind::Shared);
+        assert_eq!(state.begin_move(GENERATION), Move::Begun);
+        assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
+        assert_eq!(state.sweep(), swept);
+        assert_eq!(state.end_move(), (false, Next::Nothing));
+    }
 }
 
 #[test]
@@ -80,5 +245,5 @@ fn the_word_holds_the_largest_generation() {
     let state = StateWord::default();
     state.arm(crate::limits::GENERATION_MAX, Kind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
-    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), Cancel::Cancelled);
+    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, Next::Push));
 }

@@ -1,7 +1,7 @@
 //! What only a shard asks of the wheel: entries without generations, because a shard names its timers otherwise, and in more
 //! steps.
 
-use super::raw::RawWheel;
+use super::{nodes::Standing, raw::RawWheel};
 
 impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Prepares the memory of so many entries.
@@ -13,6 +13,28 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     pub(crate) fn insert_again(&mut self, index: u32, deadline: u64) {
         self.len += 1;
         self.place(index, deadline);
+    }
+
+    /// Puts an entry where it belongs now, whether it is in a slot or was handed out and not released.
+    pub(crate) fn put_again(&mut self, index: u32, deadline: u64) {
+        if self.is_in_slot(index) {
+            self.reset(index, deadline);
+        } else {
+            self.insert_again(index, deadline);
+        }
+    }
+
+    /// Takes an entry out, if it is in a slot, and does not release its index.
+    pub(crate) fn take_out(&mut self, index: u32) {
+        if self.is_in_slot(index) {
+            self.take(index);
+            self.len -= 1;
+            self.touched += 1;
+        }
+    }
+
+    fn is_in_slot(&self, index: u32) -> bool {
+        self.slots.nodes.get(index).is_some_and(|node| node.standing != Standing::OUT)
     }
 
     /// The value of an entry.

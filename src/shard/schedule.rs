@@ -1,13 +1,13 @@
-//! When the periodic timers of a thread are due, apart from their callbacks: most timers are one-shot and need no room for it.
+//! When the periodic timers of a shard are due, apart from their payloads: most timers are one-shot and need no room for it.
 
 use crate::paged::Paged;
 
 /// When a periodic timer is due, in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// The next time, before rounding to a tick: so a period that is no multiple of the tick does not drift.
-    pub(super) due: u64,
-    pub(super) period: u64,
+    pub(crate) due: u64,
+    pub(crate) period: u64,
 }
 
 impl Schedule {
@@ -20,31 +20,31 @@ impl Schedule {
 
 /// The schedules of the periodic timers, by index.
 #[derive(Debug)]
-pub(super) struct Schedules(Paged<Schedule>);
+pub(crate) struct Schedules(Paged<Schedule>);
 
 impl Schedules {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Paged::new())
     }
 
-    pub(super) fn set(&mut self, index: u32, schedule: Schedule) {
+    pub(crate) fn set(&mut self, index: u32, schedule: Schedule) {
         self.0.grow_to(index);
         self.0[index] = schedule;
     }
 
     /// The timer was moved by a reset: its period goes on from `due`.
-    pub(super) fn move_to(&mut self, index: u32, due: u64) {
+    pub(crate) fn move_to(&mut self, index: u32, due: u64) {
         self.0[index].due = due;
     }
 
     /// After a run: when the next one is due.
-    pub(super) fn next(&mut self, index: u32, now: u64) -> u64 {
+    pub(crate) fn next(&mut self, index: u32, now: u64) -> u64 {
         self.0[index].go_on(now);
         self.0[index].due
     }
 
     /// The timers of this page have gone.
-    pub(super) fn drop_page(&mut self, page: u32) {
+    pub(crate) fn drop_page(&mut self, page: u32) {
         self.0.take_page(page as usize);
     }
 }

@@ -1,0 +1,110 @@
+//! A reference to another core's timer, by which it can be added to.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::local_timer;
+use crate::{
+    error::AddError,
+    guests::Armed,
+    handle::{Owner, TimerHandle},
+    parcel::Sent,
+    shared::{Remote, Shared},
+};
+
+/// The timer of a thread, to be added to from any other; from [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
+/// [`Cores::shard`](crate::Cores::shard).
+///
+/// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
+/// thread has ended, adding is an error.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, Cores, local_timer};
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let (ready, core) = mpsc::channel();
+/// let cores = Cores::builder().shards(1).start(move |_| {
+///     ready.send(local_timer().shard_ref()).unwrap();
+///     while local_timer().turn().fired == 0 {
+///         let sleep = local_timer().prepare_sleep();
+///         match sleep.timeout() {
+///             Some(timeout) => std::thread::park_timeout(timeout),
+///             None => std::thread::park(), // an add from elsewhere wakes it
+///         }
+///     }
+/// })?;
+/// let core = core.recv().unwrap();
+/// let handle = core.add(Duration::from_secs(30), || println!("not today"));
+/// assert_eq!(handle.cancel(), Cancel::Cancelled);
+/// core.add(Duration::from_millis(1), || println!("on the other core"));
+/// cores.join();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ShardRef {
+    number: u32,
+    shared: Arc<Shared>,
+}
+
+impl ShardRef {
+    pub(crate) fn new(number: u32, shared: Arc<Shared>) -> Self {
+        Self { number, shared }
+    }
+
+    /// Runs `callback` once on the thread that owns the timer, `delay` from now by a reading of that timer's clock taken in
+    /// the call: in the first of its turns at or after that moment, rounded up to a tick. The handle works at once, also before
+    /// the owner has heard of the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    ///
+    /// On the owning thread itself this is `LocalTimer::add`.
+    ///
+    /// Cost: constant; some compare-and-swaps, no lock, and no allocation in the steady state. It allocates when more timers
+    /// from elsewhere are live than ever before, and for a callback that captures more than 32 bytes. If the owner sleeps
+    /// beyond the new deadline, it is woken.
+    ///
+    /// # Panics
+    ///
+    /// If the thread's timer has ended or is full; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn add(&self, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has ended, or its timer is full: as many timers are live as may be
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25). The error carries the callback back.
+    pub fn try_add<F: FnOnce() + Send + 'static>(
+        &self,
+        delay: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        if Owner::is_of(self.number) {
+            return local_timer().try_add(delay, callback);
+        }
+        self.send(delay, callback)
+    }
+
+    fn send<F: FnOnce() + Send + 'static>(&self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+        match self.shared.add(delay, Sent::new(callback)) {
+            Ok(Remote { answer: Armed { index, generation }, wake }) => {
+                if wake {
+                    self.shared.hooks.wake();
+                }
+                Ok(TimerHandle::of_guest(self.number, index, generation))
+            }
+            Err((reason, callback)) => {
+                let callback = callback.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"));
+                Err(AddError::new(reason, callback))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ShardRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShardRef").field(&self.number).finish()
+    }
+}

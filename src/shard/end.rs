@@ -1,0 +1,104 @@
+//! The end of a shard: every timer ends, and what was pending comes back.
+
+use std::mem;
+
+use super::Shard;
+use crate::{
+    limits::GUEST,
+    mailbox::Taken,
+    registry,
+    slab::Place,
+    state::{StateWord, Swept},
+};
+
+/// What the sweep has found so far.
+struct Found<T> {
+    /// With the deadlines, in nanoseconds of the clock.
+    pending: Vec<(u64, T)>,
+    cancelled: Vec<T>,
+}
+
+impl<T> Shard<T> {
+    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
+    /// if that has been done before.
+    pub(super) fn close(&mut self) -> Vec<(u64, T)> {
+        let mut found = Found { pending: Vec::new(), cancelled: Vec::new() };
+        if mem::replace(&mut self.closed, true) {
+            return found.pending;
+        }
+        let last = self.shared.mailbox.close();
+        for messages in [mem::take(&mut self.taken), last] {
+            self.sweep_arrivals(messages, &mut found);
+        }
+        for index in 1..self.wheel.end_of_indices() {
+            self.sweep(index, &mut found);
+        }
+        let Found { pending, cancelled } = found;
+        let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or(u32::MAX);
+        self.counts.live = self.counts.live.saturating_sub(ended);
+        self.counts.handed_back += pending.len() as u64;
+        self.counts.cancelled += cancelled.len() as u64;
+        registry::unregister(self.number, self.next_generation.max(self.shared.guests.next_generation()));
+        for payload in cancelled {
+            self.shared.hooks.isolate_drop(payload);
+        }
+        pending
+    }
+
+    /// Ends the timers that other threads have added and that never arrived.
+    fn sweep_arrivals(&mut self, messages: Taken, found: &mut Found<T>) {
+        let mut at = messages.newest;
+        while at != 0 {
+            let index = at;
+            if index & GUEST == 0 {
+                at = self.node(index).link.below();
+                continue;
+            }
+            let guest = index & !GUEST;
+            self.guests.meet(&self.shared.guests, guest);
+            at = self.guests.place(guest).node.link.below();
+            if self.guests.twin(guest).is_none() {
+                self.sweep_arrival(guest, found);
+            }
+        }
+    }
+
+    fn sweep_arrival(&mut self, guest: u32, found: &mut Found<T>) {
+        let Place { node, asked, .. } = self.guests.place(guest);
+        let (swept, nanos) = (node.state.sweep(), asked.read());
+        if matches!(swept, Swept::Idle | Swept::Guest) {
+            return;
+        }
+        self.counts.added += 1;
+        self.counts.live += 1;
+        match self.unpack(guest) {
+            Some(payload) if swept == Swept::Cancelled => found.cancelled.push(payload),
+            Some(payload) => found.pending.push((self.round_up(nanos), payload)),
+            None => (),
+        }
+    }
+
+    fn sweep(&mut self, index: u32, found: &mut Found<T>) {
+        let Some(node) = self.nodes.get(index) else { return };
+        let swept = match node.state.sweep() {
+            Swept::Guest => {
+                let state: &StateWord = &self.guest_of(index).node.state;
+                state.sweep()
+            }
+            swept => swept,
+        };
+        if matches!(swept, Swept::Idle | Swept::Guest) {
+            return;
+        }
+        let nanos = match swept {
+            Swept::HandedBack { moved: true } => self.round_up(self.asked(index)),
+            _ => self.due_nanos(index),
+        };
+        self.wheel.remove(index);
+        match self.wheel.take_value(index) {
+            Some(payload) if swept == Swept::Cancelled => found.cancelled.push(payload),
+            Some(payload) => found.pending.push((nanos, payload)),
+            None => (),
+        }
+    }
+}

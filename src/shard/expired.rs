@@ -1,0 +1,16 @@
+//! What a loop gets when a timer is due.
+
+use std::time::{Duration, Instant};
+
+/// A timer whose deadline has come; from [`Shard::next_expired`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Expired<T> {
+    /// What was added.
+    pub payload: T,
+    /// When it was due: its deadline, rounded up to a tick. If it had passed when the timer was added, this is
+    /// the time of the turn before.
+    pub deadline: Instant,
+    /// How long after that the turn began.
+    pub lateness: Duration,
+}

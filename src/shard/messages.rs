@@ -1,0 +1,289 @@
+//! What other threads have asked for, as the owner meets it: in the mailbox, or in the word of a timer that is due.
+
+use std::time::Duration;
+
+use super::{Shard, steps::Claimed};
+use crate::{
+    limits::GUEST,
+    mailbox::Taken,
+    parcel::Parcel,
+    reclaim::{Seen, pin},
+    registry,
+    shared::Shared,
+    slab::{Node, Place},
+    state::{Cancel, Claim, Collected, Freed},
+};
+
+/// What is to be done about a message when nothing is borrowed.
+#[must_use]
+pub(crate) enum Message<T> {
+    /// The timer was cancelled: its payload is to be taken and dropped.
+    Cancelled(u32),
+    /// The same, of a timer that the wheel never had.
+    Dropped(T),
+    /// The timer was moved to a moment that has come: it runs now.
+    Due(Claimed<T>),
+    /// Nothing: it has been dealt with.
+    Done,
+}
+
+impl<T> Shard<T> {
+    /// Takes what is in the mailbox, once in a pass; what arrives later is left for the next one, so that a flood holds up
+    /// nobody.
+    #[inline]
+    pub(crate) fn take_messages(&mut self) {
+        self.nodes.free_some();
+        if self.taken.newest == 0 && !self.mailbox_taken {
+            self.mailbox_taken = true;
+            self.taken = self.shared.mailbox.take();
+            if !self.guests.are_none() {
+                self.guests.tidy(&self.shared.guests);
+            }
+        }
+    }
+
+    /// Takes in what other threads have asked for, up to the first timer that runs now.
+    pub(super) fn take_in(&mut self) -> Option<Claimed<T>> {
+        self.take_messages();
+        loop {
+            match self.next_message()? {
+                Message::Cancelled(index) => {
+                    let payload = self.take_payload(index);
+                    self.shared.hooks.isolate_drop(payload);
+                }
+                Message::Dropped(payload) => self.shared.hooks.isolate_drop(payload),
+                Message::Due(claimed) => return Some(claimed),
+                Message::Done => (),
+            }
+        }
+    }
+
+    /// Deals with the next message of those that were taken, within the budget.
+    #[inline]
+    pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
+        let index = self.taken.newest;
+        if index == 0 || self.messages == 0 {
+            return None;
+        }
+        self.messages -= 1;
+        if index & GUEST != 0 {
+            return Some(self.guest_message(index & !GUEST));
+        }
+        let node = self.nodes.node(index);
+        self.taken = self.taken.after(node.link.below());
+        Some(match node.state.collect() {
+            Collected::Cancelled => {
+                // It is in no slot if it was due and its claim failed.
+                self.end_cancelled(index);
+                Message::Cancelled(index)
+            }
+            Collected::Freed => {
+                self.wheel.release(index);
+                Message::Done
+            }
+            Collected::Moved { periodic } => self.moved(index, periodic),
+            Collected::Nothing => Message::Done,
+        })
+    }
+
+    /// Another thread has moved the timer of the owner's node `index`.
+    #[cold]
+    fn moved(&mut self, index: u32, periodic: bool) -> Message<T> {
+        match self.settle(index, periodic) {
+            Some(claimed) => Message::Due(claimed),
+            None => Message::Done,
+        }
+    }
+
+    /// Places the timer of the owner's node `index` where another thread has asked for it; claims it if that moment has come.
+    #[cold]
+    fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed<T>> {
+        loop {
+            let nanos = self.asked(index);
+            let deadline = self.tick.deadline(nanos);
+            if periodic {
+                self.schedules.move_to(index, nanos);
+            }
+            if deadline > self.wheel.now() {
+                self.wheel.put_again(index, deadline);
+                return None;
+            }
+            self.wheel.take_out(index);
+            match self.claim(index) {
+                Claim::Fires => return self.claimed(index, deadline),
+                Claim::Moved { periodic: again } => periodic = again,
+                Claim::Held | Claim::Guest => return None,
+            }
+        }
+    }
+
+    /// A timer that is due was not claimed at once.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn claim_otherwise(&mut self, index: u32, deadline: u64, claim: Claim) -> Option<Claimed<T>> {
+        let claim = if claim == Claim::Guest { self.claim(index) } else { claim };
+        match claim {
+            Claim::Fires => self.claimed(index, deadline),
+            Claim::Moved { periodic } => self.settle(index, periodic),
+            // It is left to its message.
+            Claim::Held | Claim::Guest => None,
+        }
+    }
+
+    /// Claims the timer of the owner's node `index`, by whichever word counts.
+    fn claim(&self, index: u32) -> Claim {
+        match self.node(index).state.claim() {
+            Claim::Guest => self.guest_of(index).node.state.claim(),
+            claim => claim,
+        }
+    }
+
+    /// When another thread wants the timer of the owner's node `index` to be due.
+    pub(super) fn asked(&self, index: u32) -> u64 {
+        let place = self.nodes.place(index);
+        if place.node.twin.get() == 0 { place.asked.read() } else { self.guest_of(index).asked.read() }
+    }
+
+    /// The guest for which the owner's node `index` stands.
+    pub(super) fn guest_of(&self, index: u32) -> Place<'_, Parcel> {
+        self.guests.place(self.node(index).twin.get() & !GUEST)
+    }
+
+    #[cold]
+    fn guest_message(&mut self, guest: u32) -> Message<T> {
+        self.guests.meet(&self.shared.guests, guest);
+        let Place { node, .. } = self.guests.place(guest);
+        self.taken = self.taken.after(node.link.below());
+        match (node.state.collect(), self.guests.twin(guest)) {
+            (Collected::Cancelled, Some(index)) => {
+                self.count_cancelled();
+                self.part(guest, index, Freed::Now);
+                Message::Cancelled(index)
+            }
+            (Collected::Cancelled, None) => self.unpack_cancelled(guest),
+            (Collected::Freed, _) => {
+                self.guests.free(&self.shared.guests, guest);
+                Message::Done
+            }
+            (Collected::Moved { periodic }, Some(index)) => self.moved(index, periodic),
+            (Collected::Moved { .. }, None) => self.welcome(guest),
+            (Collected::Nothing, _) => Message::Done,
+        }
+    }
+
+    /// A timer that another thread has added arrives: gets an entry, and a node that stands for it.
+    fn welcome(&mut self, guest: u32) -> Message<T> {
+        let Some(payload) = self.unpack(guest) else { return Message::Done };
+        let nanos = self.guests.place(guest).asked.read();
+        self.counts.added += 1;
+        self.counts.live += 1;
+        let index = self.wheel.insert(self.tick.deadline(nanos)).index;
+        let node = self.nodes.node_for_new(&self.shared.slab, index);
+        node.state.stand_for_guest();
+        node.twin.set(guest | GUEST);
+        self.guests.arrive(guest, index);
+        self.wheel.set_value(index, payload);
+        self.moved(index, false)
+    }
+
+    /// A timer that another thread has added, and one has cancelled before it has arrived.
+    fn unpack_cancelled(&mut self, guest: u32) -> Message<T> {
+        self.counts.added += 1;
+        self.counts.cancelled += 1;
+        let payload = self.unpack(guest);
+        self.guests.free(&self.shared.guests, guest);
+        payload.map_or(Message::Done, Message::Dropped)
+    }
+
+    /// The payload that a guest has brought.
+    pub(super) fn unpack(&self, guest: u32) -> Option<T> {
+        self.shared.gate.left();
+        let sent = self.guests.place(guest).parcel.take()?;
+        (self.accept)(sent.into_callback())
+    }
+
+    /// The timer of the guest has ended and parts with the owner's node `index`, which is free from now on.
+    fn part(&mut self, guest: u32, index: u32, freed: Freed) {
+        let node = self.node(index);
+        node.state.stand_for_nobody();
+        node.twin.set(0);
+        self.guests.leave(guest);
+        if freed == Freed::Now {
+            self.guests.free(&self.shared.guests, guest);
+        }
+        self.wheel.remove(index);
+    }
+
+    /// The run of a guest's timer is over.
+    #[cold]
+    pub(super) fn finish_guest(&mut self, index: u32) {
+        let guest = self.node(index).twin.get() & !GUEST;
+        let freed = self.guests.place(guest).node.state.finish();
+        self.part(guest, index, freed);
+    }
+
+    /// Looks at this shard as any thread would.
+    fn as_anyone<R>(&self, look: impl FnOnce(&Seen<'_, Shared>) -> R) -> Option<R> {
+        registry::with(self.number, |seen| seen.map(look))
+    }
+
+    /// How many of the timers that live other threads have cancelled, as far as their messages have come.
+    pub(super) fn held(&self) -> u64 {
+        let chains = [self.taken.newest, self.shared.mailbox.newest()];
+        chains.into_iter().map(|newest| self.held_from(newest)).sum()
+    }
+
+    fn held_from(&self, newest: u32) -> u64 {
+        let (mut at, mut held) = (newest, 0);
+        while at != 0 {
+            let look = |node: &Node, is_live: bool| (node.link.below(), u64::from(is_live && node.state.is_held()));
+            let (below, one) = if at & GUEST == 0 {
+                look(self.node(at), true)
+            } else {
+                let guest = at & !GUEST;
+                let seen = self
+                    .shared
+                    .guests
+                    .with(guest, &pin(), |place| look(place.node, self.guests.twin(guest).is_some()));
+                seen.unwrap_or((0, 0))
+            };
+            (at, held) = (below, held + one);
+        }
+        held
+    }
+
+    /// As `cancel_own`, of a guest.
+    #[cold]
+    pub(super) fn cancel_guest(&mut self, guest: u32, generation: u64) -> Result<Option<u32>, Cancel> {
+        let Some(index) = self.guests.twin(guest) else {
+            // It may not have arrived.
+            return match self.as_anyone(|seen| seen.cancel(guest | GUEST, generation).answer) {
+                Some(Cancel::Cancelled) => Ok(None),
+                answer => Err(answer.unwrap_or(Cancel::Ended)),
+            };
+        };
+        let freed = self.guests.place(guest).node.state.cancel_own(generation)?;
+        self.count_cancelled();
+        self.part(guest, index, freed);
+        Ok(Some(index))
+    }
+
+    /// As `reset_own`, of a guest.
+    #[cold]
+    pub(super) fn reset_guest(&mut self, guest: u32, generation: u64, delay: Duration) -> Option<u64> {
+        let Some(index) = self.guests.twin(guest) else {
+            // It may not have arrived. When it does, what it is asked for by then counts.
+            let due = self.nanos_after(delay);
+            return self.as_anyone(|seen| seen.reset(guest | GUEST, generation, delay).answer)?.then_some(due);
+        };
+        let movable = self.guests.place(guest).node.state.movable(generation);
+        self.reset_if(movable, index, delay)
+    }
+}
+
+impl Taken {
+    /// What is left of the messages, `below` the newest one.
+    fn after(self, below: u32) -> Self {
+        Self { newest: below, count: self.count.saturating_sub(1) }
+    }
+}

@@ -1,0 +1,102 @@
+//! What any thread does with a word: it swaps, and never waits.
+
+use super::{Cancel, GENERATION_SHIFT, MOVED, Move, Next, PERIODIC, Phase, QUEUED, StateWord};
+use crate::sync::Ordering;
+
+impl StateWord {
+    /// A new timer takes a node that this thread has to itself. The caller must push the node on the owner's mailbox; the
+    /// timer is due when it has said beside the word.
+    pub(crate) fn arm_guest(&self, generation: u64) {
+        debug_assert!(self.is_free());
+        let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | QUEUED | MOVED);
+        // Release (S3): the deadline beside it. (S2): as in `arm`.
+        self.0.store(word, Ordering::Release);
+    }
+
+    /// The owner is gone and has not taken the node's message: nobody knows the timer but this thread.
+    pub(crate) fn disarm_guest(&self) {
+        // Release (S2): as in `arm`.
+        self.0.store(Phase::idle(self.own_word()) & !QUEUED, Ordering::Release);
+    }
+
+    /// Cancels from another thread.
+    #[inline]
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next) {
+        // The likely word is tried unseen: a look before would fetch the line twice, to read and then to write.
+        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        loop {
+            if word >> GENERATION_SHIFT != generation {
+                return (Cancel::Ended, Next::Nothing);
+            }
+            let (to, answer, next) = match Phase::of(word) {
+                Phase::Armed => {
+                    let to = Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED;
+                    (to, Cancel::Cancelled, Next::unless_queued(word))
+                }
+                Phase::Moving => (Phase::Withdrawn.in_place_of(word), Cancel::Cancelled, Next::Nothing),
+                Phase::Running if word & PERIODIC != 0 => {
+                    (Phase::Stopping.in_place_of(word), Cancel::Running, Next::Nothing)
+                }
+                Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
+                _ => return (Cancel::Ended, Next::Nothing),
+            };
+            // Release (S1): what this thread did comes before the owner drops the payload. Acquire (S2): the answer
+            // may become `Ended`.
+            match self.swap(word, to, Ordering::Release, Ordering::Acquire) {
+                Ok(()) => return (answer, next),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Begins to move a timer from another thread. If it answers true to `begun`, the caller has the deadline beside the
+    /// word to itself until [`end_move`](Self::end_move).
+    pub(crate) fn begin_move(&self, generation: u64) -> Move {
+        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        loop {
+            match Phase::of(word) {
+                _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
+                Phase::Armed => (),
+                Phase::Moving => return Move::Overtaken,
+                _ => return Move::Refused,
+            }
+            // Acquire (S3): the deadline of a move before this one was written before. And (S2) for a refusal.
+            match self.swap(word, Phase::Moving.in_place_of(word), Ordering::Acquire, Ordering::Acquire) {
+                Ok(()) => return Move::Begun,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Ends what `begin_move` began. False if the shard has ended meanwhile.
+    pub(crate) fn end_move(&self) -> (bool, Next) {
+        loop {
+            // Relaxed: met by the swap.
+            let word = self.0.load(Ordering::Relaxed);
+            let to = match Phase::of(word) {
+                Phase::Moving => Phase::Armed.in_place_of(word) | MOVED | QUEUED,
+                Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
+                _ => return (false, Next::Nothing),
+            };
+            // Release (S3): the deadline. Relaxed: a failure is looked at again.
+            if self.swap(word, to, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return (true, Next::unless_queued(word));
+            }
+        }
+    }
+
+    /// Whether the timer waits for its deadline.
+    pub(crate) fn is_pending(&self, generation: u64) -> bool {
+        // Relaxed: the answer is about the past, and nothing hangs on it; the owner sees its own last word.
+        let word = self.0.load(Ordering::Relaxed);
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
+    }
+
+    /// Whether its callback runs.
+    pub(crate) fn is_running(&self, generation: u64) -> bool {
+        // Acquire (S2): who is told that it is over sees what the callback did.
+        let word = self.0.load(Ordering::Acquire);
+        word >> GENERATION_SHIFT == generation && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
+    }
+}

@@ -1,0 +1,262 @@
+//! What the owner does with a word. It writes plainly where nobody else may write, and swaps elsewhere.
+
+use super::{
+    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GUEST, Kind, MOVED, Movable, PERIODIC, PHASE_MASK, Phase,
+    QUEUED, StateWord, Swept, TAKEN,
+};
+use crate::sync::Ordering;
+
+impl StateWord {
+    /// A new timer takes the node.
+    #[inline]
+    pub(crate) fn arm(&self, generation: u64, kind: Kind) {
+        let (phase, periodic) = match kind {
+            Kind::Private => (Phase::Private, 0),
+            Kind::Shared => (Phase::Armed, 0),
+            Kind::Periodic => (Phase::Armed, PERIODIC),
+        };
+        debug_assert!(self.is_free());
+        // Release (S2): a stale handle of the node's timer before may read this word instead of the `Idle` that `finish` left.
+        self.0.store(phase.in_place_of((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
+    }
+
+    /// The node stands for another one, whose word counts.
+    pub(crate) fn stand_for_guest(&self) {
+        debug_assert!(self.is_free());
+        // Release (S2): as in `arm`.
+        self.0.store(Phase::idle(self.own_word()) | GUEST, Ordering::Release);
+    }
+
+    /// It does so no longer.
+    pub(crate) fn stand_for_nobody(&self) {
+        // Release (S2): as in `arm`.
+        self.0.store(Phase::idle(self.own_word()), Ordering::Release);
+    }
+
+    /// From now on other threads may have a handle.
+    pub(crate) fn share(&self) {
+        let word = self.own_word();
+        if Phase::of(word) == Phase::Private {
+            // Release (S2): as in `arm`.
+            self.0.store(Phase::Armed.in_place_of(word), Ordering::Release);
+        }
+    }
+
+    /// Tries to fire the timer.
+    #[inline]
+    pub(crate) fn claim(&self) -> Claim {
+        let word = self.own_word();
+        let running = Phase::Running.in_place_of(word);
+        match Phase::of(word) {
+            Phase::Private => {
+                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+                self.0.store(running, Ordering::Release);
+                Claim::Fires
+            }
+            // Relaxed, both: the swap decides by being one; what it guards is the owner's own, and a failure is
+            // looked at again.
+            Phase::Armed
+                if word & MOVED == 0 && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
+            {
+                Claim::Fires
+            }
+            _ => self.claim_otherwise(),
+        }
+    }
+
+    #[cold]
+    fn claim_otherwise(&self) -> Claim {
+        loop {
+            let word = self.own_word();
+            let (to, claim) = match Phase::of(word) {
+                Phase::Armed if word & MOVED != 0 => (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 }),
+                Phase::Armed => (Phase::Running.in_place_of(word), Claim::Fires),
+                Phase::Idle if word & GUEST != 0 => return Claim::Guest,
+                _ => return Claim::Held,
+            };
+            // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
+            if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return claim;
+            }
+        }
+    }
+
+    /// Cancels on the owner. If that is won, the payload can be taken at once; the error is why it was not.
+    #[inline]
+    pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
+        let word = self.own_word();
+        let likely = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        if word == likely {
+            // Relaxed, both: as in `claim`; a failure is looked at again.
+            match self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(()) => return Ok(Freed::Now),
+                Err(_) => return self.cancel_otherwise(generation),
+            }
+        }
+        if word == Phase::Private.in_place_of(likely) {
+            // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+            self.0.store(Phase::idle(word), Ordering::Release);
+            return Ok(Freed::Now);
+        }
+        self.cancel_otherwise(generation)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cancel_otherwise(&self, generation: u64) -> Result<Freed, Cancel> {
+        loop {
+            let word = self.own_word();
+            if word >> GENERATION_SHIFT != generation {
+                return Err(Cancel::Ended);
+            }
+            let (to, answer) = match Phase::of(word) {
+                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
+                Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
+                Phase::Moving => (Phase::Withdrawn.in_place_of(word) | TAKEN, Ok(Freed::Queued)),
+                Phase::Running if word & PERIODIC != 0 => (Phase::Stopping.in_place_of(word), Err(Cancel::Running)),
+                Phase::Running | Phase::Stopping => return Err(Cancel::Running),
+                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Withdrawn => return Err(Cancel::Ended),
+            };
+            // Relaxed, both: as in `claim`; the owner itself reads `Stopping` in `rearm`.
+            if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return answer;
+            }
+        }
+    }
+
+    /// A periodic timer goes on after a run; false if a cancel has forbidden it.
+    pub(crate) fn rearm(&self) -> bool {
+        // Acquire (S1): who forbade further runs did so before the payload is dropped.
+        let word = self.0.load(Ordering::Acquire);
+        let armed = Phase::Armed.in_place_of(word);
+        // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
+        debug_assert!(word & PERIODIC != 0);
+        Phase::of(word) == Phase::Running && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+
+    /// The run is over and the timer with it.
+    #[inline]
+    pub(crate) fn finish(&self) -> Freed {
+        let word = self.own_word();
+        if word & (GUEST | QUEUED) != 0 {
+            return self.finish_otherwise(word);
+        }
+        let periodic = word & PERIODIC != 0;
+        debug_assert_eq!(Phase::of(word), if periodic { Phase::Stopping } else { Phase::Running });
+        // Release (S2): who is told `Ended` sees what the callback did. A plain store: nobody else leaves this phase.
+        self.0.store(Phase::idle(word), Ordering::Release);
+        Freed::Now
+    }
+
+    #[cold]
+    fn finish_otherwise(&self, word: u64) -> Freed {
+        if word & GUEST != 0 {
+            return Freed::Guest;
+        }
+        // Release (S2): as in `finish`.
+        self.0.store(Phase::idle(word), Ordering::Release);
+        Freed::Queued
+    }
+
+    /// The owner has taken the node's message out of the mailbox, and read its link.
+    #[inline]
+    pub(crate) fn collect(&self) -> Collected {
+        // Acquire (S1): who cancelled need not be who pushed.
+        let word = self.0.load(Ordering::Acquire);
+        if Phase::of(word) == Phase::Cancelled {
+            // Release (S2): as in `arm`; only the owner leaves `Cancelled`.
+            self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
+            return if word & TAKEN == 0 { Collected::Cancelled } else { Collected::Freed };
+        }
+        self.collect_otherwise()
+    }
+
+    #[cold]
+    fn collect_otherwise(&self) -> Collected {
+        loop {
+            let word = self.own_word();
+            let periodic = word & PERIODIC != 0;
+            let (to, collected) = match Phase::of(word) {
+                Phase::Armed if word & MOVED != 0 => (word & !(QUEUED | MOVED), Collected::Moved { periodic }),
+                Phase::Idle => (word & !QUEUED, Collected::Freed),
+                Phase::Cancelled => return self.collect(),
+                // Who is moving it, or has withdrawn it for who does, pushes again.
+                _ => (word & !QUEUED, Collected::Nothing),
+            };
+            // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
+            if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return collected;
+            }
+        }
+    }
+
+    /// The shard ends, and so does the timer. The mailbox is closed already.
+    pub(crate) fn sweep(&self) -> Swept {
+        loop {
+            // Acquire (S1): a canceller that could not push any more has released its claim here.
+            let word = self.0.load(Ordering::Acquire);
+            let swept = match Phase::of(word) {
+                Phase::Idle if word & GUEST != 0 => Swept::Guest,
+                // A run in progress has its payload on the stack, and finishes by itself.
+                Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
+                Phase::Private | Phase::Armed => Swept::HandedBack { moved: word & MOVED != 0 },
+                Phase::Moving => Swept::HandedBack { moved: false },
+                Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
+                Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
+            };
+            // Relaxed: the owner takes the payload itself, and has acquired what it swaps away. A failure is looked at again.
+            if self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return swept;
+            }
+        }
+    }
+
+    /// Whether the owner may still move the timer. If so, what another thread had asked for before is over.
+    #[inline]
+    pub(crate) fn movable(&self, generation: u64) -> Movable {
+        let word = self.own_word();
+        if word >> GENERATION_SHIFT == generation
+            && word & MOVED == 0
+            && matches!(Phase::of(word), Phase::Armed | Phase::Private)
+        {
+            return Movable::Yes { periodic: word & PERIODIC != 0, astray: false };
+        }
+        self.movable_otherwise(generation)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn movable_otherwise(&self, generation: u64) -> Movable {
+        loop {
+            let word = self.own_word();
+            let yes = Movable::Yes { periodic: word & PERIODIC != 0, astray: true };
+            match Phase::of(word) {
+                _ if word >> GENERATION_SHIFT != generation => return Movable::No,
+                // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a failure is looked at again.
+                Phase::Armed if self.swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed).is_ok() => {
+                    return yes;
+                }
+                Phase::Armed => (),
+                // The other thread's reset comes after this one.
+                Phase::Moving | Phase::Private => return yes,
+                _ => return Movable::No,
+            }
+        }
+    }
+
+    /// Whether another thread has cancelled it and the owner has not met that.
+    pub(crate) fn is_held(&self) -> bool {
+        let word = self.own_word();
+        word & TAKEN == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Withdrawn)
+    }
+
+    /// Whether no timer has the node, and no message of it is to come.
+    pub(crate) fn is_free(&self) -> bool {
+        self.own_word() & (PHASE_MASK | QUEUED | GUEST) == 0
+    }
+
+    pub(super) fn own_word(&self) -> u64 {
+        // Relaxed: the owner's own last write, or another thread's that is met by a swap or by what its reader says.
+        self.0.load(Ordering::Relaxed)
+    }
+}
