@@ -216,8 +216,10 @@ pub(crate) enum Freed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Movable {
+    /// It is pending, one-shot, and in the wheel.
+    Plainly,
     /// It is pending, and in the wheel unless it is astray.
-    Yes { periodic: bool, astray: bool },
+    Otherwise { periodic: bool, astray: bool },
     /// It has ended, is running, or the handle is stale.
     No,
 }

@@ -252,9 +252,11 @@ impl<T> Shard<T> {
         held
     }
 
-    /// As `cancel_own`, of a guest.
+    /// As `cancel_own`, of an index that is none of the owner's: a guest's, or nobody's any more.
     #[cold]
-    pub(super) fn cancel_guest(&mut self, guest: u32, generation: u64) -> Result<Option<u32>, Cancel> {
+    #[inline(never)]
+    pub(super) fn cancel_guest(&mut self, index: u32, generation: u64) -> Result<Option<u32>, Cancel> {
+        let guest = guest_of_index(index).ok_or(Cancel::Ended)?;
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived.
             return match self.as_anyone(|seen| seen.cancel(guest | GUEST, generation).answer) {
@@ -268,17 +270,23 @@ impl<T> Shard<T> {
         Ok(Some(index))
     }
 
-    /// As `reset_own`, of a guest.
+    /// As `reset_own`, of such an index.
     #[cold]
-    pub(super) fn reset_guest(&mut self, guest: u32, generation: u64, delay: Duration) -> Option<u64> {
+    #[inline(never)]
+    pub(super) fn reset_guest(&mut self, index: u32, generation: u64, delay: Duration) -> Option<u64> {
+        let guest = guest_of_index(index)?;
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived. When it does, what it is asked for by then counts.
             let due = self.nanos_after(delay);
             return self.as_anyone(|seen| seen.reset(guest | GUEST, generation, delay).answer)?.then_some(due);
         };
         let movable = self.guests.place(guest).node.state.movable(generation);
-        self.reset_if(movable, index, delay)
+        self.reset_otherwise(movable, index, delay)
     }
+}
+
+fn guest_of_index(index: u32) -> Option<u32> {
+    (index & GUEST != 0).then_some(index & !GUEST)
 }
 
 impl Taken {

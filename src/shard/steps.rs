@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, GUEST, PAGE_BITS},
+    limits::{GENERATION_MAX, PAGE_BITS},
     shared::Shared,
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
@@ -155,10 +155,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Option<u32>, Cancel> {
         let index = handle.index();
-        if index & GUEST != 0 {
-            return self.cancel_guest(index & !GUEST, handle.generation());
-        }
-        let node = self.nodes.get(index).ok_or(Cancel::Ended)?;
+        let Some(node) = self.nodes.get(index) else { return self.cancel_guest(index, handle.generation()) };
         match node.state.cancel_own(handle.generation())? {
             Freed::Now => self.end_cancelled(index),
             _ => self.withdraw(index),
@@ -202,18 +199,27 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
         let index = handle.index();
-        if index & GUEST != 0 {
-            return self.reset_guest(index & !GUEST, handle.generation(), delay);
+        let Some(node) = self.nodes.get(index) else { return self.reset_guest(index, handle.generation(), delay) };
+        match node.state.movable(handle.generation()) {
+            // If another thread cancels it now, it is cancelled after it was moved.
+            Movable::Plainly => {
+                let due = self.nanos_after(delay);
+                self.wheel.reset(index, self.tick.deadline(due));
+                Some(due)
+            }
+            movable => self.reset_otherwise(movable, index, delay),
         }
-        let movable = self.nodes.get(index)?.state.movable(handle.generation());
-        self.reset_if(movable, index, delay)
     }
 
-    /// The same, when it is known whether it is possible.
-    #[inline]
-    pub(super) fn reset_if(&mut self, movable: Movable, index: u32, delay: Duration) -> Option<u64> {
-        let Movable::Yes { periodic, astray } = movable else { return None };
-        // If another thread cancels it now, it is cancelled after it was moved.
+    /// The same, of a timer that is not in its plainest state.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reset_otherwise(&mut self, movable: Movable, index: u32, delay: Duration) -> Option<u64> {
+        let (periodic, astray) = match movable {
+            Movable::Plainly => (false, false),
+            Movable::Otherwise { periodic, astray } => (periodic, astray),
+            Movable::No => return None,
+        };
         let due = self.nanos_after(delay);
         let deadline = self.tick.deadline(due);
         if astray {

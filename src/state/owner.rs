@@ -214,12 +214,10 @@ impl StateWord {
     /// Whether the owner may still move the timer. If so, what another thread had asked for before is over.
     #[inline]
     pub(crate) fn movable(&self, generation: u64) -> Movable {
+        let plain = generation << GENERATION_SHIFT;
         let word = self.own_word();
-        if word >> GENERATION_SHIFT == generation
-            && word & MOVED == 0
-            && matches!(Phase::of(word), Phase::Armed | Phase::Private)
-        {
-            return Movable::Yes { periodic: word & PERIODIC != 0, astray: false };
+        if word == Phase::Armed.in_place_of(plain) || word == Phase::Private.in_place_of(plain) {
+            return Movable::Plainly;
         }
         self.movable_otherwise(generation)
     }
@@ -229,16 +227,18 @@ impl StateWord {
     fn movable_otherwise(&self, generation: u64) -> Movable {
         loop {
             let word = self.own_word();
-            let yes = Movable::Yes { periodic: word & PERIODIC != 0, astray: true };
+            let astray = Phase::of(word) == Phase::Moving || word & MOVED != 0;
+            let yes = Movable::Otherwise { periodic: word & PERIODIC != 0, astray };
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
+                Phase::Armed | Phase::Private if !astray => return yes,
                 // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a failure is looked at again.
                 Phase::Armed if self.swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed).is_ok() => {
                     return yes;
                 }
                 Phase::Armed => (),
                 // The other thread's reset comes after this one.
-                Phase::Moving | Phase::Private => return yes,
+                Phase::Moving => return yes,
                 _ => return Movable::No,
             }
         }

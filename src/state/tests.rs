@@ -74,7 +74,7 @@ fn a_stale_generation_does_nothing() {
         assert_eq!(state.begin_move(stale), Move::Refused);
         assert!(!state.is_pending(stale) && state.movable(stale) == Movable::No);
     }
-    assert!(state.is_pending(7) && state.movable(7) == (Movable::Yes { periodic: false, astray: false }));
+    assert!(state.is_pending(7) && state.movable(7) == Movable::Plainly);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
 #[test]
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(Kind::Shared);
-    assert_eq!(state.movable(GENERATION), Movable::Yes { periodic: false, astray: true });
+    assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
     assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.claim(), Claim::Fires);
 }
@@ -145,7 +145,7 @@ fn a_timer_that_is_being_moved_does_not_fire() {
     assert_eq!(state.begin_move(GENERATION), Move::Overtaken);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), Claim::Held);
-    assert_eq!(state.movable(GENERATION), Movable::Yes { periodic: false, astray: true });
+    assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
     assert_eq!(state.end_move(), (true, Next::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
 }
