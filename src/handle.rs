@@ -76,7 +76,7 @@ impl TimerHandle {
     ///
     /// * [`Cancel::Cancelled`]: the callback has not started and never will. If it is one of this thread's own timer, it has
     ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn. (A sleeping owner
-    ///   is woken when 1 024 of them wait.)
+    ///   is woken when 1 024 messages wait.)
     /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
     ///   gives this. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this

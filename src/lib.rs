@@ -23,6 +23,7 @@
 //!
 //! * [`local_timer`]: the thread's own timer of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancel, reset, ask; [`TimerGuard`] cancels when it is dropped, [`LocalHandle`] never leaves its thread.
+//! * [`ShardRef`]: adds to another thread's timer.
 //! * [`Cores`]: one pinned thread per core, each with its timer.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
 //! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
@@ -47,7 +48,7 @@
 //!   up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
 //! * **No locks.** Adding, cancelling, resetting and turning on a timer's own core takes no lock, makes no system call but
 //!   the clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
-//!   cancel from another core is lock-free, and the owner never waits for another core.
+//!   cancel, a reset and an add from another core are lock-free, and the owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn
 //!   (a turn inside a callback does nothing and says so).
 //! * **A panic stays where it happened.** It is caught and reported ([`Config::on_panic`]), and the rest of the turn goes
