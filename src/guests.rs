@@ -204,6 +204,12 @@ impl OwnGuests {
         self.known == 0
     }
 
+    /// How many nodes there are, as far as the owner knows.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn known(&self) -> u32 {
+        self.known
+    }
+
     /// The guest `index`, whose message the owner has met.
     pub(crate) fn place(&self, index: u32) -> Place<'_, Parcel> {
         self.nodes.place(index)

@@ -143,6 +143,13 @@ impl Mailbox {
         head != CLOSED && (head & URGENT != 0 || depth_of(head) >= debt)
     }
 
+    /// Whether one of the messages is about a deadline.
+    pub(crate) fn is_urgent(&self) -> bool {
+        // Relaxed: a gauge; where nothing may be missed, `keeps_awake` looks again.
+        let head = self.head.load(Ordering::Relaxed);
+        head != CLOSED && head & URGENT != 0
+    }
+
     /// How many messages wait.
     pub(crate) fn depth(&self) -> u32 {
         // Relaxed: a gauge, by which nothing is ordered.

@@ -280,6 +280,9 @@ impl<T> Shard<T> {
 
     /// When the shard next wants a turn; `None` if it is empty. Changes nothing.
     ///
+    /// While a timer waits in the mailbox that another thread has moved, this is the time of the last turn. What comes there
+    /// after the question is up to [`prepare_sleep`](Self::prepare_sleep).
+    ///
     /// It is never later than the earliest deadline. For a timer due more than 2^17 ticks after the last turn it may be
     /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were
     /// reset away from (once for each timer, if it shared that tick with more than 96).
@@ -395,3 +398,6 @@ impl<T> fmt::Debug for Shard<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Shard, steps::Claimed};
 use crate::{
     limits::GUEST,
-    mailbox::Taken,
+    mailbox::{Taken, Urgency},
     parcel::Parcel,
     reclaim::{Seen, pin},
     registry,
@@ -154,6 +154,11 @@ impl<T> Shard<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
         self.taken = self.taken.after(node.link.below());
+        if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_waiting() {
+            // There is no index for it now: its message stays queued, and comes again in the next pass.
+            let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);
+            return Message::Done;
+        }
         match (node.state.collect(), self.guests.twin(guest)) {
             (Collected::Cancelled, Some(index)) => {
                 self.count_cancelled();

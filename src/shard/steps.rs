@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, PAGE_BITS},
+    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS},
     shared::Shared,
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
@@ -69,7 +69,8 @@ impl<T> Shard<T> {
 
     /// When the shard next wants a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
-        if self.taken.newest != 0 {
+        // A deadline may have come from elsewhere.
+        if self.taken.newest != 0 || self.shared.mailbox.is_urgent() {
             return Some(self.turn_nanos);
         }
         self.wheel.next_deadline().map(|tick| self.tick.start(tick))
@@ -250,7 +251,9 @@ impl<T> Shard<T> {
         self.messages = budget;
         self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
-        self.shared.gate.set_live(self.counts.live);
+        if self.limit < INDEX_MAX {
+            self.shared.gate.set_live(self.counts.live);
+        }
         if self.wheel.has_too_much() {
             self.give_page_back();
         }

@@ -244,6 +244,11 @@ impl StateWord {
         }
     }
 
+    /// Whether it is pending, of whichever generation.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(Phase::of(self.own_word()), Phase::Armed | Phase::Moving | Phase::Private)
+    }
+
     /// Whether another thread has cancelled it and the owner has not met that.
     pub(crate) fn is_held(&self) -> bool {
         let word = self.own_word();
