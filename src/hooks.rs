@@ -10,7 +10,7 @@ use std::{
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What a panic in a callback, a destructor or the wake hook was; see [`Config::on_panic`](crate::Config::on_panic).
+/// What a panic in a callback, a destructor, the wake hook or a delayed operation was; see [`Config::on_panic`](crate::Config::on_panic).
 pub struct PanicReport<'a> {
     place: PanicPlace,
     payload: &'a (dyn Any + Send),
@@ -26,6 +26,8 @@ pub enum PanicPlace {
     Drop,
     /// The hook that wakes a sleeping owner.
     Wake,
+    /// A delayed operation, while it looked at its condition or completed.
+    Operation,
 }
 
 impl PanicReport<'_> {

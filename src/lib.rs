@@ -25,6 +25,7 @@
 //! * [`TimerHandle`]: cancel, reset, ask; [`TimerGuard`] cancels when it is dropped, [`LocalHandle`] never leaves its thread.
 //! * [`ShardRef`]: adds to another thread's timer.
 //! * [`Cores`]: one pinned thread per core, each with its timer.
+//! * [`Purgatory`]: operations that complete early, when a condition on a key holds, or time out.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
 //! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
 //! * [`Wheel`]: the data structure alone, in ticks.
@@ -100,6 +101,8 @@ mod parcel;
 mod parker;
 mod prefetch;
 #[cfg(feature = "std")]
+mod purgatory;
+#[cfg(feature = "std")]
 mod reclaim;
 #[cfg(feature = "std")]
 mod registry;
@@ -126,6 +129,10 @@ pub use self::{
     handle::{Cancel, LocalHandle, TimerGuard, TimerHandle},
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, ShardRef, Turn, local_timer},
+    purgatory::{
+        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey,
+        local_purgatory,
+    },
     shard::{Counts, Expired, PreparedSleep, Shard},
 };
 

@@ -83,5 +83,8 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 /// deadline (P8).
 pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 
+/// Messages of a purgatory to one other core that go together at most.
+pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
+
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

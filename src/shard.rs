@@ -125,11 +125,10 @@ impl<T> Shard<T> {
     ///
     /// If the tick is shorter than a microsecond, or 16 384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
-        // Nobody else can add to it: see `ShardRef`.
         Self::accepting(config, |_| None)
     }
 
-    /// The same, and what it makes of a callback that another thread has added.
+    /// The same, and what it makes of a callback from elsewhere. (Nobody has a `ShardRef` of other shards.)
     pub(crate) fn accepting(config: Config, accept: fn(Callback) -> Option<T>) -> Result<Self, ConfigError> {
         let Parts { tick, clock, capacity, limit, hooks } = config.into_parts()?;
         let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit));
@@ -278,10 +277,8 @@ impl<T> Shard<T> {
         Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
     }
 
-    /// When the shard next wants a turn; `None` if it is empty. Changes nothing.
-    ///
-    /// While a timer waits in the mailbox that another thread has moved, this is the time of the last turn. What comes there
-    /// after the question is up to [`prepare_sleep`](Self::prepare_sleep).
+    /// When the shard next wants a turn; `None` if it is empty. Changes nothing. While a timer that another thread has moved
+    /// waits in the mailbox, this is the time of the last turn.
     ///
     /// It is never later than the earliest deadline. For a timer due more than 2^17 ticks after the last turn it may be
     /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were

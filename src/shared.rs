@@ -86,12 +86,11 @@ impl Shared {
         None
     }
 
-    /// Adds a timer from a thread that is not the owner. The error carries the callback back.
-    pub(crate) fn add(&self, delay: Duration, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    /// Adds a timer, due then, from a thread that is not the owner. The error carries the callback back.
+    pub(crate) fn add(&self, nanos: u64, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         if !self.gate.admits() {
             return Err((AddErrorReason::Full, callback));
         }
-        let nanos = self.nanos_after(delay);
         let pinned = pin();
         match self.guests.arm(nanos, callback, &pinned) {
             Ok(armed) => self.send_guest(armed, nanos, &pinned),
@@ -119,7 +118,7 @@ impl Shared {
     }
 
     /// The reading of the clock at `delay` from now.
-    fn nanos_after(&self, delay: Duration) -> u64 {
+    pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         self.clock.nanos().saturating_add(saturating_nanos(delay))
     }
 

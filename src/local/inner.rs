@@ -2,11 +2,12 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
+    rc::Weak,
     sync::Arc,
     time::Duration,
 };
 
-use super::{ShardRef, Turn};
+use super::{Flush, ShardRef, Turn};
 use crate::{
     callback::{self, Callback, Once, Repeated},
     config::Config,
@@ -38,6 +39,9 @@ pub(super) struct Local {
     shard: RefCell<Shard<Callback>>,
     shared: Arc<Shared>,
     turning: Cell<bool>,
+    /// What is called at the end of a turn, if somebody wants it.
+    flushes: RefCell<Vec<Weak<dyn Flush>>>,
+    wants_flush: Cell<bool>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
     sleeps_until: Cell<u64>,
 }
@@ -49,7 +53,14 @@ impl Local {
         let shard = Shard::accepting(config, Some)?;
         Owner::set(Some(Owner { shard: shard.number(), cancel, reset, is_pending, share, is_turning }));
         let shared = Arc::clone(shard.shared());
-        Ok(Self { shard: RefCell::new(shard), shared, turning: Cell::new(false), sleeps_until: Cell::new(AWAKE) })
+        Ok(Self {
+            shard: RefCell::new(shard),
+            shared,
+            turning: Cell::new(false),
+            flushes: RefCell::default(),
+            wants_flush: Cell::new(false),
+            sleeps_until: Cell::new(AWAKE),
+        })
     }
 
     /// Makes this thread's timer, if it is not there yet.
@@ -146,6 +157,7 @@ impl Local {
                 Message::Done => (),
             }
         }
+        self.flush();
         self.step(|shard| Turn {
             fired,
             collected,
@@ -193,9 +205,39 @@ impl Local {
     }
 
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
+        self.flush();
         let next = self.step(|shard| shard.next_nanos());
         self.sleeps_until.set(next.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, next, || self.step(|shard| shard.time_until_next()))
+    }
+
+    /// Runs the user's code and keeps its panic in.
+    pub(super) fn isolate<R>(&self, place: PanicPlace, run: impl FnOnce() -> R) {
+        self.shared.hooks.isolate(place, || _ = run());
+    }
+
+    pub(super) fn flush_later(&self, flush: Weak<dyn Flush>) {
+        let mut flushes = self.flushes.borrow_mut();
+        flushes.retain(|flush| flush.strong_count() > 0);
+        flushes.push(flush);
+    }
+
+    pub(super) fn wants_flush(&self) {
+        self.wants_flush.set(true);
+    }
+
+    #[inline]
+    fn flush(&self) {
+        if self.wants_flush.get() {
+            self.flush_all();
+        }
+    }
+
+    #[cold]
+    fn flush_all(&self) {
+        self.wants_flush.set(false);
+        let flushes = self.flushes.borrow().clone();
+        flushes.iter().filter_map(Weak::upgrade).for_each(|flush| flush.flush());
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {

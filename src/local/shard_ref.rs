@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::local_timer;
+use super::{LocalTimer, local_timer};
 use crate::{
     error::AddError,
     guests::Armed,
@@ -84,11 +84,34 @@ impl ShardRef {
         if Owner::is_of(self.number) {
             return local_timer().try_add(delay, callback);
         }
-        self.send(delay, callback)
+        self.send(self.shared.nanos_after(delay), callback)
     }
 
-    fn send<F: FnOnce() + Send + 'static>(&self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(delay, Sent::new(callback)) {
+    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A sleeping owner
+    /// is woken. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn run(&self, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+        self.try_run(callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`run`](Self::run), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    pub fn try_run<F: FnOnce() + Send + 'static>(&self, callback: F) -> Result<TimerHandle, AddError<F>> {
+        if Owner::is_of(self.number) {
+            return LocalTimer::try_run(callback);
+        }
+        self.send(0, callback)
+    }
+
+    fn send<F: FnOnce() + Send + 'static>(&self, nanos: u64, callback: F) -> Result<TimerHandle, AddError<F>> {
+        match self.shared.add(nanos, Sent::new(callback)) {
             Ok(Remote { answer: Armed { index, generation }, wake }) => {
                 if wake {
                     self.shared.hooks.wake();

@@ -22,7 +22,7 @@ fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.shared();
     let added = thread::scope(|scope| {
         scope
-            .spawn(|| shared.add(TICK * ticks, Sent::new(|| ())).map_err(|(reason, _)| reason))
+            .spawn(|| shared.add(shared.nanos_after(TICK * ticks), Sent::new(|| ())).map_err(|(reason, _)| reason))
             .join()
             .expect("no panic")
     });

@@ -1,0 +1,379 @@
+//! The operations of one core. Nothing is borrowed while an operation's own code runs (P5).
+
+use std::{
+    cell::{Cell, RefCell},
+    mem,
+    rc::Rc,
+    time::Duration,
+};
+
+use super::{
+    Completion, DelayedOperation, OperationId, Outcome, PurgatoryCounts, WatchKey,
+    arena::{Arena, Id},
+    group::Member,
+    message::Message,
+    watches::{Watcher, Watches},
+};
+use crate::{
+    error::AddError,
+    handle::{Cancel, LocalHandle},
+    hooks::PanicPlace,
+    local::{LocalTimer, local_timer},
+};
+
+pub(super) struct Inner<K: WatchKey, Op: DelayedOperation> {
+    operations: RefCell<Arena<Parked<Op>>>,
+    watches: RefCell<Watches<K>>,
+    /// Events so far: an operation that is being added looks again if there was one meanwhile.
+    events: Cell<u64>,
+    /// Room for the watchers of one event, kept for the next.
+    room: Cell<Vec<Watcher>>,
+    counts: Cell<PurgatoryCounts>,
+    /// How it reaches other cores, if it does.
+    member: Option<Member<K>>,
+}
+
+/// An operation that waits.
+struct Parked<Op> {
+    /// `None` while it is out: its `try_complete` runs.
+    operation: Option<Op>,
+    /// `None` while it is being added.
+    timer: Option<LocalHandle>,
+    /// Its last watch on this core, which knows the others.
+    last_watch: Option<Id>,
+    /// Its watches on other cores, as far as those have confirmed them.
+    elsewhere: Vec<(u32, Id)>,
+    /// Watches that other cores have not confirmed.
+    unconfirmed: usize,
+    /// How it was completed while it was out.
+    completed: Option<Completion>,
+    /// There was another event while it was out.
+    look_again: bool,
+}
+
+/// What was found when an operation came back.
+enum Back<Op> {
+    Completed(Op, Completion),
+    LookAgain,
+    Waits,
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
+    pub(super) fn new(member: Option<Member<K>>) -> Self {
+        Self {
+            operations: RefCell::default(),
+            watches: RefCell::default(),
+            events: Cell::new(0),
+            room: Cell::default(),
+            counts: Cell::default(),
+            member,
+        }
+    }
+
+    pub(super) fn add(
+        self: &Rc<Self>,
+        mut operation: Op,
+        keys: impl IntoIterator<Item = K>,
+        timeout: Duration,
+    ) -> Result<Outcome, AddError<Op>> {
+        let events = self.events.get();
+        if is_met(&mut operation) {
+            self.count(|counts| counts.added += 1);
+            self.end(operation, Completion::Condition);
+            return Ok(Outcome::Completed);
+        }
+        let id = self.park(operation, timeout)?;
+        self.count(|counts| counts.added += 1);
+        keys.into_iter().for_each(|key| self.watch(id, key));
+        // An event may have come before the watch on its key: one that `try_complete`, or the code of the keys, has caused.
+        if self.events.get() != events {
+            self.check(id);
+        }
+        let waits = self.operations.borrow().get(id).is_some();
+        Ok(if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed })
+    }
+
+    /// Gives the operation a name and a timer.
+    fn park(self: &Rc<Self>, operation: Op, timeout: Duration) -> Result<Id, AddError<Op>> {
+        let id = self.operations.borrow_mut().insert(Parked {
+            operation: Some(operation),
+            timer: None,
+            last_watch: None,
+            elsewhere: Vec::new(),
+            unconfirmed: 0,
+            completed: None,
+            look_again: false,
+        });
+        let inner = Rc::downgrade(self);
+        let expire = move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.complete(id, Completion::Expired);
+            }
+        };
+        match local_timer().try_add_local(timeout, expire) {
+            Ok(timer) => {
+                self.with(id, |parked| parked.timer = Some(timer));
+                Ok(id)
+            }
+            Err(error) => {
+                let parked = self.operations.borrow_mut().remove(id);
+                let operation = parked.and_then(|parked| parked.operation);
+                Err(AddError::new(error.reason(), operation.unwrap_or_else(|| unreachable!("it was parked above"))))
+            }
+        }
+    }
+
+    fn watch(&self, id: Id, key: K) {
+        if let Some((member, core)) = self.member_of(&key) {
+            self.with(id, |parked| parked.unconfirmed += 1);
+            member.send(core, Message::Watch { key, core: member.core(), operation: id });
+            return;
+        }
+        let sibling = self.with(id, |parked| parked.last_watch).flatten();
+        let watch = self.watches.borrow_mut().add(key, Watcher::Own(id), sibling);
+        self.with(id, |parked| parked.last_watch = Some(watch));
+    }
+
+    pub(super) fn notify(&self, key: &K) {
+        match self.member_of(key) {
+            Some((member, core)) => member.send(core, Message::Event { key: key.clone() }),
+            None => _ = self.check_key(key),
+        }
+    }
+
+    pub(super) fn check_key(&self, key: &K) -> usize {
+        self.events.set(self.events.get() + 1);
+        // An event inside this one finds no room, and makes its own.
+        let mut watchers = self.room.take();
+        self.watches.borrow().of(key, &mut watchers);
+        let mut completed = 0;
+        for watcher in watchers.drain(..) {
+            match (watcher, &self.member) {
+                (Watcher::Own(id), _) => completed += usize::from(self.check(id)),
+                (Watcher::Other { core, operation }, Some(member)) => member.send(core, Message::Check { operation }),
+                (Watcher::Other { .. }, None) => (),
+            }
+        }
+        self.room.set(watchers);
+        completed
+    }
+
+    /// Has an operation look at its condition. Whether it has completed by that.
+    ///
+    /// If there is an event meanwhile, its own code has caused it, and it looks once more: not for ever, if it causes one
+    /// each time.
+    fn check(&self, id: Id) -> bool {
+        for _ in 0..2 {
+            let Some(mut operation) = self.take_out(id) else { return false };
+            if is_met(&mut operation) {
+                self.complete(id, Completion::Condition);
+            }
+            match self.take_back(id, operation) {
+                Back::Completed(operation, how) => {
+                    self.end(operation, how);
+                    return how == Completion::Condition;
+                }
+                Back::LookAgain => (),
+                Back::Waits => return false,
+            }
+        }
+        false
+    }
+
+    /// Takes an operation out, so that it can look at its condition. One that is out already will look again.
+    fn take_out(&self, id: Id) -> Option<Op> {
+        self.with(id, |parked| {
+            let operation = parked.operation.take();
+            parked.look_again = operation.is_none();
+            operation
+        })
+        .flatten()
+    }
+
+    fn take_back(&self, id: Id, operation: Op) -> Back<Op> {
+        let found = self.with(id, |parked| (parked.completed, mem::take(&mut parked.look_again)));
+        let (completed, look_again) =
+            found.unwrap_or_else(|| unreachable!("an operation that is out is not forgotten"));
+        if let Some(how) = completed {
+            self.forget(id);
+            return Back::Completed(operation, how);
+        }
+        self.with(id, |parked| parked.operation = Some(operation));
+        if look_again { Back::LookAgain } else { Back::Waits }
+    }
+
+    /// Completes an operation that waits. False if it has completed. The timer is the flag: this has cancelled it, or is it.
+    pub(super) fn complete(&self, id: Id, how: Completion) -> bool {
+        let claimed = self.with(id, |parked| {
+            let is_claimed = match parked.timer {
+                Some(timer) => how == Completion::Expired || timer.cancel() == Cancel::Cancelled,
+                None => false,
+            };
+            if is_claimed && parked.operation.is_none() {
+                parked.completed = Some(how);
+            }
+            (is_claimed, is_claimed.then(|| parked.operation.take()).flatten())
+        });
+        let Some((is_claimed, operation)) = claimed else { return false };
+        if let Some(operation) = operation {
+            self.forget(id);
+            self.end(operation, how);
+        }
+        is_claimed
+    }
+
+    /// Forgets an operation that has completed: it leaves all its keys.
+    fn forget(&self, id: Id) -> Option<Op> {
+        let parked = self.operations.borrow_mut().remove(id)?;
+        self.watches.borrow_mut().remove_all(parked.last_watch);
+        if let Some(member) = &self.member {
+            for (core, watch) in parked.elsewhere {
+                member.send(core, Message::Leave { watch });
+            }
+        }
+        parked.operation
+    }
+
+    /// Runs what comes last.
+    fn end(&self, operation: Op, how: Completion) {
+        self.count(|counts| match how {
+            Completion::Condition => counts.by_condition += 1,
+            Completion::Forced => counts.forced += 1,
+            Completion::Expired => counts.expired += 1,
+        });
+        LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+    }
+
+    pub(super) fn cancel_for_key(&self, key: &K) -> Vec<Op> {
+        let mut watchers = Vec::new();
+        self.watches.borrow().of(key, &mut watchers);
+        let own = watchers.into_iter().filter_map(|watcher| match watcher {
+            Watcher::Own(id) => Some(id),
+            Watcher::Other { .. } => None,
+        });
+        self.hand_back(own)
+    }
+
+    pub(super) fn drain(&self) -> Vec<Op> {
+        let ids = self.operations.borrow().ids();
+        self.hand_back(ids.into_iter())
+    }
+
+    /// Takes operations out for good, but those that are out at this moment.
+    fn hand_back(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+        let claimed = ids.filter_map(|id| {
+            let is_claimed = self.with(id, |parked| {
+                parked.operation.is_some() && parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled)
+            });
+            (is_claimed == Some(true)).then(|| self.forget(id)).flatten()
+        });
+        let operations: Vec<Op> = claimed.collect();
+        self.count(|counts| counts.handed_back += operations.len() as u64);
+        operations
+    }
+
+    /// A message from another core.
+    pub(super) fn take_in(&self, message: Message<K>) {
+        match message {
+            Message::Event { key } => _ = self.check_key(&key),
+            Message::Check { operation } => _ = self.check(operation),
+            Message::Watch { key, core, operation } => {
+                let watch = self.watches.borrow_mut().add(key, Watcher::Other { core, operation }, None);
+                self.send(core, |member| Message::Watching { operation, core: member.core(), watch });
+            }
+            Message::Watching { operation, core, watch } => self.confirmed(operation, core, watch),
+            Message::Leave { watch } => _ = self.watches.borrow_mut().remove(watch),
+        }
+    }
+
+    /// Another core has the watch on one of the operation's keys. When all of them are in place, it looks once more: there may
+    /// have been an event on one before the watch.
+    fn confirmed(&self, operation: Id, core: u32, watch: Id) {
+        let are_all = self.with(operation, |parked| {
+            parked.elsewhere.push((core, watch));
+            parked.unconfirmed -= 1;
+            parked.unconfirmed == 0
+        });
+        match are_all {
+            Some(true) => _ = self.check(operation),
+            Some(false) => (),
+            // It has completed meanwhile.
+            None => self.send(core, |_| Message::Leave { watch }),
+        }
+    }
+
+    fn send(&self, core: u32, message: impl FnOnce(&Member<K>) -> Message<K>) {
+        if let Some(member) = &self.member {
+            member.send(core, message(member));
+        }
+    }
+
+    /// How to reach the core that a key belongs to, if it is another one.
+    fn member_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
+        let member = self.member.as_ref()?;
+        let core = member.core_of(key);
+        (core != member.core()).then_some((member, core))
+    }
+
+    /// Sends what waits to be sent.
+    pub(super) fn send_all(&self) {
+        if let Some(member) = &self.member {
+            member.flush();
+        }
+    }
+
+    pub(super) fn watched(&self, key: &K) -> usize {
+        self.watches.borrow().len_of(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.operations.borrow().len()
+    }
+
+    pub(super) fn counts(&self) -> PurgatoryCounts {
+        PurgatoryCounts {
+            live: self.len() as u64,
+            watches: self.watches.borrow().len() as u64,
+            keys: self.watches.borrow().keys() as u64,
+            unsent: self.member.as_ref().map_or(0, Member::unsent),
+            ..self.counts.get()
+        }
+    }
+
+    fn count(&self, count: impl FnOnce(&mut PurgatoryCounts)) {
+        let mut counts = self.counts.get();
+        count(&mut counts);
+        self.counts.set(counts);
+    }
+
+    fn with<R>(&self, id: Id, look: impl FnOnce(&mut Parked<Op>) -> R) -> Option<R> {
+        self.operations.borrow_mut().get_mut(id).map(look)
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
+    fn drop(&mut self) {
+        for id in self.operations.get_mut().ids() {
+            let Some(parked) = self.operations.get_mut().remove(id) else { continue };
+            if let Some(timer) = parked.timer {
+                timer.cancel();
+            }
+            if let Some(member) = &self.member {
+                for (core, watch) in parked.elsewhere {
+                    member.send(core, Message::Leave { watch });
+                }
+            }
+            LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
+        }
+        if let Some(member) = &self.member {
+            member.flush();
+        }
+    }
+}
+
+/// Whether the condition is met; it is not if looking at it panics.
+fn is_met<Op: DelayedOperation>(operation: &mut Op) -> bool {
+    let mut is_met = false;
+    LocalTimer::isolate(PanicPlace::Operation, || is_met = operation.try_complete());
+    is_met
+}
