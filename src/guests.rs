@@ -13,8 +13,8 @@
 //!
 //! # The pool
 //!
-//! A stack of free nodes, through their mailbox links: any thread takes the first one by a compare-and-swap, the owner puts
-//! nodes back. So that a thread which stalls between reading the link of the first one and its swap cannot put a wrong one in
+//! Two stacks of free nodes, through their mailbox links: any thread takes the first one by a compare-and-swap, from
+//! whichever has one; the owner puts nodes back. So that a thread which stalls between reading the link of the first one and its swap cannot put a wrong one in
 //! its place, the head has a tag that counts the nodes taken:
 //!
 //! ```text
@@ -28,8 +28,10 @@
 //!
 //! # Pages come and go
 //!
-//! Who finds the pool empty adds a page. The owner sees at each turn whether many more nodes are free than live; then it
-//! takes some out of the pool and stows them by page, and a page that is stowed as a whole is retired (`slab`).
+//! Who finds the pool empty adds a page. The owner sees at each turn whether many more nodes are free than were lately
+//! wanted, and pages are without a timer. Then it looks through one of the stacks, some nodes a turn: those of such pages it
+//! stows, the others it puts into the other stack, where adders find them as before. A page that is stowed as a whole is
+//! retired (`slab`); one for which a timer arrives is used again.
 //!
 //! # Orderings
 //!
@@ -38,15 +40,16 @@
 //!
 //! # Models
 //!
-//! `loom-tests/tests/guest.rs`.
+//! `loom-tests/tests/guest.rs`. (Adders that need a table of pages at the same time, once per 131 072 nodes, wait for the one
+//! that makes it; the owner never does.)
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use crate::{
     limits::{GENERATION_MAX, GUESTS_KEPT, GUESTS_STOWED, PAGE_BITS},
     parcel::{Parcel, Sent},
     reclaim::{Pinned, pin},
-    slab::{OwnNodes, Place, Slab},
+    slab::{Node, OwnNodes, Place, Slab},
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -59,7 +62,7 @@ const _: () = assert!((crate::limits::INDEX_MAX as u64) < FIRST, "an index and o
 #[derive(Debug)]
 pub(crate) struct Guests {
     slab: Slab<Parcel>,
-    pool: AtomicU64,
+    pool: [AtomicU64; 2],
     /// Pages before that of this index are likely to be there.
     hint: AtomicU32,
     generation: AtomicU64,
@@ -79,6 +82,14 @@ pub(crate) struct OwnGuests {
     /// Nodes of the pages that the owner knows, and those of them that have arrived and not gone.
     known: u32,
     live: u32,
+    /// The same by page, and how many pages are without.
+    live_in: Vec<u32>,
+    idle_pages: u32,
+    /// How many arrived since the last turn, and a maximum of what was wanted at the same time, which decays.
+    arrived: u32,
+    wanted: u32,
+    /// The stack that is being looked through.
+    front: usize,
     /// What has been taken out of use, by page.
     stowed: BTreeMap<u32, Stow>,
     stowed_in_all: u32,
@@ -98,7 +109,7 @@ impl Default for Guests {
     fn default() -> Self {
         Self {
             slab: Slab::default(),
-            pool: AtomicU64::new(0),
+            pool: [AtomicU64::new(0), AtomicU64::new(0)],
             hint: AtomicU32::new(0),
             generation: AtomicU64::new(1),
         }
@@ -119,12 +130,12 @@ impl Guests {
 
     /// Arms a guest that is due then. The caller must push it. If there is none left, the callback comes back.
     pub(crate) fn arm(&self, nanos: u64, callback: Sent, pinned: &Pinned) -> Result<Armed, Sent> {
-        let Some(index) = self.take(pinned).or_else(|| self.add_page(pinned)) else { return Err(callback) };
         // Relaxed: only distinct, and later than what the node had before.
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         if generation > GENERATION_MAX {
             return Err(callback);
         }
+        let Some(index) = self.take(pinned).or_else(|| self.add_page(pinned)) else { return Err(callback) };
         let armed = self.with(index, pinned, |Place { node, asked, parcel }| {
             parcel.put(callback)?;
             asked.write(nanos);
@@ -146,15 +157,25 @@ impl Guests {
         self.generation.load(Ordering::Relaxed)
     }
 
+    /// The node of a guest that was armed and came too late: whose timer nobody else knows.
+    pub(crate) fn give_back(&self, index: u32, node: &Node) {
+        self.give(0, index, |below| node.link.set(below));
+    }
+
     /// Takes a node from the pool.
     fn take(&self, pinned: &Pinned) -> Option<u32> {
+        self.take_from(0, pinned).or_else(|| self.take_from(1, pinned))
+    }
+
+    fn take_from(&self, stack: usize, pinned: &Pinned) -> Option<u32> {
+        let pool = &self.pool[stack];
         // Acquire: the links (G1).
-        let mut head = self.pool.load(Ordering::Acquire);
+        let mut head = pool.load(Ordering::Acquire);
         while let Some(index) = first_of(head) {
             // If its page is gone, so is the node, and the swap fails.
             let below = self.with(index, pinned, |place| place.node.link.below()).unwrap_or(0);
             // Acquire: what the node's last user did, or the links from another head (G1).
-            match self.pool.compare_exchange_weak(head, taken(head, below), Ordering::Acquire, Ordering::Acquire) {
+            match pool.compare_exchange_weak(head, taken(head, below), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(index),
                 Err(found) => head = found,
             }
@@ -163,14 +184,15 @@ impl Guests {
     }
 
     /// Gives linked nodes to the pool, from the first to the last, whose link is `link_last` to set.
-    fn give(&self, first: u32, link_last: impl Fn(u32)) {
+    fn give(&self, stack: usize, first: u32, link_last: impl Fn(u32)) {
+        let pool = &self.pool[stack];
         // Relaxed: checked by the swap.
-        let mut head = self.pool.load(Ordering::Relaxed);
+        let mut head = pool.load(Ordering::Relaxed);
         loop {
             link_last(low(head));
             let new = head & !FIRST | u64::from(first + 1);
             // Release (G1): the links, and what was done to the nodes.
-            match self.pool.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+            match pool.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(found) => head = found,
             }
@@ -191,7 +213,7 @@ impl Guests {
         };
         let last = first + PAGE - 1;
         (first + 1..last).for_each(|index| link(index, index + 2));
-        self.give(first + 1, |below| link(last, below));
+        self.give(0, first + 1, |below| link(last, below));
         Some(first)
     }
 }
@@ -224,18 +246,33 @@ impl OwnGuests {
     pub(crate) fn meet(&mut self, guests: &Guests, index: u32) {
         if self.nodes.adopt(&guests.slab, index) {
             self.known += PAGE;
+            self.idle_pages += 1;
+            let page = page_of(index);
+            if self.live_in.len() <= page {
+                self.live_in.resize(page + 1, 0);
+            }
         }
     }
 
     /// The guest `index` has arrived.
-    pub(crate) fn arrive(&mut self, index: u32, twin: u32) {
+    pub(crate) fn arrive(&mut self, guests: &Guests, index: u32, twin: u32) {
         self.live += 1;
+        self.arrived += 1;
+        let live = &mut self.live_in[page_of(index)];
+        *live += 1;
+        if *live == 1 {
+            self.idle_pages -= 1;
+            self.unstow(guests, index >> PAGE_BITS);
+        }
         self.nodes.node(index).twin.set(twin);
     }
 
     /// The timer of the guest `index` has ended.
     pub(crate) fn leave(&mut self, index: u32) {
         self.live -= 1;
+        let live = &mut self.live_in[page_of(index)];
+        *live -= 1;
+        self.idle_pages += u32::from(*live == 0);
         self.nodes.node(index).twin.set(0);
     }
 
@@ -243,45 +280,59 @@ impl OwnGuests {
     pub(crate) fn free(&self, guests: &Guests, index: u32) {
         let node = self.nodes.node(index);
         debug_assert!(node.state.is_free());
-        guests.give(index, |below| node.link.set(below));
+        guests.give(0, index, |below| node.link.set(below));
     }
 
-    /// Takes nodes out of use that are too many, or into use that are missed; gives at most a page back.
+    /// Takes nodes out of use that are too many; gives at most a page back.
     #[cold]
     pub(crate) fn tidy(&mut self, guests: &Guests) {
+        self.wanted = (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
         let pooled = self.known.saturating_sub(self.live + self.stowed_in_all);
-        if pooled > GUESTS_KEPT.max(self.live) && self.whole.is_none() {
-            self.stow(guests);
-        } else if pooled < GUESTS_KEPT / 2 {
-            self.unstow(guests);
+        if pooled > GUESTS_KEPT.max(self.wanted) && self.idle_pages * PAGE > GUESTS_KEPT && self.whole.is_none() {
+            self.look_through(guests);
         }
         self.retire(guests);
         self.nodes.free_some();
     }
 
-    fn stow(&mut self, guests: &Guests) {
+    /// Looks at some nodes of the pool: those of idle pages are stowed.
+    fn look_through(&mut self, guests: &Guests) {
         let pinned = pin();
         for _ in 0..GUESTS_STOWED {
-            let Some(index) = guests.take(&pinned) else { break };
+            let Some(index) = guests.take_from(self.front, &pinned) else {
+                self.front = 1 - self.front;
+                break;
+            };
             self.meet(guests, index);
-            let page = index >> PAGE_BITS;
-            let stow = self.stowed.entry(page).or_insert(Stow { first: 0, last: index, count: 0 });
-            self.nodes.node(index).link.set(stow.first);
-            stow.first = index + 1;
-            stow.count += 1;
-            self.stowed_in_all += 1;
-            if stow.count == PAGE {
-                self.whole = Some(page);
+            if self.live_in[page_of(index)] == 0 {
+                self.stow(index);
+            } else {
+                let node = self.nodes.node(index);
+                guests.give(1 - self.front, index, |below| node.link.set(below));
+            }
+            if self.whole.is_some() {
                 break;
             }
         }
     }
 
-    fn unstow(&mut self, guests: &Guests) {
-        let Some((page, Stow { first, last, count })) = self.stowed.pop_first() else { return };
+    fn stow(&mut self, index: u32) {
+        let page = index >> PAGE_BITS;
+        let stow = self.stowed.entry(page).or_insert(Stow { first: 0, last: index, count: 0 });
+        self.nodes.node(index).link.set(stow.first);
+        stow.first = index + 1;
+        stow.count += 1;
+        self.stowed_in_all += 1;
+        if stow.count == PAGE {
+            self.whole = Some(page);
+        }
+    }
+
+    /// What is stowed of a page goes back to the pool.
+    fn unstow(&mut self, guests: &Guests, page: u32) {
+        let Some(Stow { first, last, count }) = self.stowed.remove(&page) else { return };
         self.stowed_in_all -= count;
-        self.whole = self.whole.filter(|&whole| whole != page);
-        guests.give(first - 1, |below| self.nodes.node(last).link.set(below));
+        guests.give(0, first - 1, |below| self.nodes.node(last).link.set(below));
     }
 
     /// Gives the page back that is stowed as a whole, if there is one.
@@ -292,10 +343,15 @@ impl OwnGuests {
             self.stowed.remove(&page);
             self.stowed_in_all -= PAGE;
             self.known -= PAGE;
+            self.idle_pages -= 1;
             // Relaxed: a hint, also to where holes are.
             guests.hint.fetch_min(page << PAGE_BITS, Ordering::Relaxed);
         }
     }
+}
+
+fn page_of(index: u32) -> usize {
+    (index >> PAGE_BITS) as usize
 }
 
 #[allow(clippy::cast_possible_truncation)] // The low bits are 1 + an index.

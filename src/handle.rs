@@ -18,7 +18,7 @@ use crate::{
     limits::GUEST,
     reclaim::Seen,
     registry,
-    shared::{Remote, Shared},
+    shared::{By, Remote, Shared},
     sync::{self, per_thread},
 };
 
@@ -106,7 +106,7 @@ impl TimerHandle {
             Some((answer, wake.then(|| Arc::clone(shared))))
         })?;
         if let Some(shared) = sleeper {
-            shared.hooks.wake();
+            shared.wake();
         }
         Some(answer)
     }
@@ -115,6 +115,9 @@ impl TimerHandle {
     /// neither runs nor ever will, and what it has done is visible here. What it uses can be freed.
     ///
     /// The answer is that of `cancel`: [`Cancel::Running`] means that it was running.
+    ///
+    /// What the callback captured is gone by then as well, unless the answer is `Cancelled`, from another core: then the owner
+    /// drops it in its next turn, as after `cancel`.
     ///
     /// Waiting costs the owner nothing; this thread looks again and again, at intervals that grow to a millisecond. It waits
     /// for as long as the callback takes, so the callback must not wait for this thread (for a lock that it holds, say). A
@@ -184,7 +187,7 @@ impl TimerHandle {
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        self.ask_elsewhere(|shared| shared.reset(self.index(), self.generation, delay)).unwrap_or(false)
+        self.ask_elsewhere(|shared| shared.reset(self.index(), self.generation, delay, By::Other)).unwrap_or(false)
     }
 
     /// A guard that cancels the timer when it is dropped.

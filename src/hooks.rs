@@ -81,13 +81,23 @@ impl Hooks {
         Self { wake, panic, panicked: AtomicU64::new(0) }
     }
 
-    /// Wakes the owner. On any thread.
-    pub(crate) fn wake(&self) {
+    /// Wakes the owner. On any thread. False if the hook has panicked.
+    pub(crate) fn wake(&self) -> bool {
         match &self.wake {
-            Wake::Hook(hook) => self.isolate(PanicPlace::Wake, hook),
+            Wake::Hook(hook) => {
+                let mut has_woken = false;
+                self.isolate(PanicPlace::Wake, || {
+                    hook();
+                    has_woken = true;
+                });
+                has_woken
+            }
             // If it is taken, either another thread is waking, or the owner is about to announce its next sleep and will
             // look for requests after that.
-            Wake::Unpark(sleeper) => drop(sleeper.try_lock().map(|sleeper| sleeper.unpark())),
+            Wake::Unpark(sleeper) => {
+                drop(sleeper.try_lock().map(|sleeper| sleeper.unpark()));
+                true
+            }
         }
     }
 

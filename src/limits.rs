@@ -48,10 +48,10 @@ pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 
 /// Marks the index of a timer that was added from another core: its node is one of the shard's guests.
 pub(crate) const GUEST: u32 = 1 << 31;
 
-/// Nodes of guests that are kept for the next ones; what exceeds that, and the number of guests that live, is taken out of use.
+/// Nodes of guests that are kept for the next ones. If more are free, and more than were lately wanted, pages go back.
 pub(crate) const GUESTS_KEPT: u32 = if TINY { 2 } else { 1024 };
 
-/// Nodes of guests that are taken out of use in one turn.
+/// Free nodes of guests that are looked at in one turn, where there are too many.
 pub(crate) const GUESTS_STOWED: u32 = if TINY { 2 } else { 128 };
 
 /// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.

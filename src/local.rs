@@ -4,17 +4,17 @@
 //! may add, cancel, reset and even turn (P5).
 
 mod inner;
+mod services;
 mod shard_ref;
 
 use std::{
     cell::Cell,
     marker::PhantomData,
-    panic::{self, AssertUnwindSafe},
-    rc::Rc,
     time::{Duration, Instant},
 };
 
 use self::inner::Local;
+pub(crate) use self::services::Flush;
 pub use self::shard_ref::ShardRef;
 use crate::{
     callback::{Callback, Once, Repeated},
@@ -22,7 +22,6 @@ use crate::{
     config::Config,
     error::{AddError, AddErrorReason, ConfigError},
     handle::{LocalHandle, TimerHandle},
-    hooks::PanicPlace,
     shard::{Counts, Due, PreparedSleep, Schedule, Shard},
     state::Kind,
     tick::saturating_nanos,
@@ -63,11 +62,6 @@ pub fn local_timer() -> LocalTimer {
 /// The timer of the thread that holds it; from [`local_timer`]. It holds nothing: copy it, or call `local_timer` again.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const ()>);
-
-/// What has something to send when a turn ends.
-pub(crate) trait Flush {
-    fn flush(&self);
-}
 
 /// What a turn did, and what it left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,11 +210,6 @@ impl LocalTimer {
         self.try_add_local(delay, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As `add`, due already.
-    pub(crate) fn try_run<F: FnOnce() + 'static>(callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |_| Due::at(0), callback)
-    }
-
     /// As [`add_local`](Self::add_local), with an error instead of a panic.
     ///
     /// # Errors
@@ -305,27 +294,6 @@ impl LocalTimer {
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
     pub fn now(self) -> Instant {
         Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
-    }
-
-    /// Runs the user's code and keeps its panic in.
-    pub(crate) fn isolate(place: PanicPlace, run: impl FnOnce()) {
-        let mut run = Some(run);
-        let isolated = Local::with(|local| local.isolate(place, || run.take().map(|run| run())));
-        if isolated.is_err() {
-            // The thread is exiting: there is nobody to report to.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| run.take().map(|run| run())));
-        }
-    }
-
-    /// At the end of each turn, and when a sleep is prepared, `flush` is called if somebody [wants](Self::wants_flush) it.
-    pub(crate) fn flush_at_the_end_of_turns(flush: &Rc<dyn Flush>) {
-        // A thread that is exiting turns no more.
-        let _ = Local::with(|local| local.flush_later(Rc::downgrade(flush)));
-    }
-
-    /// There is something to flush.
-    pub(crate) fn wants_flush() {
-        let _ = Local::with(Local::wants_flush);
     }
 
     /// Adds a one-shot timer; the error carries the callback back.

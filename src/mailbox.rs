@@ -143,6 +143,12 @@ impl Mailbox {
         head != CLOSED && (head & URGENT != 0 || depth_of(head) >= debt)
     }
 
+    /// Whether the owner is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: who must know pushes.
+        self.head.load(Ordering::Relaxed) == CLOSED
+    }
+
     /// Whether one of the messages is about a deadline.
     pub(crate) fn is_urgent(&self) -> bool {
         // Relaxed: a gauge; where nothing may be missed, `keeps_awake` looks again.

@@ -70,6 +70,12 @@ impl Parker {
         let _ = self.announced.compare_exchange(number, number & !ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Who was to wake the owner could not: the next one who asks shall try.
+    pub(crate) fn was_not_woken(&self) {
+        // Relaxed: an owner that is awake is woken once for nothing.
+        self.announced.fetch_or(ASLEEP, Ordering::Relaxed);
+    }
+
     /// Whether a sleep is announced. For the owner.
     pub(crate) fn is_asleep(&self) -> bool {
         // Relaxed: the owner's own announcement, or a waker that has ended it.

@@ -25,7 +25,7 @@ use self::{counts::Tally, schedule::Schedules};
 pub(crate) use self::{
     messages::Message,
     schedule::Schedule,
-    steps::{Claimed, Due},
+    steps::{Claimed, Due, Ended},
 };
 use crate::{
     callback::Callback,
@@ -234,7 +234,10 @@ impl<T> Shard<T> {
         if handle.shard() != self.number {
             return None;
         }
-        self.cancel_own(handle).ok().flatten().and_then(|index| self.take_payload(index))
+        match self.cancel_own(handle).ok()? {
+            Ended::Entry(index) => self.take_payload(index),
+            Ended::Unseen(payload) => payload,
+        }
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
@@ -360,15 +363,6 @@ impl<T> Shard<T> {
             self.wheel.reserve(timers);
             self.nodes.grow_to(&self.shared.slab, timers);
         }
-    }
-
-    #[inline]
-    fn read_clock(&mut self) -> Reading {
-        let reading = self.reader.read(&self.clock);
-        if !self.latest.hold(reading) {
-            self.counts.clock_regressions += 1;
-        }
-        self.latest
     }
 }
 

@@ -15,14 +15,17 @@ use crate::{
     reclaim::{Pinned, Seen, pin},
     slab::{Asked, Node, Slab},
     state::{Cancel, Move, Next},
+    sync::{AtomicU64, Ordering},
     tick::{TickLength, saturating_nanos},
 };
 
 /// See the module. What the owner reads in each turn is apart from what other threads write for one another.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) clock: Clock,
-    pub(crate) tick: TickLength,
+    clock: Clock,
+    /// The clock has gone back: the owner holds it here.
+    clock_held: AtomicU64,
+    tick: TickLength,
     pub(crate) hooks: Hooks,
     pub(crate) slab: Slab,
     pub(crate) mailbox: Line<Mailbox>,
@@ -54,6 +57,13 @@ pub(crate) struct Remote<R> {
     pub(crate) wake: bool,
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Owner,
+    Other,
+}
+
 impl<R> Remote<R> {
     fn quiet(answer: R) -> Self {
         Self { answer, wake: false }
@@ -64,6 +74,7 @@ impl Shared {
     pub(crate) fn new(clock: Clock, tick: TickLength, hooks: Hooks, limit: u32) -> Self {
         Self {
             clock,
+            clock_held: AtomicU64::new(0),
             tick,
             hooks,
             slab: Slab::default(),
@@ -86,8 +97,25 @@ impl Shared {
         None
     }
 
+    /// Wakes the owner, for a thread that must.
+    pub(crate) fn wake(&self) {
+        if !self.hooks.wake() {
+            self.parker.was_not_woken();
+        }
+    }
+
+    /// The clock has gone back, and the owner holds it there until it has caught up.
+    #[cold]
+    pub(crate) fn hold_clock(&self, nanos: u64) {
+        // Relaxed: a clock that goes back is not to be relied on to a microsecond.
+        self.clock_held.fetch_max(nanos, Ordering::Relaxed);
+    }
+
     /// Adds a timer, due then, from a thread that is not the owner. The error carries the callback back.
     pub(crate) fn add(&self, nanos: u64, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        if self.mailbox.is_closed() {
+            return Err((AddErrorReason::ShutDown, callback));
+        }
         if !self.gate.admits() {
             return Err((AddErrorReason::Full, callback));
         }
@@ -106,7 +134,9 @@ impl Shared {
                 Push::Queued(depth) => Ok(self.must_wake(depth, || nanos)),
                 Push::Closed => {
                     place.node.state.disarm_guest();
-                    Err(place.parcel.take())
+                    let callback = place.parcel.take();
+                    self.guests.give_back(armed.index, place.node);
+                    Err(callback)
                 }
             }
         });
@@ -119,7 +149,9 @@ impl Shared {
 
     /// The reading of the clock at `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        self.clock.nanos().saturating_add(saturating_nanos(delay))
+        // Relaxed: as in `hold_clock`.
+        let now = self.clock.nanos().max(self.clock_held.load(Ordering::Relaxed));
+        now.saturating_add(saturating_nanos(delay))
     }
 
     /// Whether this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about a
@@ -154,8 +186,9 @@ impl Seen<'_, Shared> {
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
     }
 
-    /// Moves a timer: two swaps, and one push if no message of it is queued.
-    pub(crate) fn reset(&self, index: u32, generation: u64, delay: Duration) -> Remote<bool> {
+    /// Moves a timer: two swaps, and one push if no message of it is queued. Whether to wake the owner is asked for unless
+    /// this is the owner.
+    pub(crate) fn reset(&self, index: u32, generation: u64, delay: Duration, by: By) -> Remote<bool> {
         let nanos = self.nanos_after(delay);
         let moved = self.look(index, |node, asked| match node.state.begin_move(generation) {
             Move::Refused => Remote::quiet(false),
@@ -171,7 +204,7 @@ impl Seen<'_, Shared> {
                     Next::Nothing => 0,
                 };
                 // What stands there by now: another thread may have asked since, and relied on this one's message.
-                Remote { answer, wake: self.must_wake(depth, || asked.read()) }
+                Remote { answer, wake: by == By::Other && self.must_wake(depth, || asked.read()) }
             }
         });
         moved.unwrap_or(Remote::quiet(false))

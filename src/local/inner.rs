@@ -14,7 +14,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, TimerHandle},
     hooks::PanicPlace,
-    shard::{Claimed, Due, Message, PreparedSleep, Shard},
+    shard::{Claimed, Due, Ended, Message, PreparedSleep, Shard},
     shared::Shared,
     state::Kind,
     sync::per_thread,
@@ -187,7 +187,11 @@ impl Local {
         self.shared.hooks.isolate(PanicPlace::Callback, || callback.run());
         let next = self.step(|shard| shard.next_run(index));
         match self.step(|shard| shard.rearm(index, callback.into(), next)) {
-            Some(callback) => self.shared.hooks.isolate_drop(callback),
+            Some(callback) => {
+                // Who waits for the timer to end waits for this as well.
+                self.shared.hooks.isolate_drop(callback);
+                self.step(|shard| shard.finish(index));
+            }
             None => self.wake_if_earlier(next),
         }
     }
@@ -240,6 +244,10 @@ impl Local {
         flushes.iter().filter_map(Weak::upgrade).for_each(|flush| flush.flush());
     }
 
+    pub(super) fn is_made_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
     pub(super) fn shard_ref(&self) -> ShardRef {
         ShardRef::new(self.step(|shard| shard.number()), Arc::clone(&self.shared))
     }
@@ -259,7 +267,7 @@ impl Local {
         } else if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() && self.shared.parker.must_wake()
         {
             self.sleeps_until.set(AWAKE);
-            self.shared.hooks.wake();
+            self.shared.wake();
         }
     }
 }
@@ -274,10 +282,12 @@ impl Drop for Local {
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle)) {
-        Ok(index) => {
-            if let Some(index) = index {
-                local.drop_callback_of(index);
-            }
+        Ok(Ended::Entry(index)) => {
+            local.drop_callback_of(index);
+            Cancel::Cancelled
+        }
+        Ok(Ended::Unseen(callback)) => {
+            local.shared.hooks.isolate_drop(callback);
             Cancel::Cancelled
         }
         Err(answer) => answer,

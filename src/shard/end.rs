@@ -69,12 +69,12 @@ impl<T> Shard<T> {
         if matches!(swept, Swept::Idle | Swept::Guest) {
             return;
         }
-        self.counts.added += 1;
+        let Some(payload) = self.unpack(guest) else { return };
         self.counts.live += 1;
-        match self.unpack(guest) {
-            Some(payload) if swept == Swept::Cancelled => found.cancelled.push(payload),
-            Some(payload) => found.pending.push((self.round_up(nanos), payload)),
-            None => (),
+        if swept == Swept::Cancelled {
+            found.cancelled.push(payload);
+        } else {
+            found.pending.push((self.round_up(nanos), payload));
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Shard, steps::Claimed};
+use super::{
+    Shard,
+    steps::{Claimed, Ended},
+};
 use crate::{
     limits::GUEST,
     mailbox::{Taken, Urgency},
     parcel::Parcel,
     reclaim::{Seen, pin},
     registry,
-    shared::Shared,
+    shared::{By, Shared},
     slab::{Node, Place},
     state::{Cancel, Claim, Collected, Freed},
 };
@@ -96,6 +99,7 @@ impl<T> Shard<T> {
     }
 
     /// Places the timer of the owner's node `index` where another thread has asked for it; claims it if that moment has come.
+    /// If it will come in this pass, the pass comes to it, in order.
     #[cold]
     fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed<T>> {
         loop {
@@ -104,8 +108,7 @@ impl<T> Shard<T> {
             if periodic {
                 self.schedules.move_to(index, nanos);
             }
-            if deadline > self.wheel.now() {
-                self.wheel.put_again(index, deadline);
+            if self.wheel.put_in_order(index, deadline) {
                 return None;
             }
             self.wheel.take_out(index);
@@ -154,12 +157,13 @@ impl<T> Shard<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
         self.taken = self.taken.after(node.link.below());
-        if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_waiting() {
+        if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_unsettled() {
             // There is no index for it now: its message stays queued, and comes again in the next pass.
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);
             return Message::Done;
         }
-        match (node.state.collect(), self.guests.twin(guest)) {
+        let (collected, is_unsettled) = (node.state.collect(), node.state.is_unsettled());
+        match (collected, self.guests.twin(guest)) {
             (Collected::Cancelled, Some(index)) => {
                 self.count_cancelled();
                 self.part(guest, index, Freed::Now);
@@ -172,6 +176,8 @@ impl<T> Shard<T> {
             }
             (Collected::Moved { periodic }, Some(index)) => self.moved(index, periodic),
             (Collected::Moved { .. }, None) => self.welcome(guest),
+            // Another thread is moving it, or has cancelled it meanwhile, and will say so.
+            (Collected::Nothing, None) if is_unsettled => self.welcome(guest),
             (Collected::Nothing, _) => Message::Done,
         }
     }
@@ -180,30 +186,37 @@ impl<T> Shard<T> {
     fn welcome(&mut self, guest: u32) -> Message<T> {
         let Some(payload) = self.unpack(guest) else { return Message::Done };
         let nanos = self.guests.place(guest).asked.read();
-        self.counts.added += 1;
         self.counts.live += 1;
+        self.shared.gate.set_live(self.counts.live);
+        self.shared.gate.left();
         let index = self.wheel.insert(self.tick.deadline(nanos)).index;
         let node = self.nodes.node_for_new(&self.shared.slab, index);
         node.state.stand_for_guest();
         node.twin.set(guest | GUEST);
-        self.guests.arrive(guest, index);
+        self.guests.arrive(&self.shared.guests, guest, index);
         self.wheel.set_value(index, payload);
         self.moved(index, false)
     }
 
     /// A timer that another thread has added, and one has cancelled before it has arrived.
     fn unpack_cancelled(&mut self, guest: u32) -> Message<T> {
-        self.counts.added += 1;
-        self.counts.cancelled += 1;
-        let payload = self.unpack(guest);
+        let payload = self.unpack_ended(guest);
         self.guests.free(&self.shared.guests, guest);
         payload.map_or(Message::Done, Message::Dropped)
     }
 
-    /// The payload that a guest has brought.
-    pub(super) fn unpack(&self, guest: u32) -> Option<T> {
+    /// The payload of a guest that has been cancelled, if nobody has taken it before.
+    fn unpack_ended(&mut self, guest: u32) -> Option<T> {
+        let payload = self.unpack(guest)?;
+        self.counts.cancelled += 1;
         self.shared.gate.left();
+        Some(payload)
+    }
+
+    /// The payload that a guest has brought, which is added now, once.
+    pub(super) fn unpack(&mut self, guest: u32) -> Option<T> {
         let sent = self.guests.place(guest).parcel.take()?;
+        self.counts.added += 1;
         (self.accept)(sent.into_callback())
     }
 
@@ -260,19 +273,21 @@ impl<T> Shard<T> {
     /// As `cancel_own`, of an index that is none of the owner's: a guest's, or nobody's any more.
     #[cold]
     #[inline(never)]
-    pub(super) fn cancel_guest(&mut self, index: u32, generation: u64) -> Result<Option<u32>, Cancel> {
+    pub(super) fn cancel_guest(&mut self, index: u32, generation: u64) -> Result<Ended<T>, Cancel> {
         let guest = guest_of_index(index).ok_or(Cancel::Ended)?;
         let Some(index) = self.guests.twin(guest) else {
-            // It may not have arrived.
-            return match self.as_anyone(|seen| seen.cancel(guest | GUEST, generation).answer) {
-                Some(Cancel::Cancelled) => Ok(None),
-                answer => Err(answer.unwrap_or(Cancel::Ended)),
-            };
+            // It may not have arrived: its message, which is queued, will find the parcel empty.
+            let answer = self.as_anyone(|seen| seen.cancel(guest | GUEST, generation).answer);
+            if answer != Some(Cancel::Cancelled) {
+                return Err(answer.unwrap_or(Cancel::Ended));
+            }
+            self.guests.meet(&self.shared.guests, guest);
+            return Ok(Ended::Unseen(self.unpack_ended(guest)));
         };
         let freed = self.guests.place(guest).node.state.cancel_own(generation)?;
         self.count_cancelled();
         self.part(guest, index, freed);
-        Ok(Some(index))
+        Ok(Ended::Entry(index))
     }
 
     /// As `reset_own`, of such an index.
@@ -283,7 +298,9 @@ impl<T> Shard<T> {
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived. When it does, what it is asked for by then counts.
             let due = self.nanos_after(delay);
-            return self.as_anyone(|seen| seen.reset(guest | GUEST, generation, delay).answer)?.then_some(due);
+            return self
+                .as_anyone(|seen| seen.reset(guest | GUEST, generation, delay, By::Owner).answer)?
+                .then_some(due);
         };
         let movable = self.guests.place(guest).node.state.movable(generation);
         self.reset_otherwise(movable, index, delay)

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::{Shard, schedule::Schedule};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Reading},
     error::AddErrorReason,
     handle::TimerHandle,
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS},
@@ -22,6 +22,15 @@ pub(crate) struct Claimed<T> {
     pub(crate) payload: T,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
     pub(crate) due: u64,
+}
+
+/// A timer that its owner has cancelled.
+#[must_use]
+pub(crate) enum Ended<T> {
+    /// The payload of this index is to be taken next.
+    Entry(u32),
+    /// It had been added by another thread, and not arrived.
+    Unseen(Option<T>),
 }
 
 /// When a timer is due, in nanoseconds of the clock.
@@ -100,6 +109,16 @@ impl<T> Shard<T> {
         self.wheel.touched()
     }
 
+    #[inline]
+    fn read_clock(&mut self) -> Reading {
+        let reading = self.reader.read(&self.clock);
+        if !self.latest.hold(reading) {
+            self.counts.clock_regressions += 1;
+            self.shared.hold_clock(self.latest.hi);
+        }
+        self.latest
+    }
+
     /// The reading of the clock at `delay` from now.
     #[inline]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
@@ -151,17 +170,16 @@ impl<T> Shard<T> {
         self.wheel.set_value(handle.index(), payload);
     }
 
-    /// Cancels a timer of this shard. If that is won, the payload of the index it gives is to be taken next; the error is why
-    /// it was not. A timer that another thread has added and the owner has not seen is cancelled as by any thread.
+    /// Cancels a timer of this shard; the error is why it was not won.
     #[inline]
-    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Option<u32>, Cancel> {
+    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Ended<T>, Cancel> {
         let index = handle.index();
         let Some(node) = self.nodes.get(index) else { return self.cancel_guest(index, handle.generation()) };
         match node.state.cancel_own(handle.generation())? {
             Freed::Now => self.end_cancelled(index),
             _ => self.withdraw(index),
         }
-        Ok(Some(index))
+        Ok(Ended::Entry(index))
     }
 
     /// A timer has been cancelled, and its index is free.
@@ -262,7 +280,8 @@ impl<T> Shard<T> {
     /// Gives memory back that has not been needed, at most a page.
     #[cold]
     fn give_page_back(&mut self) {
-        if !self.nodes.may_retire() {
+        // What is left of a shard that has ended goes as a whole.
+        if self.closed || !self.nodes.may_retire() {
             return;
         }
         let Some(page) = self.wheel.shrink() else { return };
@@ -312,17 +331,15 @@ impl<T> Shard<T> {
         }
     }
 
-    /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, it ends and the
-    /// payload comes back.
+    /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, the payload comes
+    /// back, to be dropped before the timer is finished.
     pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
         if self.node(index).state.rearm() {
             self.wheel.insert_again(index, self.tick.deadline(nanos));
             self.wheel.set_value(index, payload);
             return None;
         }
-        self.counts.cancelled += 1;
-        self.counts.live -= 1;
-        self.finish(index);
+        self.count_cancelled();
         Some(payload)
     }
 

@@ -199,8 +199,8 @@ impl StateWord {
                 Phase::Idle if word & GUEST != 0 => Swept::Guest,
                 // A run in progress has its payload on the stack, and finishes by itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
-                Phase::Private | Phase::Armed => Swept::HandedBack { moved: word & MOVED != 0 },
-                Phase::Moving => Swept::HandedBack { moved: false },
+                // A move that is under way comes too late; one that was done before it counts.
+                Phase::Private | Phase::Armed | Phase::Moving => Swept::HandedBack { moved: word & MOVED != 0 },
                 Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
                 Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
             };
@@ -244,9 +244,14 @@ impl StateWord {
         }
     }
 
-    /// Whether it is pending, of whichever generation.
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(Phase::of(self.own_word()), Phase::Armed | Phase::Moving | Phase::Private)
+    /// Whether the owner has still to deal with a timer of whichever generation, other than to free it.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let word = self.own_word();
+        match Phase::of(word) {
+            Phase::Armed | Phase::Moving => true,
+            Phase::Withdrawn => word & TAKEN == 0,
+            _ => false,
+        }
     }
 
     /// Whether another thread has cancelled it and the owner has not met that.

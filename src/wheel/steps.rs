@@ -24,6 +24,26 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         }
     }
 
+    /// Puts an entry, in a slot or handed out, where the present pass or a later one comes to it. False if it is due already
+    /// where the pass stands; then it is left as it is.
+    pub(crate) fn put_in_order(&mut self, index: u32, deadline: u64) -> bool {
+        if deadline <= self.position {
+            return false;
+        }
+        if self.is_in_slot(index) {
+            if self.deadline(index) == Some(deadline) {
+                return true;
+            }
+            self.take(index);
+        } else {
+            self.len += 1;
+        }
+        self.touched += 1;
+        self.slots.nodes.node(index).deadline = deadline;
+        self.put_by(index, deadline);
+        true
+    }
+
     /// Takes an entry out, if it is in a slot, and does not release its index.
     pub(crate) fn take_out(&mut self, index: u32) {
         if self.is_in_slot(index) {
