@@ -18,8 +18,8 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Config, ManualClock, Shard, TimerHandle};
-use loom::sync::atomic::AtomicUsize as Modelled;
+use corewheel::{Config, ManualClock, Shard, TimerHandle, local_timer};
+use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -120,6 +120,74 @@ pub fn config(clock: &ManualClock) -> Config {
 pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}
+
+/// Lets time pass tick by tick until the clock shows so many, and says at which ticks something expired.
+pub fn expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
+    each_tick(clock, until, || expired(shard).len())
+}
+
+/// The same, of this thread's timer.
+#[must_use]
+pub fn runs(clock: &ManualClock, until: u32) -> Vec<u32> {
+    each_tick(clock, until, || local_timer().turn().fired)
+}
+
+fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) -> Vec<u32> {
+    let now = || u32::try_from(clock.elapsed().as_millis()).unwrap_or(u32::MAX);
+    let mut ticks = Vec::new();
+    loop {
+        ticks.extend(std::iter::repeat_n(now(), fired()));
+        if now() >= until {
+            return ticks;
+        }
+        clock.advance(TICK);
+    }
+}
+
+/// This thread's timer in virtual time, and its clock.
+///
+/// # Panics
+///
+/// If the thread has one.
+#[must_use]
+pub fn local() -> ManualClock {
+    let clock = ManualClock::new();
+    config(&clock).install().expect("the thread has none");
+    clock
+}
+
+/// Sets the stage for a race: what happens in here is not explored.
+pub fn stage<R>(set: impl FnOnce() -> R) -> R {
+    loom::stop_exploring();
+    let stage = set();
+    loom::explore();
+    stage
+}
+
+/// Starts a thread that races with this one: loom tries for both what comes of it if they go first.
+///
+/// By itself it may not. Of the loads of an atomic loom remembers the last one, so it overlooks that a load here races with a
+/// swap there if that thread loads, too, before it swaps, as a push to the mailbox does.
+pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
+    let started = Arc::new(Modelled::new(0));
+    let other = Arc::clone(&started);
+    // Relaxed, both: nothing is to be ordered.
+    let thread = thread::spawn(move || {
+        other.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+        act()
+    });
+    started.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+    thread
+}
+
+/// Does something on another thread, and waits until it is done.
+///
+/// # Panics
+///
+/// If that thread does.
+pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
+    thread::spawn(act).join().expect("it does not panic")
 }
 
 /// A payload whose destructor notes what it saw of another thread's work: `work` plus 10, so that nothing is not 0.

@@ -1,0 +1,260 @@
+//! Resets from another thread: a timer is moved and fires once, by a deadline that was asked for; or it had ended.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use std::{sync::Arc, time::Duration};
+
+use corewheel::{Cancel, Shard, TimerHandle, local_timer};
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom_tests::{TICK, add_four, expired, expiries, explore, local, race, runs, shard, shard_with_a_page_to_spare};
+
+/// Nothing is left of one timer that was added: neither of it nor of its messages.
+fn assert_one_ended<T>(shard: &Shard<T>) {
+    let counts = shard.counts();
+    assert_eq!((counts.added, counts.live, counts.fired + counts.cancelled), (1, 0, 1), "{counts:?}");
+    assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
+}
+
+#[test]
+fn a_timer_fires_or_is_moved_and_never_both() {
+    explore("a_timer_fires_or_is_moved_and_never_both", 120, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        clock.advance(TICK);
+        let mover = race(move || handle.reset(TICK * 3));
+        let fired = expired(&mut shard).len();
+        let moved = mover.join().unwrap();
+        assert_eq!(fired, usize::from(!moved));
+        assert_eq!(expiries(&mut shard, &clock, 6), vec![4; usize::from(moved)]);
+        assert_one_ended(&shard);
+    });
+}
+
+/// The owner may meet the word before the message, and the message after the timer has fired.
+#[test]
+fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
+    explore("a_timer_moved_to_a_moment_that_has_come_fires_once", 98, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK * 3, ());
+        clock.advance(TICK);
+        let mover = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
+        let fired = expired(&mut shard).len();
+        let [first, second] = mover.join().unwrap();
+        assert!(first && second == (fired == 0));
+        assert_eq!(expiries(&mut shard, &clock, 5), vec![2; 1 - fired]);
+        assert_one_ended(&shard);
+    });
+}
+
+#[test]
+fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
+    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 6400, || {
+        let (mut shard, clock) = shard();
+        let payload = Arc::new(());
+        let handle = shard.add(TICK, Arc::clone(&payload));
+        clock.advance(TICK);
+        let mover = race(move || handle.reset(TICK * 2));
+        let canceller = race(move || handle.cancel());
+        let fired = expired(&mut shard).len();
+        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+        let cancelled = usize::from(answer == Cancel::Cancelled);
+        let later = expiries(&mut shard, &clock, 4);
+        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
+        assert!(later.is_empty() || moved && later == [3]);
+        assert!(!moved || fired == 0, "it fired by its old deadline");
+        assert_eq!(Arc::strong_count(&payload), 1);
+        assert_one_ended(&shard);
+    });
+}
+
+/// The second message of a node waits for the first one; the cancel needs none if the reset's is on the way.
+#[test]
+fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
+    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 52, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK * 3, ());
+        let mover = race(move || {
+            assert!(handle.reset(TICK));
+            handle.cancel()
+        });
+        assert!(expired(&mut shard).is_empty());
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!(mover.join().unwrap(), Cancel::Cancelled);
+        assert!(expiries(&mut shard, &clock, 4).is_empty());
+        assert_one_ended(&shard);
+    });
+}
+
+/// Another thread moves the next timer of the node: were it used again too early, it would be in the mailbox twice.
+fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
+    let next = shard.add(TICK * 9, 2);
+    let mover = race(move || next.reset(TICK));
+    let fired = expired(shard);
+    assert!(mover.join().unwrap() && next.is_pending());
+    fired
+}
+
+#[test]
+fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
+    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 1600, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK * 3, 1);
+        let mover = race(move || handle.reset(TICK * 2));
+        assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
+        assert_eq!(shard.cancel(handle), None);
+        assert!(move_the_next_timer(&mut shard).is_empty());
+        let _ = mover.join().unwrap();
+        assert_eq!(expiries(&mut shard, &clock, 4), [1]);
+        let counts = shard.counts();
+        assert_eq!((counts.cancelled, counts.fired, counts.live, counts.held, counts.queued), (1, 1, 0, 0, 0));
+    });
+}
+
+#[test]
+fn a_node_that_fires_before_its_message_is_used_again_after_it() {
+    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 1600, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, 1);
+        clock.advance(TICK);
+        let mover = race(move || handle.reset(Duration::ZERO));
+        let fired = expired(&mut shard).len() + move_the_next_timer(&mut shard).len();
+        let _ = mover.join().unwrap();
+        assert_eq!(expiries(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
+        let counts = shard.counts();
+        assert_eq!((counts.fired, counts.live, counts.held, counts.queued), (2, 0, 0, 0));
+    });
+}
+
+#[test]
+fn two_resets_both_hold_and_one_of_them_counts() {
+    explore("two_resets_both_hold_and_one_of_them_counts", 18_000, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        clock.advance(TICK);
+        let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
+        let fired = expired(&mut shard).len();
+        assert_eq!(movers.map(|mover| mover.join().unwrap()), [fired == 0; 2]);
+        let later = expiries(&mut shard, &clock, 4);
+        assert!(if fired == 0 { later == [2] || later == [3] } else { later.is_empty() }, "{fired} {later:?}");
+        assert_one_ended(&shard);
+    });
+}
+
+/// Each side looks whether the other one was done before it began; if they overlap, either counts.
+#[test]
+fn of_the_owners_reset_and_another_one_the_later_counts() {
+    explore("of_the_owners_reset_and_another_one_the_later_counts", 220, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (own_seen, other) = (Arc::clone(&own_done), Arc::clone(&other_done));
+        let mover = race(move || {
+            let is_later = own_seen.load(Ordering::Acquire) == 1;
+            assert!(handle.reset(TICK * 3));
+            other.store(1, Ordering::Release);
+            is_later
+        });
+        let own_is_later = other_done.load(Ordering::Acquire) == 1;
+        assert!(shard.reset(handle, TICK * 2));
+        own_done.store(1, Ordering::Release);
+        assert!(expired(&mut shard).is_empty());
+        let other_is_later = mover.join().unwrap();
+        let fired = expiries(&mut shard, &clock, 5);
+        assert!(fired == [2] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
+        assert_one_ended(&shard);
+    });
+}
+
+/// As above, of a timer that is due: one whose claim failed has been taken out of its slot.
+#[test]
+fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
+    explore("the_owners_reset_places_a_timer_that_it_could_not_claim", 180, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, ());
+        clock.advance(TICK);
+        let mover = race(move || handle.reset(TICK * 2));
+        let fired = expired(&mut shard).len();
+        assert_eq!(shard.reset(handle, TICK), fired == 0);
+        let moved = mover.join().unwrap();
+        let later = expiries(&mut shard, &clock, 5);
+        assert_eq!(fired + later.len(), 1);
+        assert!(later.is_empty() || later == [2] || moved && later == [3], "{later:?}");
+        assert_one_ended(&shard);
+    });
+}
+
+#[test]
+fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
+    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 1400, || {
+        let (mut shard, clock) = shard();
+        let first = shard.add(TICK, 1);
+        clock.advance(TICK);
+        let mover = race(move || first.reset(TICK * 7));
+        let fired = expired(&mut shard);
+        // If the first has ended, the second takes its node.
+        let second = shard.add(TICK * 3, 2);
+        let other = race(move || second.reset(TICK));
+        assert!(expired(&mut shard).is_empty());
+        assert!(other.join().unwrap());
+        assert_eq!(fired.is_empty(), mover.join().unwrap());
+        assert_eq!(expiries(&mut shard, &clock, 7), [2]);
+        assert_eq!(expiries(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
+        assert!(shard.is_empty());
+    });
+}
+
+/// As above, but the node's page has gone in between. A page with a timer that is being moved stays.
+#[test]
+fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
+    explore("a_stale_reset_never_reaches_the_next_timer_in_a_new_page", 310, || {
+        let (mut shard, clock, first) = shard_with_a_page_to_spare();
+        clock.advance(TICK);
+        let mover = race(move || first.reset(TICK * 3));
+        let fired = expired(&mut shard);
+        shard.turn();
+        let (added, in_a_new_page) = add_four(&mut shard, first);
+        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+        let moved = mover.join().unwrap();
+        assert_eq!(moved, fired.is_empty());
+        assert!(added.into_iter().all(TimerHandle::is_pending));
+        assert_eq!(expiries(&mut shard, &clock, 3), [2; 4]);
+        assert_eq!(expiries(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
+        assert_eq!((shard.len(), shard.counts().held), (1, 0));
+    });
+}
+
+/// A periodic timer that is moved makes its next run then, and goes on from there; if it is running, nothing is changed.
+#[test]
+fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
+    explore("a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to", 130, || {
+        let clock = local();
+        let handle = local_timer().add_periodic(TICK * 2, || ());
+        clock.advance(TICK * 2);
+        let mover = race(move || handle.reset(TICK * 3));
+        let fired = local_timer().turn().fired;
+        let moved = mover.join().unwrap();
+        assert!(moved || fired == 1);
+        assert_eq!(runs(&clock, 7), if moved { [5, 7] } else { [4, 6] });
+        assert_eq!((handle.cancel(), local_timer().counts().live), (Cancel::Cancelled, 0));
+    });
+}
+
+/// Moved and cancelled around its run, in the order in which one thread asks for it.
+#[test]
+fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
+    explore("a_periodic_timer_moved_and_then_cancelled_makes_no_further_run", 550, || {
+        let clock = local();
+        let kept = Arc::new(());
+        let captured = Arc::clone(&kept);
+        let handle = local_timer().add_periodic(TICK, move || _ = &captured);
+        clock.advance(TICK);
+        let mover = race(move || (handle.reset(TICK), handle.cancel()));
+        let fired = local_timer().turn().fired;
+        let (moved, answer) = mover.join().unwrap();
+        assert!(moved || fired == 1);
+        assert!(if fired == 0 { answer == Cancel::Cancelled } else { answer != Cancel::Ended }, "{answer:?}");
+        assert_eq!(runs(&clock, 4), []);
+        assert_eq!(Arc::strong_count(&kept), 1);
+        let counts = local_timer().counts();
+        assert_eq!((counts.cancelled, counts.live, counts.held, counts.queued), (1, 0, 0, 0));
+    });
+}
