@@ -101,8 +101,9 @@
 //! * S1: the canceller's swap to `Cancelled`, `Withdrawn` or `Stopping` releases; the owner's `collect`, `sweep` and
 //!   `rearm` acquire. So what the canceller did before it cancelled happens before the owner drops the payload.
 //! * S2: the owner's `finish` and `rearm` release; `cancel` and `is_running` acquire. So who is told `Ended` after the timer
-//!   fired sees what the callback did. The reader may find a later word of the same node instead, so every plain store of
-//!   the owner releases (which costs nothing on x86); swaps continue what they replace.
+//!   fired sees what the callback did, and who cancels a periodic one what its runs did. The reader may find a later word of the
+//!   same node instead, so every plain store of the owner releases (which costs nothing on x86); swaps continue what they
+//!   replace.
 //! * S3: `end_move` and `arm_guest` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
 //!   and so does the next `begin_move`. So the deadline asked for is read and written in order.
 //!
