@@ -8,7 +8,10 @@ use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{SeesOnDrop, TICK, add_four, config, expired, explore, shard, shard_with_a_page_to_spare};
+use loom_tests::{
+    SeesOnDrop, TICK, add_four, config, elsewhere, expired, explore, local, race, runs, shard,
+    shard_with_a_page_to_spare, stage,
+};
 
 #[test]
 fn fire_or_cancel_has_one_winner() {
@@ -237,6 +240,79 @@ fn a_run_that_two_cancel_is_the_last() {
         let answer = canceller.join().unwrap();
         let _ = local_timer().turn();
         assert_eq!((local_timer().len(), local_timer().counts().held), (0, 0), "{answer:?}");
+    });
+}
+
+/// Of a run, what it has done when it returns: the end of the callback is two stores later than its beginning.
+fn works(work: &AtomicUsize) {
+    // Relaxed, here and where it is looked at: what orders them is what the models are about.
+    work.store(1, Ordering::Relaxed);
+    work.store(2, Ordering::Relaxed);
+}
+
+#[test]
+fn cancel_wait_returns_when_the_callback_has() {
+    explore("cancel_wait_returns_when_the_callback_has", 60, || {
+        let clock = local();
+        let work = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&work);
+        let handle = local_timer().add(TICK, move || works(&work));
+        clock.advance(TICK);
+        let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
+        let fired = local_timer().turn().fired;
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!((fired, seen), if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) }, "{answer:?}");
+    });
+}
+
+/// The same of a timer from elsewhere, whose node may have the next timer already.
+#[test]
+fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
+    explore("cancel_wait_returns_when_the_callback_of_a_guest_has", 450, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let work = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&work);
+        let handle = stage(|| {
+            let adder = core.clone();
+            let handle = elsewhere(move || adder.add(TICK, move || works(&work)));
+            let _ = local_timer().turn();
+            clock.advance(TICK);
+            handle
+        });
+        let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
+        let fired = local_timer().turn().fired;
+        elsewhere(move || core.add(TICK, || ()));
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!((fired, seen), if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) }, "{answer:?}");
+    });
+}
+
+/// What the last run uses can be freed: no run goes on, and none is to come.
+#[test]
+fn cancel_wait_returns_when_the_last_run_has() {
+    explore("cancel_wait_returns_when_the_last_run_has", 250, || {
+        let clock = local();
+        let work = Arc::new(AtomicUsize::new(0));
+        let (seen, in_use) = (Arc::clone(&work), Arc::new(AtomicUsize::new(0)));
+        let freed = Arc::clone(&in_use);
+        let handle = local_timer().add_periodic(TICK, move || {
+            assert_eq!(in_use.load(Ordering::Relaxed), 0, "it is freed");
+            works(&work);
+        });
+        clock.advance(TICK);
+        let canceller = race(move || {
+            let answer = handle.cancel_wait().unwrap();
+            freed.store(1, Ordering::Relaxed);
+            (answer, seen.load(Ordering::Relaxed))
+        });
+        let mut fired = local_timer().turn().fired;
+        clock.advance(TICK);
+        fired += local_timer().turn().fired;
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!(runs(&clock, 4), []);
+        assert!(answer != Cancel::Ended && seen == if fired == 0 { 0 } else { 2 }, "{answer:?} {fired} {seen}");
+        assert_eq!((local_timer().len(), local_timer().counts().panicked), (0, 0));
     });
 }
 

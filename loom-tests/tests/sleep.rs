@@ -2,9 +2,14 @@
 //! deadlock.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
+use std::sync::Arc;
+
 use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, local_timer};
-use loom::thread;
-use loom_tests::{TICK, config, expired, explore};
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use loom_tests::{TICK, config, expired, expiries, explore, race, runs};
 
 /// Under loom two cancelled timers are a debt that wakes (in production 1 024 are).
 const DEBT: usize = 2;
@@ -91,5 +96,100 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
         assert!(expired(&mut shard).is_empty());
         assert!(shard.is_empty(), "what woke the owner is there when it looks");
         assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; DEBT]);
+    });
+}
+
+/// A core without timers sleeps for ever, but for an add.
+#[test]
+fn an_add_from_elsewhere_is_never_slept_through() {
+    explore("an_add_from_elsewhere_is_never_slept_through", 17, || {
+        let clock = ManualClock::new();
+        waking(&clock).install().unwrap();
+        let core = local_timer().shard_ref();
+        let adder = race(move || core.add(TICK, || ()));
+        fall_asleep(local_timer().prepare_sleep());
+        let _ = local_timer().turn();
+        assert_eq!(local_timer().len(), 1, "what woke the owner is there when it looks");
+        assert_eq!(runs(&clock, 2), [1]);
+        assert_eq!(adder.join().unwrap().cancel(), Cancel::Ended);
+    });
+}
+
+/// The first one may go unnoticed until the owner's own timer is due, the second one may not.
+#[test]
+fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
+    explore("an_add_before_the_end_of_the_sleep_is_never_slept_through", 550, || {
+        let clock = ManualClock::new();
+        waking(&clock).install().unwrap();
+        local_timer().add(TICK * 3, || ());
+        let core = local_timer().shard_ref();
+        let adder = race(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
+        while local_timer().time_until_next() > Some(TICK * 2) {
+            fall_asleep(local_timer().prepare_sleep());
+            let _ = local_timer().turn();
+        }
+        adder.join().unwrap();
+        assert_eq!(runs(&clock, 5), [2, 3, 5]);
+    });
+}
+
+/// The sleep lasts until the timer's own deadline; the first reset only puts that off.
+#[test]
+fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
+    explore("a_reset_before_the_end_of_the_sleep_is_never_slept_through", 420, || {
+        let clock = ManualClock::new();
+        let mut shard = Shard::with_config(waking(&clock)).unwrap();
+        let handle = shard.add(TICK * 3, ());
+        let mover = race(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
+        while shard.time_until_next() > Some(TICK * 2) {
+            fall_asleep(shard.prepare_sleep());
+            assert!(expired(&mut shard).is_empty());
+        }
+        assert_eq!(mover.join().unwrap(), [true; 2]);
+        assert_eq!(expiries(&mut shard, &clock, 5), [2]);
+    });
+}
+
+/// A node is in the mailbox once: who moves it again relies on a message that another thread may not have pushed yet, and
+/// that thread would not have woken the owner for its own deadline.
+#[test]
+fn a_reset_behind_the_message_of_another_is_never_slept_through() {
+    explore("a_reset_behind_the_message_of_another_is_never_slept_through", 12_000, || {
+        let clock = ManualClock::new();
+        let owner = thread::current();
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let [woken, rescuer] = [(); 2].map(|()| owner.clone());
+        let counted = Arc::clone(&wakes);
+        let config = config(&clock).on_wake(move || {
+            counted.fetch_add(1, Ordering::AcqRel);
+            woken.unpark();
+        });
+        let mut shard = Shard::with_config(config).unwrap();
+        shard.add(TICK * 3, 1);
+        let handle = shard.add(TICK * 9, 2);
+        let is_done = Arc::new(AtomicUsize::new(0));
+        let done = Arc::clone(&is_done);
+        let movers = race(move || {
+            let other = thread::spawn(move || handle.reset(TICK * 2));
+            assert!(handle.reset(TICK * 5) && other.join().unwrap());
+            // If the later one counts, nobody needs to wake the owner. So it is woken now, and looks who did.
+            rescuer.unpark();
+            done.store(1, Ordering::Release);
+        });
+        let sleep = shard.prepare_sleep();
+        let sleeps = sleep.timeout() != Some(std::time::Duration::ZERO);
+        fall_asleep(sleep);
+        let was_woken = wakes.fetch_add(0, Ordering::AcqRel) > 0;
+        assert!(expired(&mut shard).is_empty());
+        if sleeps && !was_woken {
+            assert_eq!(shard.time_until_next(), Some(TICK * 3), "it sleeps until the third tick, and this is before");
+        }
+        while is_done.load(Ordering::Acquire) == 0 {
+            // What loom unparks must not be in a join.
+            thread::yield_now();
+        }
+        movers.join().unwrap();
+        let fired = expiries(&mut shard, &clock, 5);
+        assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
 }
