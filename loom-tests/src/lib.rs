@@ -106,7 +106,8 @@ pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4]
 }
 
 /// Shard and index of a timer, which only its `Debug` form tells.
-fn place(handle: TimerHandle) -> String {
+#[must_use]
+pub fn place(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
 }
@@ -212,5 +213,45 @@ impl Drop for SeesOnDrop {
     fn drop(&mut self) {
         let seen = self.work.load(loom::sync::atomic::Ordering::Relaxed) + 10;
         self.seen.store(seen, loom::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Tells when it is dropped.
+#[derive(Debug)]
+pub struct Dropped(Arc<Drops>);
+
+/// How often something was dropped.
+#[derive(Debug, Default)]
+pub struct Drops {
+    times: loom::sync::Mutex<usize>,
+    told: loom::sync::Condvar,
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        *self.0.times.lock().expect("nobody panics with it") += 1;
+        self.0.told.notify_one();
+    }
+}
+
+impl Drops {
+    /// What tells it, and who is told.
+    #[must_use]
+    pub fn watched() -> (Dropped, Arc<Self>) {
+        let drops = Arc::new(Self::default());
+        (Dropped(Arc::clone(&drops)), drops)
+    }
+
+    /// Waits until it is dropped, and says how often: loom calls it a deadlock if that never happens.
+    ///
+    /// # Panics
+    ///
+    /// If another thread has panicked.
+    pub fn wait(&self) -> usize {
+        let mut times = self.times.lock().expect("nobody panics with it");
+        while *times == 0 {
+            times = self.told.wait(times).expect("as above");
+        }
+        *times
     }
 }

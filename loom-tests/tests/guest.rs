@@ -1,0 +1,341 @@
+//! Timers that are added from another core: their handles work at once, their nodes go round.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use std::sync::Arc;
+
+use corewheel::{AddErrorReason, Cancel, ShardRef, TimerHandle, local_timer};
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+use loom_tests::{Drops, TICK, config, elsewhere, explore, local, race, runs, stage};
+
+/// Two nodes are in the pool, and nothing else is there.
+fn with_two_nodes(core: &ShardRef) {
+    let adder = core.clone();
+    for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
+    }
+    let _ = local_timer().turn();
+    assert!(local_timer().is_empty());
+}
+
+/// A timer from elsewhere that has arrived and is due in a tick.
+fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+    let adder = core.clone();
+    let handle = elsewhere(move || adder.add(TICK, callback));
+    let _ = local_timer().turn();
+    assert_eq!(local_timer().len(), 1);
+    handle
+}
+
+/// Nothing is left of so many timers that were added: neither of them nor of their messages.
+fn assert_all_ended(added: u64) {
+    let counts = local_timer().counts();
+    assert_eq!((counts.added, counts.live, counts.fired + counts.cancelled), (added, 0, added), "{counts:?}");
+    assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
+}
+
+/// The callback sees what came before the add.
+#[test]
+fn a_timer_added_from_elsewhere_fires_once() {
+    explore("a_timer_added_from_elsewhere_fires_once", 22, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let noted = Arc::clone(&seen);
+        let adder = race(move || {
+            // Relaxed, here and below: what orders them is what the model is about.
+            work.store(1, Ordering::Relaxed);
+            core.add(TICK * 2, move || _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed))
+        });
+        assert_eq!(local_timer().turn().fired, 0);
+        clock.advance(TICK);
+        assert_eq!(local_timer().turn().fired, 0);
+        let handle = adder.join().unwrap();
+        let fired = runs(&clock, 4);
+        assert!(fired == [2] || fired == [3], "two ticks from when it was added: {fired:?}");
+        assert_eq!((seen.load(Ordering::Relaxed), handle.cancel()), (11, Cancel::Ended));
+        assert_all_ended(1);
+    });
+}
+
+#[test]
+fn a_timer_cancelled_before_it_arrives_ends_once() {
+    explore("a_timer_cancelled_before_it_arrives_ends_once", 2100, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let kept = Arc::new(());
+        let captured = Arc::clone(&kept);
+        let adder = race(move || {
+            let handle = core.add(TICK, move || drop(captured));
+            let other = race(move || handle.cancel());
+            let own = handle.cancel();
+            [own, other.join().unwrap()]
+        });
+        clock.advance(TICK);
+        let mut fired = local_timer().turn().fired;
+        let answers = adder.join().unwrap();
+        fired += runs(&clock, 3).len();
+        let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
+        assert_eq!(fired + cancelled, 1, "{answers:?}");
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_all_ended(1);
+    });
+}
+
+/// Moved by two threads while its first message is on the way.
+#[test]
+fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
+    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 8300, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let adder = race(move || {
+            let handle = core.add(TICK, || ());
+            let other = race(move || handle.reset(TICK * 2));
+            (handle.reset(TICK * 3), other.join().unwrap())
+        });
+        assert_eq!(local_timer().turn().fired, 0);
+        assert_eq!(adder.join().unwrap(), (true, true));
+        let fired = runs(&clock, 5);
+        assert!(fired == [2] || fired == [3], "{fired:?}");
+        assert_all_ended(1);
+    });
+}
+
+/// The owner has the handle before it has seen the timer, while another thread moves it.
+#[test]
+fn the_owner_cancels_a_timer_that_has_not_arrived() {
+    explore("the_owner_cancels_a_timer_that_has_not_arrived", 1500, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let kept = Arc::new(());
+        let captured = Arc::clone(&kept);
+        let post = Arc::new(Mutex::new(None::<TimerHandle>));
+        let posted = Arc::clone(&post);
+        let adder = race(move || {
+            let handle = core.add(TICK, move || drop(captured));
+            *posted.lock().unwrap() = Some(handle);
+            let _ = handle.reset(TICK * 2);
+            handle
+        });
+        let _ = local_timer().turn();
+        let early = (*post.lock().unwrap()).map(TimerHandle::cancel);
+        let _ = local_timer().turn();
+        let handle = adder.join().unwrap();
+        assert_eq!(
+            (early, handle.cancel()),
+            match early {
+                Some(_) => (Some(Cancel::Cancelled), Cancel::Ended),
+                None => (None, Cancel::Cancelled),
+            }
+        );
+        assert!(runs(&clock, 4).is_empty());
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_all_ended(1);
+    });
+}
+
+/// Each side looks whether the other one was done before it began; if they overlap, either counts.
+#[test]
+fn the_owner_moves_a_timer_that_has_not_arrived() {
+    explore("the_owner_moves_a_timer_that_has_not_arrived", 3200, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let post = Arc::new(Mutex::new(None::<TimerHandle>));
+        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (posted, own_seen, other) = (Arc::clone(&post), Arc::clone(&own_done), Arc::clone(&other_done));
+        let adder = race(move || {
+            let handle = core.add(TICK, || ());
+            *posted.lock().unwrap() = Some(handle);
+            let is_later = own_seen.load(Ordering::Acquire) == 1;
+            assert!(handle.reset(TICK * 2));
+            other.store(1, Ordering::Release);
+            is_later
+        });
+        let _ = local_timer().turn();
+        let early = *post.lock().unwrap();
+        let own_is_later = early.is_some() && other_done.load(Ordering::Acquire) == 1;
+        assert!(early.is_none_or(|handle| handle.reset(TICK * 3)));
+        own_done.store(early.is_some().into(), Ordering::Release);
+        let _ = local_timer().turn();
+        let other_is_later = early.is_none() | adder.join().unwrap();
+        let fired = runs(&clock, 5);
+        assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
+        assert_all_ended(1);
+    });
+}
+
+/// After its arrival: the guest's word decides, whichever of the two nodes is looked at.
+#[test]
+fn a_guest_fires_or_is_moved_or_cancelled() {
+    explore("a_guest_fires_or_is_moved_or_cancelled", 6400, || {
+        let clock = local();
+        let handle = stage(|| {
+            let handle = arrived(&local_timer().shard_ref(), || ());
+            clock.advance(TICK);
+            handle
+        });
+        let mover = race(move || handle.reset(TICK * 2));
+        let canceller = race(move || handle.cancel());
+        let fired = local_timer().turn().fired;
+        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+        let later = runs(&clock, 4);
+        assert_eq!(fired + later.len() + usize::from(answer == Cancel::Cancelled), 1, "moved: {moved}, {answer:?}");
+        assert!(later.is_empty() || moved && later == [3]);
+        assert!(!moved || fired == 0, "it fired by its old deadline");
+        assert_all_ended(1);
+    });
+}
+
+/// The owner's cancel and reset of a guest that another thread is moving.
+#[test]
+fn the_owner_moves_and_cancels_a_guest_while_another_thread_moves_it() {
+    explore("the_owner_moves_and_cancels_a_guest_while_another_thread_moves_it", 11_000, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let handle = stage(|| arrived(&core, || ()));
+        let mover = race(move || handle.reset(TICK * 2));
+        assert!(handle.reset(TICK * 3));
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
+        // It has a node of its own unless the first one's message has come.
+        let adder = race(move || core.add(TICK, || ()).reset(TICK * 2));
+        let _ = local_timer().turn();
+        let _ = mover.join().unwrap();
+        assert!(adder.join().unwrap());
+        assert_eq!(runs(&clock, 4), [2]);
+        assert_all_ended(2);
+    });
+}
+
+/// A guest ends and its node goes to the next timer from elsewhere, while a third thread still asks for the first.
+#[test]
+fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
+    explore("a_stale_handle_never_reaches_the_next_guest_of_its_node", 2200, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let first = stage(|| {
+            let first = arrived(&core, || ());
+            clock.advance(TICK);
+            first
+        });
+        let stranger = race(move || (first.reset(TICK * 9), first.cancel()));
+        let fired = local_timer().turn().fired;
+        let second = race(move || core.add(TICK, || ())).join().unwrap();
+        let (moved, answer) = stranger.join().unwrap();
+        assert_eq!((moved, answer == Cancel::Cancelled), (fired == 0, fired == 0));
+        assert_eq!((second.is_pending(), runs(&clock, 3)), (true, vec![2]));
+        assert_all_ended(2);
+    });
+}
+
+/// S2, G1: also if the word is the next timer's already, which another thread has armed.
+#[test]
+fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
+    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 9500, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&ran);
+        let handle = stage(|| {
+            let handle = arrived(&core, move || noted.store(1, Ordering::Relaxed));
+            // The node's pool has no other one.
+            let adder = core.clone();
+            elsewhere(move || adder.add(TICK * 9, || ()));
+            let _ = local_timer().turn();
+            clock.advance(TICK);
+            handle
+        });
+        let canceller = race(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
+        let adder = race(move || core.add(TICK * 9, || ()));
+        let _ = local_timer().turn();
+        adder.join().unwrap();
+        let (answer, seen) = canceller.join().unwrap();
+        assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
+    });
+}
+
+/// Two threads take nodes while the owner gives back one of those that the second has taken: the tag tells the first of them,
+/// if it has stalled, that the pool is another one.
+#[test]
+fn no_node_is_taken_twice_from_the_pool() {
+    explore("no_node_is_taken_twice_from_the_pool", 71_000, || {
+        let clock = local();
+        let core = local_timer().shard_ref();
+        stage(|| with_two_nodes(&core));
+        let adders = [core.clone(), core.clone()];
+        let [one, other] = adders;
+        let one = race(move || one.add(TICK, || ()));
+        let other = race(move || {
+            assert_eq!(other.add(TICK, || ()).cancel(), Cancel::Cancelled);
+            other.add(TICK, || ())
+        });
+        let _ = local_timer().turn();
+        let added = [one.join().unwrap(), other.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
+        assert!(added.into_iter().all(TimerHandle::is_pending));
+        assert_eq!(runs(&clock, 3), [1; 3]);
+        assert_all_ended(6);
+    });
+}
+
+#[test]
+fn of_two_adders_at_the_limit_one_is_let_in() {
+    explore("of_two_adders_at_the_limit_one_is_let_in", 66, || {
+        let clock = corewheel::ManualClock::new();
+        config(&clock).limit(1).install().unwrap();
+        let core = local_timer().shard_ref();
+        let adders = [core.clone(), core.clone()]
+            .map(|core| race(move || core.try_add(TICK, || ()).map_err(|error| error.reason())));
+        let answers = adders.map(|adder| adder.join().unwrap());
+        let refused = answers.iter().filter(|answer| **answer == Err(AddErrorReason::Full)).count();
+        assert_eq!(refused, 1, "{answers:?}");
+        assert_eq!(runs(&clock, 2), [1]);
+        assert!(elsewhere(move || core.try_add(TICK, || ()).is_ok()));
+        assert_eq!(runs(&clock, 4), [3]);
+    });
+}
+
+/// The owner's thread ends while another one adds to its timer: an error with the callback in it, or it is dropped there.
+#[test]
+fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
+    explore("a_callback_added_at_the_end_comes_back_or_is_dropped_once", 260, || {
+        let (dropped, drops) = Drops::watched();
+        let owner = race(move || {
+            let _clock = local();
+            let core = local_timer().shard_ref();
+            race(move || {
+                // The reference outlives the timer: nothing goes because of it.
+                (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
+            })
+        });
+        let (added, _core) = owner.join().unwrap().join().unwrap();
+        assert!(added.is_ok() || added == Err(AddErrorReason::ShutDown));
+        assert_eq!(drops.wait(), 1);
+        if let Ok(handle) = added {
+            assert_eq!((handle.reset(TICK), handle.cancel()), (false, Cancel::Ended));
+        }
+    });
+}
+
+/// As above, of a timer that another thread moves and cancels before it has arrived.
+#[test]
+fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
+    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 12_000, || {
+        let (dropped, drops) = Drops::watched();
+        let owner = race(move || {
+            let _clock = local();
+            let core = local_timer().shard_ref();
+            let handle = stage(|| {
+                let adder = core.clone();
+                elsewhere(move || adder.add(TICK, move || drop(dropped)))
+            });
+            let mover = race(move || (handle.reset(TICK * 2), handle.cancel()));
+            let _ = local_timer().turn();
+            (mover, core)
+        });
+        let (mover, _core) = owner.join().unwrap();
+        let (moved, answer) = mover.join().unwrap();
+        assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
+        assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
+    });
+}
