@@ -36,6 +36,11 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn take_messages(&mut self) {
         self.nodes.free_some();
+        self.take_mailbox();
+    }
+
+    #[inline]
+    fn take_mailbox(&mut self) {
         if self.taken.newest == 0 && !self.mailbox_taken {
             self.mailbox_taken = true;
             self.taken = self.shared.mailbox.take();
@@ -64,6 +69,8 @@ impl<T> Shard<T> {
     /// Deals with the next message of those that were taken, within the budget.
     #[inline]
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
+        // After what an earlier pass has left.
+        self.take_mailbox();
         let index = self.taken.newest;
         if index == 0 || self.messages == 0 {
             return None;
