@@ -1,7 +1,7 @@
 //! How many timers a shard may have, as far as other threads must know.
 //!
-//! The owner counts its timers itself. What comes from other threads is counted here until it has arrived, and let in as long
-//! as that and what the owner had when it last turned stay within the limit. So the owner's own adds keep to the limit
+//! The owner counts its timers itself, and says how many at both ends of a turn and at each arrival. What comes from other
+//! threads is counted here until it has arrived, and let in as long as that and what the owner had stay within the limit. So the owner's own adds keep to the limit
 //! exactly, and those from elsewhere to within what the owner itself has added since. A shard without a limit has no gate, and
 //! nothing is written here.
 
@@ -27,8 +27,9 @@ impl Gate {
         if self.is_open() {
             return true;
         }
-        // Relaxed, both: counters that guard nothing else.
-        let arriving = self.arriving.fetch_add(1, Ordering::Relaxed);
+        // Acquire: whoever is not counted here any more is in what is read next (see `left`).
+        let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
+        // Relaxed: read after the above.
         let admits = arriving.saturating_add(self.live.load(Ordering::Relaxed)) < self.limit;
         if !admits {
             self.left();
@@ -36,18 +37,18 @@ impl Gate {
         admits
     }
 
-    /// One that was let in has arrived at the owner, which counts it from now on, or has gone.
+    /// One that was let in has arrived at the owner, which has counted it by now, or has gone.
     pub(crate) fn left(&self) {
         if !self.is_open() {
-            // Relaxed: as in `admits`.
-            self.arriving.fetch_sub(1, Ordering::Relaxed);
+            // Release: publishes what the owner has counted to `admits`.
+            self.arriving.fetch_sub(1, Ordering::Release);
         }
     }
 
     /// The owner has so many.
     #[inline]
     pub(crate) fn set_live(&self, live: u32) {
-        // Relaxed, both: as in `admits`; the owner alone writes it.
+        // Relaxed, both: the owner alone writes it, and `left` publishes what must be seen.
         if !self.is_open() && self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }

@@ -158,13 +158,16 @@ impl Local {
             }
         }
         self.flush();
-        self.step(|shard| Turn {
-            fired,
-            collected,
-            live: shard.len(),
-            touched: shard.touched() - touched_before,
-            behind: shard.is_behind(),
-            nested: false,
+        self.step(|shard| {
+            shard.tell_gate();
+            Turn {
+                fired,
+                collected,
+                live: shard.len(),
+                touched: shard.touched() - touched_before,
+                behind: shard.is_behind(),
+                nested: false,
+            }
         })
     }
 

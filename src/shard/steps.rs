@@ -269,11 +269,17 @@ impl<T> Shard<T> {
         self.messages = budget;
         self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
-        if self.limit < INDEX_MAX {
-            self.shared.gate.set_live(self.counts.live);
-        }
+        self.tell_gate();
         if self.wheel.has_too_much() {
             self.give_page_back();
+        }
+    }
+
+    /// Other threads may fill the shard up from what it has now.
+    #[inline]
+    pub(crate) fn tell_gate(&self) {
+        if self.limit < INDEX_MAX {
+            self.shared.gate.set_live(self.counts.live);
         }
     }
 
