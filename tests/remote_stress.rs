@@ -159,7 +159,7 @@ impl<'run> Worker<'run> {
     fn work(&mut self, operations: u32) {
         for _ in 0..operations {
             match self.random.u32(..100) {
-                0..40 if self.records.len() < self.timers => self.add(),
+                0..40 => self.add(),
                 40..70 => self.reset(),
                 _ => self.cancel(),
             }
@@ -238,7 +238,7 @@ fn channels(count: usize) -> (Vec<Sender<Given>>, Vec<Receiver<Given>>) {
 /// What each thread does that has a timer: works until the time is over, waits until everybody has, and turns until nothing is
 /// left in its mailbox. Its counters then.
 fn run(worker: &mut Worker<'_>, deadline: Instant, barrier: &Barrier) -> Counts {
-    while Instant::now() < deadline {
+    while Instant::now() < deadline && worker.records.len() < worker.timers {
         worker.work(20);
         if worker.random.bool() {
             let _ = local_timer().turn();
