@@ -90,8 +90,9 @@ impl Record {
     /// When nobody holds the timer any more: its ending.
     fn ending(&self) -> Ending {
         let count = |of: &AtomicU8| of.load(Ordering::Relaxed);
-        assert_eq!(count(&self.drops), 1, "what was captured is dropped once");
-        match (count(&self.runs), count(&self.cancels)) {
+        let ends = (count(&self.runs), count(&self.cancels));
+        assert_eq!(count(&self.drops), 1, "drops of what was captured, {ends:?} runs and cancels");
+        match ends {
             (1, 0) => {
                 let (ran_at, due) = (self.ran_at.load(Ordering::Relaxed), self.due.load(Ordering::Relaxed));
                 assert!(ran_at >= due, "early by {} ns", due - ran_at);
