@@ -3,7 +3,13 @@
 use std::{thread, time::Duration};
 
 use super::*;
-use crate::{clock::ManualClock, limits::INDEX_MAX, parcel::Sent};
+use crate::{
+    clock::ManualClock,
+    limits::{GUEST, INDEX_MAX},
+    mailbox::Urgency,
+    parcel::Sent,
+    state::{Move, Next},
+};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -79,4 +85,77 @@ fn the_pages_of_guests_come_and_go() {
         assert_eq!((shard.len(), counts.queued), (0, 0));
         assert!(shard.guests.known() <= 8, "{} nodes left after round {round}", shard.guests.known());
     }
+}
+
+/// A guest that counts itself when its callback is dropped.
+fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
+    let (shared, captured) = (shard.shared(), Arc::clone(count));
+    let added = shared.add(shared.nanos_after(TICK), Sent::new(move || drop(captured)));
+    let guest = added.map_err(|(reason, _)| reason).expect("there is room").answer;
+    TimerHandle::of_guest(shard.number(), guest.index, guest.generation)
+}
+
+/// What a thread does between the two swaps of a reset: everything else, here.
+fn while_moving(
+    shard: &mut Shard<Callback>,
+    guest: TimerHandle,
+    meanwhile: impl FnOnce(&mut Shard<Callback>),
+) -> bool {
+    let shared = Arc::clone(shard.shared());
+    let pinned = crate::reclaim::pin();
+    let moved = shared.guests.with(guest.index() & !GUEST, &pinned, |place| {
+        assert_eq!(place.node.state.begin_move(guest.generation()), Move::Begun);
+        meanwhile(shard);
+        place.asked.write(TICK.as_nanos() as u64 * 3);
+        let (answer, next) = place.node.state.end_move();
+        if next == Next::Push {
+            let _ = shared.mailbox.push(guest.index(), &place.node.link, Urgency::Urgent);
+        }
+        answer
+    });
+    moved.expect("it is there")
+}
+
+/// The owner meets a guest while another thread is moving it; if the shard ends before that thread goes on, there is no other
+/// message of it.
+#[test]
+fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
+    for cancels in [false, true] {
+        let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
+        let guest = add_counted(&shard, &callback);
+        let moved = while_moving(&mut shard, guest, |shard| {
+            assert!(
+                !cancels
+                    || shard.shared().guests.with(guest.index() & !GUEST, &crate::reclaim::pin(), |place| {
+                        place.node.state.cancel(guest.generation())
+                            == (crate::state::Cancel::Cancelled, Next::Nothing)
+                    }) == Some(true)
+            );
+            assert_eq!(fired(shard), 0);
+            assert_eq!((shard.counts().added, shard.len()), (1, 1), "it has arrived");
+            let pending = shard.drain();
+            assert_eq!(pending.len(), usize::from(!cancels));
+        });
+        assert!(!moved, "the shard has ended");
+        assert_eq!(Arc::strong_count(&callback), 1, "its callback has been dropped");
+        let counts = shard.counts();
+        assert_eq!((counts.cancelled, counts.handed_back, counts.live), (cancels.into(), (!cancels).into(), 0));
+    }
+}
+
+/// And if it goes on, the timer fires where it was moved to, once.
+#[test]
+fn a_guest_that_arrives_while_it_is_moved_goes_on() {
+    let (mut shard, clock) = shard();
+    let callback = Arc::new(());
+    let guest = add_counted(&shard, &callback);
+    assert!(while_moving(&mut shard, guest, |shard| {
+        clock.advance(TICK * 2);
+        assert_eq!(fired(shard), 0, "nobody knows yet when it is due");
+    }));
+    assert_eq!(fired(&mut shard), 0);
+    clock.advance(TICK);
+    assert_eq!((fired(&mut shard), Arc::strong_count(&callback)), (1, 1));
+    let counts = shard.counts();
+    assert_eq!((counts.added, counts.fired, counts.live, counts.queued), (1, 1, 0, 0));
 }
