@@ -1,0 +1,270 @@
+//! A process that forks. The child has a copy of everything and one thread, the one that forked; the defined answer is:
+//!
+//! * The timer of the thread that forked exists in both processes, each with its own copy of every callback, and goes on in both.
+//! * The timers of the other threads are still known in the child and nobody turns them: they never fire there. Their handles
+//!   answer as before the fork, and cancel and move them, in the child's copy only. Adding to them works and fires nothing.
+//! * A callback that ran on another thread at the moment of the fork runs for ever in the child: `cancel` answers `Running`, and
+//!   `cancel_wait` would wait for ever.
+//! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of the registry. It hangs if
+//!   another thread did the same at the moment of the fork, and works otherwise. A child that ends by `_exit` or `exec` ends none.
+//! * Memory that another thread looked at in that moment is never freed in the child.
+#![cfg(all(feature = "std", target_os = "linux", not(miri)))]
+#![allow(unsafe_code, reason = "fork is not safe")]
+
+mod common;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use common::{on_a_thread, operations};
+use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What a child found wrong; nothing, if it exits with success. It must not panic: printing takes locks.
+type Found = Result<(), &'static str>;
+
+fn check(holds: bool, what: &'static str) -> Found {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+/// One test at a time: no thread may be making or ending a timer when another one forks.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Forks, runs `child` there, and waits for it here.
+fn in_a_child(child: impl FnOnce() -> Found) {
+    // SAFETY: the child touches nothing that a thread which it does not have could have left half-done, but what the tests
+    // are about; the allocator of glibc works after a fork.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "it forks");
+    if pid == 0 {
+        // SAFETY: sets a timer of the process. A child that hangs is killed.
+        unsafe { libc::alarm(20) };
+        let found = catch_unwind(AssertUnwindSafe(child)).unwrap_or(Err("it panicked"));
+        if let Err(what) = found {
+            // SAFETY: `what` is readable for its length.
+            unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
+        }
+        // SAFETY: ends the process at once, and with it all that is borrowed.
+        unsafe { libc::_exit(i32::from(found.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the child has found something wrong, or hung");
+}
+
+/// Turns this thread's timer until something has happened.
+fn turn_until(happened: impl Fn() -> bool) {
+    while !happened() {
+        let sleep = local_timer().prepare_sleep();
+        thread::park_timeout(sleep.timeout().unwrap_or_default());
+        drop(sleep);
+        let _ = local_timer().turn();
+    }
+}
+
+/// Ends what looks at it, also when a test fails.
+struct Over<'test>(&'test AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Threads that turn their timers until they are told to end.
+struct Others {
+    cores: Cores<()>,
+    over: Arc<AtomicBool>,
+}
+
+impl Others {
+    fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&over);
+        let cores = Cores::builder().shards(3).start(move |_| {
+            while !until.load(Ordering::Relaxed) {
+                let sleep = local_timer().prepare_sleep();
+                sleep.timeout().map_or_else(thread::park, thread::park_timeout);
+                drop(sleep);
+                let _ = local_timer().turn();
+            }
+        });
+        Self { cores: cores.expect("started"), over }
+    }
+
+    fn shards(&self) -> &[ShardRef] {
+        self.cores.shards()
+    }
+
+    fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.cores.shards().iter().for_each(|shard| _ = shard.add(Duration::ZERO, || {}));
+        assert!(self.cores.join().into_iter().all(|thread| thread.is_ok()));
+    }
+}
+
+/// What the child may do with a timer of a thread that it does not have.
+fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
+    check(handle.is_pending(), "it is pending in both")?;
+    check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "it can be moved")?;
+    let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "it can be added to")?;
+    thread::sleep(Duration::from_millis(5));
+    check(more.is_pending(), "nobody turns it")?;
+    check(more.cancel_wait() == Ok(Cancel::Cancelled), "what is added can be cancelled")?;
+    check(handle.cancel() == Cancel::Cancelled, "it can be cancelled")?;
+    check(!handle.is_pending() && !handle.reset(HOUR), "and then it has ended")?;
+    check(handle.cancel_wait() == Ok(Cancel::Ended), "and then it has ended")
+}
+
+/// What the child may do with the timer of its only thread.
+fn use_the_own_timer(handle: TimerHandle) -> Found {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = || {
+        let ran = Arc::clone(&ran);
+        move || _ = ran.fetch_add(1, Ordering::Relaxed)
+    };
+    local_timer().add(Duration::from_millis(2), count());
+    let periodic = local_timer().add_periodic(Duration::from_millis(1), count());
+    turn_until(|| ran.load(Ordering::Relaxed) >= 4);
+    check(periodic.cancel() == Cancel::Cancelled, "new ones run")?;
+    check(handle.reset(Duration::ZERO) && handle.is_pending(), "old ones can be moved")?;
+    turn_until(|| !handle.is_pending());
+    check(handle.cancel() == Cancel::Ended, "and run")?;
+    let counts = local_timer().counts();
+    check(counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back, "the sum")
+}
+
+#[test]
+fn each_process_has_its_own_copy() {
+    let _alone = alone();
+    on_a_thread(|| {
+        let others = Others::start();
+        let there: Vec<_> = others.shards().iter().map(|shard| shard.add(HOUR, || {})).collect();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&ran);
+        let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
+        in_a_child(|| {
+            for (shard, &handle) in others.shards().iter().zip(&there) {
+                use_a_timer_of_nobody(shard, handle)?;
+            }
+            use_the_own_timer(own)?;
+            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")
+        });
+        // Nothing of that has happened here.
+        assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
+        assert!(own.is_pending() && there.iter().all(|handle| handle.is_pending()));
+        assert!(own.reset(Duration::ZERO));
+        turn_until(|| !own.is_pending());
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        others.end();
+    });
+}
+
+/// No other thread makes or ends a timer at the moment of the fork: then the child may.
+#[test]
+fn a_child_may_make_threads_with_timers() {
+    let _alone = alone();
+    on_a_thread(|| {
+        let others = Others::start();
+        let there = others.shards()[0].add(HOUR, || {});
+        in_a_child(|| {
+            for _ in 0..20 {
+                let thread = thread::spawn(|| {
+                    let (ran, runs) = mpsc::channel();
+                    let shard = local_timer().shard_ref();
+                    let add = thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
+                    turn_until(|| runs.try_recv().is_ok());
+                    add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
+                });
+                check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
+            }
+            check(there.is_pending(), "they have not got in the way of what was there")?;
+            use_the_own_timer(local_timer().add(HOUR, || {}))
+        });
+        assert!(there.is_pending());
+        others.end();
+    });
+}
+
+/// A callback that runs on another thread is cut in two: it runs on in the parent, and for ever in the child.
+#[test]
+fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
+    let _alone = alone();
+    on_a_thread(|| {
+        let others = Others::start();
+        let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+        let handle = others.shards()[1].add(Duration::ZERO, move || {
+            run.send(()).expect("the test listens");
+            let _ = ended.recv();
+        });
+        runs.recv().expect("it runs");
+        in_a_child(|| {
+            check(!handle.is_pending() && !handle.reset(HOUR), "it runs")?;
+            check([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "and will")
+        });
+        drop(end);
+        assert!(handle.cancel_wait().is_ok());
+        assert_eq!(handle.cancel(), Cancel::Ended);
+        others.end();
+    });
+}
+
+/// Forks while others are in the middle of everything but making and ending timers.
+#[test]
+fn a_fork_in_the_middle_of_what_others_do_hurts_nobody() {
+    let _alone = alone();
+    on_a_thread(|| {
+        let (others, over) = (Others::start(), AtomicBool::new(false));
+        let mine = local_timer().shard_ref();
+        thread::scope(|scope| {
+            let over_soon = Over(&over);
+            for seed in 0..2 {
+                let (others, over, mine) = (&others, &over, &mine);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let mut handles = Vec::new();
+                    while !over.load(Ordering::Relaxed) {
+                        let shard = random.choice(others.shards()).filter(|_| random.u8(..) > 60).unwrap_or(mine);
+                        handles.push(shard.add(Duration::from_micros(random.u64(..5_000)), || {}));
+                        if handles.len() > 2_000 {
+                            random.shuffle(&mut handles);
+                            handles.drain(..1_500).for_each(|handle| _ = handle.cancel());
+                        }
+                        let _ = random.choice(&handles).map(|handle| handle.reset(Duration::from_millis(3)));
+                        thread::yield_now();
+                    }
+                });
+            }
+            for _ in 0..operations(30) {
+                let _ = local_timer().turn();
+                let own = local_timer().add(HOUR, || {});
+                let there: Vec<_> = others.shards().iter().map(|shard| shard.add(HOUR, || {})).collect();
+                in_a_child(|| {
+                    for (shard, &handle) in others.shards().iter().zip(&there) {
+                        use_a_timer_of_nobody(shard, handle)?;
+                    }
+                    // What was on the way to it at the fork arrives.
+                    use_the_own_timer(own)
+                });
+                assert_eq!(own.cancel(), Cancel::Cancelled);
+                assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+            }
+            drop(over_soon);
+        });
+        others.end();
+    });
+}
