@@ -1,0 +1,220 @@
+//! The bugs that other timer systems have shipped, each as a test of corewheel. `doc/history.md` lists all of them
+//! under the same numbers, and says of those without a test here why they cannot happen.
+//!
+//! There is a module per system, and a test's name says what went wrong there. All but a few run in virtual time;
+//! most of the wheel's run on a geometry so small that its levels and revolutions end every few ticks. An assertion
+//! in a callback would be kept in like any panic (P6), so `on_a_core` looks at the count of panics in the end.
+#![cfg(feature = "std")]
+#![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod dpdk;
+mod folly;
+mod linux;
+mod netty;
+mod pingora;
+mod tokio;
+mod tokio_util;
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use common::{TICK, in_virtual_time, on_a_thread};
+use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, Turn, Wheel, local_timer};
+
+/// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
+type Tiny<T> = Wheel<T, 1, 64>;
+
+/// Slots of its first level.
+const RING: u64 = 128;
+
+/// Cancelled timers that wake a sleeping owner (P8).
+const DEBT: usize = 1024;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Longer than any test may take: what takes as long hangs.
+const TOO_LONG: Duration = Duration::from_secs(20);
+
+// ---- time and turns
+
+/// Runs `test` on a thread whose timer counts virtual time. In the end its counts add up, and nothing has panicked.
+fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
+    in_virtual_time(|clock| {
+        let result = test(clock);
+        assert_sound(local_timer().counts());
+        result
+    })
+}
+
+/// The counts add up (P2), and no callback has failed an assertion.
+fn assert_sound(counts: Counts) {
+    assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back, "{counts:?}");
+    assert_eq!(counts.panicked, 0, "a callback has panicked");
+}
+
+/// Lets `ticks` pass and runs what is due.
+fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    local_timer().turn()
+}
+
+/// A shard in virtual time.
+fn shard<T>(clock: &ManualClock) -> Shard<T> {
+    Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
+}
+
+/// What one turn of a shard hands out.
+fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+    shard.turn();
+    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}
+
+/// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that; how many did.
+fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(wheel: &mut Wheel<u64, BITS, LEVELS>, end: u64) -> usize {
+    let mut fired = 0;
+    for now in wheel.now()..=end {
+        for (deadline, value) in wheel.advance(now) {
+            assert_eq!((deadline, value), (now, now), "deadline and value of what fires at {now}");
+            fired += 1;
+        }
+    }
+    fired
+}
+
+/// What a sleeper that wakes whenever the wheel wants to be advanced sees first: when, and what.
+fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(wheel: &mut Wheel<T, BITS, LEVELS>) -> (u64, T) {
+    for _ in 0..1_000 {
+        let next = wheel.next_deadline().expect("an entry is live");
+        if let Some((deadline, value)) = wheel.advance(next).next() {
+            assert_eq!(deadline, next, "it fires when it is due");
+            return (deadline, value);
+        }
+    }
+    panic!("woken a thousand times for nothing");
+}
+
+/// Runs `test` on a thread of its own; if it hangs, this fails.
+fn ends_soon(test: impl FnOnce() + Send + 'static) {
+    let (end, ended) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        end.send(()).expect("somebody waits");
+    });
+    assert_ne!(ended.recv_timeout(TOO_LONG), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
+    thread.join().expect("no assertion failed");
+}
+
+// ---- callbacks and handles
+
+/// For a callback that must not run; see `assert_sound`.
+fn never() {
+    unreachable!("this callback must not run");
+}
+
+/// A counter, and a callback that counts its runs.
+fn counter() -> (Rc<Cell<u32>>, impl Fn() + Clone + 'static) {
+    let runs = Rc::new(Cell::new(0));
+    let counting = Rc::clone(&runs);
+    (runs, move || counting.set(counting.get() + 1))
+}
+
+/// The two ways to cancel.
+const CANCELS: [fn(TimerHandle) -> Cancel; 2] = [TimerHandle::cancel, cancel_elsewhere];
+
+fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
+    on_a_thread(move || handle.cancel())
+}
+
+/// Adds so many timers that are due in a tick. The one that runs first cancels all of them: itself in vain. What each
+/// has captured counts its drops.
+fn add_a_batch_whose_first_cancels_the_rest(timers: usize, cancel: fn(TimerHandle) -> Cancel) -> Drops {
+    let (handles, drops) = (Rc::new(RefCell::new(Vec::new())), Drops::default());
+    for _ in 0..timers {
+        let (all, held) = (Rc::clone(&handles), drops.one());
+        let handle = local_timer().add(TICK, move || {
+            let _held = held;
+            let answers: Vec<_> = all.take().into_iter().map(cancel).collect();
+            let count = |answer| answers.iter().filter(|&&other| other == answer).count();
+            assert_eq!((count(Cancel::Running), count(Cancel::Cancelled)), (1, timers - 1));
+            assert_sound(local_timer().counts());
+        });
+        handles.borrow_mut().push(handle);
+    }
+    drops
+}
+
+/// Counts its drops.
+#[derive(Clone, Default)]
+struct Drops(Arc<AtomicUsize>);
+
+impl Drops {
+    /// One that counts when it is dropped.
+    fn one(&self) -> CountsDrop {
+        CountsDrop(Arc::clone(&self.0))
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// From [`Drops::one`].
+struct CountsDrop(Arc<AtomicUsize>);
+
+impl Drop for CountsDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+// ---- sleepers
+
+/// How often a wake hook was called.
+#[derive(Clone, Default)]
+struct Wakes(Arc<AtomicUsize>);
+
+impl Wakes {
+    /// Since the last time it was asked.
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+
+    /// A configuration in virtual time whose hook counts here.
+    fn config(&self, clock: &ManualClock) -> Config {
+        let wakes = Arc::clone(&self.0);
+        Config::new().tick(TICK).clock(clock).on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// As `on_a_core`, with a wake hook that counts.
+fn on_a_core_that_sleeps(test: impl FnOnce(&ManualClock, &Wakes) + Send) {
+    let (clock, wakes) = (ManualClock::new(), Wakes::default());
+    let config = wakes.config(&clock);
+    on_a_thread(|| {
+        config.install().expect("a fresh thread");
+        test(&clock, &wakes);
+        assert_sound(local_timer().counts());
+    });
+}
+
+/// Timers that are far away, and that a sleeping owner is woken for when all of them are cancelled.
+fn add_debt() -> Vec<TimerHandle> {
+    (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect()
+}
+
+/// (Not on a scoped thread: waiting for one of those would use up the token of `unpark`.)
+fn cancel_on_a_thread(handles: Vec<TimerHandle>) -> JoinHandle<()> {
+    thread::spawn(move || assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled)))
+}
