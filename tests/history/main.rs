@@ -10,11 +10,19 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod agrona;
 mod dpdk;
+mod embassy;
 mod folly;
+mod glommio;
+mod go;
+mod kafka;
+mod libuv;
 mod linux;
 mod netty;
+mod otp;
 mod pingora;
+mod seastar;
 mod tokio;
 mod tokio_util;
 
