@@ -14,6 +14,7 @@ mod agrona;
 mod dpdk;
 mod embassy;
 mod folly;
+mod from_elsewhere;
 mod glommio;
 mod go;
 mod kafka;
