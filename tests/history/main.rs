@@ -22,6 +22,7 @@ mod libuv;
 mod linux;
 mod netty;
 mod otp;
+mod ours;
 mod pingora;
 mod seastar;
 mod tokio;
