@@ -1,11 +1,17 @@
 //! What writing these tests has found in corewheel itself.
 
-use corewheel::{AddErrorReason, local_timer};
+use std::{rc::Rc, time::Duration};
 
-use crate::{common::TICK, on_a_core, turn_after};
+use corewheel::{AddErrorReason, Cancel, local_timer};
 
-/// A reference whose thread has ended, used on a thread whose timer has the number now that the other one had: it added
-/// to the stranger's timer, which is Agrona's bug (38) once more.
+use crate::{
+    HOUR, cancel_elsewhere,
+    common::{TICK, on_a_thread},
+    on_a_core, turn_after,
+};
+
+/// A reference whose thread has ended, used on a thread whose timer has the number now that the other one had: it
+/// added to the stranger's timer, which is Agrona's bug (38) once more.
 #[test]
 fn a_stale_reference_adds_to_nobody() {
     for _ in 0..50 {
@@ -15,4 +21,31 @@ fn a_stale_reference_adds_to_nobody() {
             assert_eq!((local_timer().len(), turn_after(clock, 1).fired), (0, 0));
         });
     }
+}
+
+/// A turn that has no budget for them leaves messages that it has taken out. The next turn dealt with these alone:
+/// what had been cancelled before that turn, too, was not taken in by it, as `TimerHandle::cancel` promises, and what
+/// had been added was not run.
+#[test]
+fn after_a_turn_cut_short_the_next_takes_in_all_that_was_asked_before_it() {
+    on_a_core(|_| {
+        let captured = Rc::new(());
+        let handles = [0; 2].map(|_| {
+            let held = Rc::clone(&captured);
+            local_timer().add(HOUR, move || drop(held))
+        });
+        assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
+        assert!(local_timer().turn_within(0).behind);
+        assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
+        let turn = local_timer().turn();
+        assert_eq!((turn.collected, turn.live, Rc::strong_count(&captured)), (2, 0, 1));
+    });
+    on_a_core(|_| {
+        let handle = local_timer().add(HOUR, || ());
+        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+        assert!(local_timer().turn_within(0).behind);
+        let this = local_timer().shard_ref();
+        on_a_thread(|| _ = this.add(Duration::ZERO, || ()));
+        assert_eq!(local_timer().turn().fired, 1);
+    });
 }
