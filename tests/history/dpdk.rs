@@ -80,32 +80,40 @@ fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
     });
 }
 
+/// Of ten timers that are due, the first that runs moves four others, taken from one end of the batch.
+fn a_batch_whose_first_moves_four(clock: &ManualClock, delay: Duration, from_the_end: bool) {
+    let (runs, run) = counter();
+    let handles = Rc::new(RefCell::new(Vec::new()));
+    for _ in 0..10 {
+        let (run, all) = (run.clone(), Rc::clone(&handles));
+        let handle = local_timer().add(TICK, move || {
+            run();
+            let mut others: Vec<TimerHandle> = all.take();
+            others.retain(|other| other.is_pending());
+            if from_the_end {
+                others.reverse();
+            }
+            assert!(others.into_iter().take(4).all(|other| other.reset(delay)));
+        });
+        handles.borrow_mut().push(handle);
+    }
+    // One that is pending stands where the others are moved to.
+    local_timer().add(TICK + delay.max(TICK), run);
+    assert_eq!((turn_after(clock, 1).fired, runs.get()), (6, 6));
+    clock.advance(delay);
+    let fired = local_timer().turn().fired;
+    assert_eq!(fired, if delay.is_zero() { 4 } else { 5 });
+    assert_eq!(fired + turn_after(clock, 2).fired, 5);
+    assert_eq!((runs.get(), local_timer().next_deadline()), (11, None));
+}
+
 /// 20d159f2: the callback of one timer resets another one of the batch that is being run.
 #[test]
 fn bug_18_a_reset_of_a_due_sibling_chained_the_batch_to_the_pending_ones() {
     for delay in [0, 1, 2, 200_000].map(|ticks| TICK * ticks) {
-        on_a_core(|clock| {
-            let (runs, run) = counter();
-            let handles = Rc::new(RefCell::new(Vec::new()));
-            for _ in 0..10 {
-                let (run, all) = (run.clone(), Rc::clone(&handles));
-                let handle = local_timer().add(TICK, move || {
-                    run();
-                    let others: Vec<TimerHandle> = all.take();
-                    let moved = others.into_iter().filter(|other| other.is_pending()).take(4);
-                    moved.for_each(|other| assert!(other.reset(delay)));
-                });
-                handles.borrow_mut().push(handle);
-            }
-            // One that is pending stands where the others are moved to.
-            local_timer().add(TICK + delay.max(TICK), run);
-            assert_eq!((turn_after(clock, 1).fired, runs.get()), (6, 6));
-            clock.advance(delay);
-            let fired = local_timer().turn().fired;
-            assert_eq!(fired, if delay.is_zero() { 4 } else { 5 });
-            assert_eq!(fired + turn_after(clock, 2).fired, 5);
-            assert_eq!((runs.get(), local_timer().next_deadline()), (11, None));
-        });
+        for from_the_end in [false, true] {
+            on_a_core(|clock| a_batch_whose_first_moves_four(clock, delay, from_the_end));
+        }
     }
 }
 
