@@ -1,0 +1,187 @@
+//! Short races for every ending, without a lock or a channel that would order what the library itself must order. They are small
+//! enough for Miri, which runs them in many schedules and reads old values wherever an ordering allows it; on a real
+//! processor, and under the sanitizers, they run many times.
+#![cfg(feature = "std")]
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use common::{TICK, in_virtual_time, operations, seeded};
+use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
+
+const CANCELLERS: usize = 2;
+const TIMERS: u32 = 6;
+
+/// What is known of one timer. All of it is relaxed: what orders it is the library.
+#[derive(Default)]
+struct Record {
+    /// Its payload was handed out, or its callback ran.
+    fired: AtomicU32,
+    dropped: AtomicU32,
+    /// What each canceller did before it cancelled: 1 when it has done it.
+    work: [AtomicU32; CANCELLERS],
+    /// How much of that its payload saw when it was dropped, and 10 when it was.
+    seen: [AtomicU32; CANCELLERS],
+}
+
+/// A payload, or what a callback captures.
+struct Payload(Arc<Record>);
+
+impl Payload {
+    fn fire(&self) {
+        self.0.fired.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        for (work, seen) in self.0.work.iter().zip(&self.0.seen) {
+            seen.store(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.0.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A timer as another thread knows it.
+type Given = (TimerHandle, Arc<Record>);
+
+/// Cancels everything as the canceller `own`, and says of each timer what the answer was and whether it had fired by then.
+fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
+    let cancel = |(handle, record): &Given| {
+        record.work[own].store(1, Ordering::Relaxed);
+        let answer = handle.cancel();
+        (answer, record.fired.load(Ordering::Relaxed))
+    };
+    // Each begins elsewhere, so that they meet in the middle.
+    let (first, second) = given.split_at(if own == 0 { 0 } else { given.len() / 2 });
+    let mut answers: Vec<_> = second.iter().chain(first).map(cancel).collect();
+    answers.rotate_right(first.len());
+    answers
+}
+
+/// After all threads have ended: one ending each, and every answer was true.
+fn assert_true(given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
+    let mut left = 0;
+    for (timer, (_, record)) in given.iter().enumerate() {
+        let fired = record.fired.load(Ordering::Relaxed);
+        let told: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
+        let winners: Vec<usize> = (0..told.len()).filter(|&one| told[one].0 == Cancel::Cancelled).collect();
+        assert_eq!(record.dropped.load(Ordering::Relaxed), 1);
+        match (fired, &winners[..]) {
+            (1, []) => assert!(
+                told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
+                "who is told `Ended` sees what was done: {told:?}"
+            ),
+            (0, &[winner]) => assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before"),
+            (0, []) => left += 1,
+            _ => panic!("fired {fired} times and cancelled by {winners:?}"),
+        }
+    }
+    assert_eq!(left, handed_back);
+}
+
+/// How many races a test runs.
+fn races(base: u64) -> std::ops::Range<u64> {
+    0..operations(base)
+}
+
+#[test]
+fn a_shard_fires_collects_and_ends_while_others_cancel() {
+    seeded(races(300), |random| {
+        let clock = ManualClock::new();
+        let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+        let given: Vec<Given> = (0..TIMERS)
+            .map(|_| {
+                let record = Arc::new(Record::default());
+                (shard.add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
+            })
+            .collect();
+        let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
+        let (answers, handed_back) = thread::scope(|scope| {
+            let given = &given;
+            let cancellers = [0, 1].map(|own| scope.spawn(move || cancel_all(own, given)));
+            for _ in 0..turns {
+                clock.advance(TICK);
+                shard.turn();
+                while let Some(expired) = shard.next_expired() {
+                    expired.payload.fire();
+                }
+            }
+            let counts = shard.counts();
+            assert_eq!(counts.added, u64::from(TIMERS));
+            assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled);
+            // Takes a node that was in use, whose old handles must not reach it.
+            let last = shard.add(TICK, Payload(Arc::clone(&next)));
+            assert!(last.is_pending());
+            let handed_back = shard.drain();
+            assert_eq!(last.cancel(), Cancel::Ended);
+            (cancellers.map(|canceller| canceller.join().expect("no panic")), handed_back.len())
+        });
+        assert_eq!((next.fired.load(Ordering::Relaxed), next.dropped.load(Ordering::Relaxed)), (0, 1));
+        assert_true(&given, &answers, u32::try_from(handed_back).expect("few") - 1);
+    });
+}
+
+#[test]
+fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
+    seeded(races(300), |random| {
+        let seed = random.u64(..);
+        let (given, cancellers) = in_virtual_time(|clock| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let given: Arc<Vec<Given>> = Arc::new(
+                (0..TIMERS)
+                    .map(|_| {
+                        let record = Arc::new(Record::default());
+                        let payload = Payload(Arc::clone(&record));
+                        (local_timer().add(TICK * random.u32(1..4), move || payload.fire()), record)
+                    })
+                    .collect(),
+            );
+            let cancellers = [0, 1].map(|own| {
+                let given = Arc::clone(&given);
+                thread::spawn(move || cancel_all(own, &given))
+            });
+            for _ in 0..random.u32(..4) {
+                clock.advance(TICK);
+                local_timer().turn();
+            }
+            (given, cancellers)
+        });
+        let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
+        // What was pending when the thread exited was dropped; nobody else knows how many that were.
+        let pending = given.iter().enumerate().filter(|&(timer, (_, record))| {
+            let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
+            !won && record.fired.load(Ordering::Relaxed) == 0
+        });
+        assert_true(&given, &answers, u32::try_from(pending.count()).expect("few"));
+    });
+}
+
+/// Shards that come and go under one number, while a thread asks for timers of each.
+#[test]
+fn handles_outlive_shards_while_others_take_their_place() {
+    seeded(races(100), |_| {
+        let clock = ManualClock::new();
+        let config = || Config::new().tick(TICK).clock(&clock);
+        let mut old = Shard::with_config(config()).expect("valid");
+        let handles = [(); 3].map(|()| old.add(TICK, 1));
+        thread::scope(|scope| {
+            let asking = scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
+            let handed_back = old.drain().len();
+            drop(old);
+            let mut new = Shard::with_config(config()).expect("valid");
+            let heirs = [(); 3].map(|()| new.add(TICK, 2));
+            let answers = asking.join().expect("no panic");
+            let cancelled = answers.iter().filter(|(_, answer)| *answer == Cancel::Cancelled).count();
+            assert_eq!(cancelled + handed_back, handles.len(), "{answers:?}");
+            assert!(heirs.into_iter().all(TimerHandle::is_pending));
+        });
+    });
+}
