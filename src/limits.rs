@@ -3,10 +3,11 @@
 //! Each has a tiny twin for unit tests and loom models, so that what is rare in production (a second page, a
 //! wrapped wheel level, an exhausted generation) is ordinary there.
 
-/// Unit tests and loom models see the tiny twins.
-const TINY: bool = cfg!(test) || LOOM;
+/// Unit tests, loom models and shuttle's runs see the tiny twins.
+const TINY: bool = cfg!(test) || LOOM || SHUTTLE;
 /// As in `sync`.
 const LOOM: bool = cfg!(all(loom, feature = "loom"));
+const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));
 
 /// Elements of a page, as a power of two. What 512 timers need is some 40 KiB, which costs about ten microseconds when
 /// they are first added; nothing that is there is ever moved.

@@ -1,15 +1,21 @@
-//! `std` or loom behind one set of names: the only file that knows which of the two is in use.
+//! `std`, loom or shuttle behind one set of names: the only file that knows which of them is in use.
 //!
 //! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer.
 //!
 //! loom takes its flag and this crate's feature `loom`, which only `loom-tests` asks for: a program that checks itself under
 //! `--cfg loom` gets an ordinary corewheel. `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom as well;
 //! without it the registry, whose pointers are then not loom's, is an ordinary global.
+//!
+//! shuttle takes the flag and the feature of its name, for `shuttle-tests`. It runs all threads of a test in turn on one real
+//! thread: what `std` gives them together (`OnceLock`, epochs) holds for them, for nothing is interrupted but at our atomics.
 
 use std::sync::OnceLock;
 
-#[cfg(not(all(loom, feature = "loom")))]
+#[cfg(not(any(all(loom, feature = "loom"), all(shuttle, feature = "shuttle"))))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(all(shuttle, feature = "shuttle"))]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -151,10 +157,12 @@ macro_rules! global {
 /// A thread's own value, made of a constant: on a real thread its first use costs nothing.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
-        #[cfg(not(all(loom, feature = "loom")))]
+        #[cfg(not(any(all(loom, feature = "loom"), all(shuttle, feature = "shuttle"))))]
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
         #[cfg(all(loom, feature = "loom"))]
         loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
+        #[cfg(all(shuttle, feature = "shuttle"))]
+        shuttle::thread_local! { $(#[$attribute])* static $name: $type = $value; }
     };
 }
 
