@@ -56,22 +56,28 @@ impl Lane {
         self
     }
 
+    /// The same command with more words at its end.
+    pub(crate) fn and(mut self, words: &'static str) -> Self {
+        self.words.extend(words.split_whitespace());
+        self
+    }
+
     /// The command as a process, not yet started.
     pub(crate) fn process(&self) -> process::Command {
+        self.process_in(root())
+    }
+
+    /// The same for a copy of the repository.
+    pub(crate) fn process_in(&self, copy: &Path) -> process::Command {
         let mut process = process::Command::new(self.words[0]);
-        process.args(&self.words[1..]).envs(self.env.iter().copied()).current_dir(root());
+        process.args(&self.words[1..]).envs(self.env.iter().copied()).current_dir(copy);
         for key in &self.unset {
             process.env_remove(key);
         }
-        if let Some(directory) = self.target_dir() {
-            process.env("CARGO_TARGET_DIR", directory);
+        if let Some(directory) = self.target {
+            process.env("CARGO_TARGET_DIR", target_base().join(directory));
         }
         process
-    }
-
-    fn target_dir(&self) -> Option<PathBuf> {
-        let base = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        self.target.map(|directory| base.join(directory))
     }
 }
 
@@ -84,11 +90,21 @@ impl Display for Lane {
             write!(f, " ")?;
         }
         self.env.iter().try_for_each(|(key, value)| write!(f, "{key}=\"{value}\" "))?;
-        if let Some(directory) = self.target_dir() {
-            write!(f, "CARGO_TARGET_DIR=\"{}\" ", directory.display())?;
+        if let Some(directory) = self.target {
+            // As short as the caller's own, to be run from the root.
+            write!(f, "CARGO_TARGET_DIR=\"{}\" ", given_base().join(directory).display())?;
         }
         f.write_str(&self.words.join(" "))
     }
+}
+
+/// Where cargo builds, unless a lane has a directory of its own below.
+pub(crate) fn target_base() -> PathBuf {
+    root().join(given_base())
+}
+
+fn given_base() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 /// The root of the repository.

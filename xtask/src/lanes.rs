@@ -5,11 +5,16 @@ use crate::lane::Lane;
 const DENY_WARNINGS: &str = "-D warnings";
 /// How many times as many random operations the long lane asks of the property and stress tests.
 const LONG: &str = "100";
+/// Seeds of the long run of shuttle; the short one has ten.
+const LONG_SEEDS: &str = "300";
 const LOOM: &str = "--cfg loom";
+const SHUTTLE: &str = "--cfg shuttle";
 /// `crossbeam-epoch` shows itself to loom only under a flag of its own.
 const LOOM_EPOCH: &str = "--cfg loom --cfg crossbeam_loom";
 /// Several seeds, each another schedule; epochs keep garbage until the end and alias as tree borrows allow.
 const MIRI: &str = "-Zmiri-many-seeds=0..4 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
+const MIRI_SEEDS: &str = "-Zmiri-many-seeds=0..16 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
+const MIRI_ONCE: &str = "-Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
 
 /// Everything that must hold before a change is done, the quick ones first.
 pub(crate) fn test() -> Vec<Lane> {
@@ -25,18 +30,22 @@ pub(crate) fn test() -> Vec<Lane> {
         )
         .env("RUSTFLAGS", LOOM_EPOCH)
         .target("loom-epoch"),
+        Lane::new("clippy, shuttle", "cargo clippy -p shuttle-tests --all-targets --locked -- -D warnings")
+            .env("RUSTFLAGS", SHUTTLE)
+            .target("shuttle"),
         Lane::new(
             "wheel alone, no_std: clippy",
             "cargo clippy -p corewheel --no-default-features --locked -- -D warnings",
         ),
         Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
         Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
-        Lane::new("tests", "cargo test --workspace --exclude loom-tests --locked"),
+        Lane::new("tests", "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --locked"),
         Lane::new("tests, long", "cargo test --release -p corewheel --tests --locked")
             .env("COREWHEEL_TEST_SCALE", LONG),
     ];
     lanes.extend(examples());
     lanes.extend(loom());
+    lanes.push(shuttle());
     lanes.extend(benches());
     lanes
 }
@@ -70,13 +79,15 @@ fn examples() -> Vec<Lane> {
 
 /// The loom models, those that need no epoch apart from those that do.
 pub(crate) fn loom() -> Vec<Lane> {
-    vec![
-        Lane::new("loom", "cargo test --release -p loom-tests --locked -- --nocapture")
-            .env("RUSTFLAGS", LOOM)
-            .target("loom"),
-        Lane::new("loom with epochs", "cargo test --release -p loom-tests --features epoch --locked -- --nocapture")
-            .env("RUSTFLAGS", LOOM_EPOCH)
-            .target("loom-epoch"),
+    let [plain, epochs] = models().map(|lane| lane.and("-- --nocapture"));
+    vec![plain.target("loom"), epochs.target("loom-epoch")]
+}
+
+fn models() -> [Lane; 2] {
+    [
+        Lane::new("loom", "cargo test --release -p loom-tests --locked").env("RUSTFLAGS", LOOM),
+        Lane::new("loom with epochs", "cargo test --release -p loom-tests --features epoch --locked")
+            .env("RUSTFLAGS", LOOM_EPOCH),
     ]
 }
 
@@ -86,14 +97,87 @@ pub(crate) fn loom_exhaustive() -> Vec<Lane> {
     loom().into_iter().map(unbound).collect()
 }
 
-/// The library's unit tests in the interpreter.
+/// Four threads and hundreds of timers in random interleavings, a few of them.
+pub(crate) fn shuttle() -> Lane {
+    Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked -- --nocapture")
+        .env("RUSTFLAGS", SHUTTLE)
+        .target("shuttle")
+}
+
+/// The same, many of them.
+pub(crate) fn shuttle_long() -> Vec<Lane> {
+    vec![shuttle().env("COREWHEEL_SHUTTLE_SEEDS", LONG_SEEDS)]
+}
+
+/// What Miri interprets: the library's unit tests and short races, in several schedules, and then as two other kinds of machine
+/// would run them.
 pub(crate) fn miri() -> Vec<Lane> {
+    let lane = |name, command, flags| Lane::new(name, command).env("MIRIFLAGS", flags).target("miri");
     vec![
-        Lane::new("miri", "cargo +nightly miri test -p corewheel --lib --locked")
-            .env("MIRIFLAGS", MIRI)
-            .target("miri"),
+        lane("miri: unit tests", "cargo +nightly miri test -p corewheel --lib --locked", MIRI),
+        lane("miri: races", "cargo +nightly miri test -p corewheel --test races --locked", MIRI_SEEDS),
+        lane(
+            "miri: 32 bits",
+            "cargo +nightly miri test -p corewheel --lib --test races --locked --target i686-unknown-linux-gnu",
+            MIRI_ONCE,
+        ),
+        lane(
+            "miri: big endian",
+            "cargo +nightly miri test -p corewheel --lib --test races --locked --target s390x-unknown-linux-gnu",
+            MIRI_ONCE,
+        ),
     ]
 }
+
+/// The tests with threads, under a sanitizer: without `--target`, build scripts and macros would be built with it as well.
+macro_rules! threaded {
+    ($cargo:literal) => {
+        concat!(
+            $cargo,
+            " -p corewheel --locked --target x86_64-unknown-linux-gnu --lib --test races --test stress --test handles \
+             --test callbacks --test cores --test misuse --test reentrance --test sleep --test shard_model"
+        )
+    };
+}
+
+/// `AddressSanitizer`: memory that is used after it was freed, or never freed.
+pub(crate) fn asan() -> Vec<Lane> {
+    vec![Lane::new("asan", threaded!("cargo +nightly test")).env("RUSTFLAGS", "-Zsanitizer=address").target("asan")]
+}
+
+/// `ThreadSanitizer`: accesses that nothing orders. The standard library is built with it, or every lock would be unknown to it.
+pub(crate) fn tsan() -> Vec<Lane> {
+    vec![
+        Lane::new("tsan", threaded!("cargo +nightly test -Zbuild-std"))
+            .env("RUSTFLAGS", "-Zsanitizer=thread")
+            .target("tsan"),
+    ]
+}
+
+/// What a broken library is shown to, the quick ones first; see `breakage`.
+pub(crate) fn proving() -> Vec<Lane> {
+    let [plain, epochs] = models().map(|lane| lane.env("COREWHEEL_LOOM_NO_FLOOR", "1"));
+    vec![
+        Lane::new("unit", "cargo test -p corewheel --locked --lib").target("break/debug").env("CARGO_INCREMENTAL", "1"),
+        plain.target("break/loom").env("CARGO_INCREMENTAL", "1"),
+        Lane::new(
+            "tests",
+            "cargo test -p corewheel --locked --test races --test handles --test callbacks --test sleep --test reentrance \
+             --test misuse --test shard_model --test memory --test stress",
+        )
+        .target("break/debug"),
+        epochs.target("break/loom-epoch").env("CARGO_INCREMENTAL", "1"),
+        Lane::new("miri", "cargo +nightly miri test -p corewheel --locked --lib --test races")
+            .env("MIRIFLAGS", MIRI)
+            .target("break/miri"),
+    ]
+}
+
+/// Those of `proving` that take minutes.
+pub(crate) const SLOW: [&str; 2] = ["loom with epochs", "miri"];
+
+/// Those of `proving` that run as they are on this processor.
+pub(crate) const RUN_NATIVELY: [&str; 2] = ["unit", "tests"];
 
 #[cfg(test)]
 mod tests {

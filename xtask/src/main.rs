@@ -4,6 +4,7 @@
 //! before it runs it, so that anyone can repeat a single lane by hand. What a command needs to be installed is asked
 //! for before its first lane ([`tools`]).
 
+mod breakage;
 mod lane;
 mod lanes;
 mod run;
@@ -25,8 +26,16 @@ enum Command {
         #[arg(long)]
         exhaustive: bool,
     },
-    /// Run the library's unit tests under Miri, on the nightly toolchain.
+    /// Run whole programs of threads in random interleavings, drawn from many seeds by shuttle.
+    Shuttle,
+    /// Break the library in every way we know, one at a time, and check that a test notices.
+    Break(breakage::Options),
+    /// Run the unit tests and short races under Miri: in many schedules, with 32 bits, and big-endian. Takes nightly Rust.
     Miri,
+    /// Run the tests that have threads under `AddressSanitizer`, on nightly Rust.
+    Asan,
+    /// Run the tests that have threads under `ThreadSanitizer`, on nightly Rust.
+    Tsan,
 }
 
 impl Command {
@@ -38,9 +47,22 @@ impl Command {
             }
             Self::Loom { exhaustive: false } => run::all(&lanes::loom()),
             Self::Loom { exhaustive: true } => run::all(&lanes::loom_exhaustive()),
+            Self::Shuttle => run::all(&lanes::shuttle_long()),
+            Self::Break(options) => {
+                tools::require(tools::MIRI)?;
+                breakage::run(options)
+            }
             Self::Miri => {
                 tools::require(tools::MIRI)?;
                 run::all(&lanes::miri())
+            }
+            Self::Asan => {
+                tools::require(tools::NIGHTLY)?;
+                run::all(&lanes::asan())
+            }
+            Self::Tsan => {
+                tools::require(tools::NIGHTLY)?;
+                run::all(&lanes::tsan())
             }
         }
     }

@@ -16,19 +16,24 @@ pub(crate) const STABLE: &[Tool] = &[
     Tool { name: "clippy", probe: "cargo clippy --version", install: "rustup component add rustfmt clippy" },
 ];
 
-/// What `cargo xtask miri` needs.
+const NIGHTLY_RUST: Tool = Tool {
+    name: "the nightly toolchain",
+    probe: "cargo +nightly --version",
+    install: "rustup toolchain install nightly",
+};
+
+/// What `cargo xtask miri` and `cargo xtask break` need.
 pub(crate) const MIRI: &[Tool] = &[
-    Tool {
-        name: "the nightly toolchain",
-        probe: "cargo +nightly --version",
-        install: "rustup toolchain install nightly",
-    },
+    NIGHTLY_RUST,
     Tool {
         name: "Miri",
         probe: "cargo +nightly miri --version",
         install: "rustup component add --toolchain nightly miri rust-src",
     },
 ];
+
+/// What the sanitizers need. Where the source of the standard library is missing, cargo says so itself.
+pub(crate) const NIGHTLY: &[Tool] = &[NIGHTLY_RUST];
 
 /// Fails with the name of each tool that is missing and the command that installs it.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Failure> {

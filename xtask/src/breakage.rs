@@ -1,0 +1,254 @@
+//! Breaks the library on purpose, one thing at a time, and asks which test notices.
+//!
+//! What is broken: every atomic ordering that is stronger than Relaxed, made a step weaker ([`scan`]), and the faults of
+//! `break/faults.txt` ([`list`]). Where: in a copy of the workspace ([`workshop`]) below the target directory. Who should
+//! notice: the loom models, the unit and integration tests, Miri, the quick ones first ([`stage`]).
+//!
+//! A mutant that nobody notices is a hole in the tests, or an ordering that is stronger than it need be, or something
+//! that no tool can see. In the last case it stands in `break/survivors.txt` with the reason. The command fails if a survivor does not
+//! stand there, and if one that stands there does not survive.
+
+mod list;
+mod mutant;
+mod scan;
+mod stage;
+mod workshop;
+
+use std::time::{Duration, Instant};
+
+use self::{
+    list::Survivor,
+    mutant::Mutant,
+    stage::{Stage, Verdict},
+    workshop::Workshop,
+};
+use crate::{lanes, run::Failure};
+
+const FAULTS: &str = "xtask/break/faults.txt";
+const SURVIVORS: &str = "xtask/break/survivors.txt";
+
+/// What to break.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Break only what has this in its name or its file.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// List the mutants and break nothing.
+    #[arg(long)]
+    list: bool,
+    /// Leave out what takes minutes for each: the models with epochs, and Miri. Who survives the rest is not judged.
+    #[arg(long)]
+    quick: bool,
+    /// Take the word of survivors.txt for those that stand there: they are what takes longest.
+    #[arg(long)]
+    skip_survivors: bool,
+}
+
+/// What became of a mutant.
+#[derive(Debug)]
+struct Fate {
+    mutant: Mutant,
+    /// The stage and the test; `None` if it survived all.
+    killed_by: Option<(&'static str, String)>,
+    took: Duration,
+}
+
+/// See the module.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let all = mutants()?;
+    let survivors = list::survivors(&workshop::read(SURVIVORS)?).map_err(|error| in_list(SURVIVORS, &error))?;
+    are_mutants(&survivors, &all)?;
+    let is_explained = |mutant: &Mutant| survivors.iter().any(|survivor| survivor.name == mutant.name);
+    let chosen: Vec<Mutant> = all
+        .into_iter()
+        .filter(|mutant| mutant.name.contains(&options.only) || mutant.file.contains(&options.only))
+        .filter(|mutant| !options.skip_survivors || !is_explained(mutant))
+        .collect();
+    if options.list {
+        for mutant in &chosen {
+            println!(
+                "{:32} {}{}",
+                mutant.place(),
+                mutant.name,
+                if is_explained(mutant) { " (survives)" } else { "" }
+            );
+        }
+        println!("{} mutants", chosen.len());
+        return Ok(());
+    }
+    let fates = break_each(chosen, options.quick)?;
+    print_table(&fates);
+    if options.quick { Ok(()) } else { verdict(&fates, is_explained) }
+}
+
+fn in_list(list: &str, error: &str) -> Failure {
+    Failure(format!("{list}: {error}"))
+}
+
+/// All mutants: of each source file, then the planted ones.
+fn mutants() -> Result<Vec<Mutant>, Failure> {
+    let mut mutants = Vec::new();
+    for file in workshop::sources()? {
+        mutants.extend(scan::weakenings(&file, &workshop::read(&file)?).map_err(Failure)?);
+    }
+    for fault in list::faults(&workshop::read(FAULTS)?).map_err(|error| in_list(FAULTS, &error))? {
+        mutants.push(fault.plant(&workshop::read(&fault.file)?).map_err(|error| in_list(FAULTS, &error))?);
+    }
+    Ok(mutants)
+}
+
+/// Fails if a survivor's name is that of no mutant, or of several.
+fn are_mutants(survivors: &[Survivor], mutants: &[Mutant]) -> Result<(), Failure> {
+    for survivor in survivors {
+        let count = mutants.iter().filter(|mutant| mutant.name == survivor.name).count();
+        if count != 1 {
+            return Err(in_list(
+                SURVIVORS,
+                &format!("\"{}\" is the name of {count} mutants, not of one", survivor.name),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn break_each(mutants: Vec<Mutant>, quick: bool) -> Result<Vec<Fate>, Failure> {
+    let workshop = Workshop::open()?;
+    println!("{} mutants, in {}", mutants.len(), workshop.root().display());
+    let lanes = lanes::proving().into_iter().filter(|lane| !quick || !lanes::SLOW.contains(&lane.name));
+    let mut stages: Vec<Stage> = lanes.map(Stage::new).collect();
+    let mut fates = Vec::new();
+    let count = mutants.len();
+    for mutant in mutants {
+        let start = Instant::now();
+        let killed_by = kill(&workshop, &mut stages, &mutant);
+        workshop.mend(&mutant)?;
+        let fate = Fate { mutant, killed_by: killed_by?, took: start.elapsed() };
+        println!("[{}/{count}] {}, {:.0} s", fates.len() + 1, fate.line(0, 0), fate.took.as_secs_f64());
+        fates.push(fate);
+    }
+    Ok(fates)
+}
+
+/// The stage and the test that notice `mutant`.
+fn kill(
+    workshop: &Workshop,
+    stages: &mut [Stage],
+    mutant: &Mutant,
+) -> Result<Option<(&'static str, String)>, Failure> {
+    // What a weaker ordering allows does not happen in a test on this processor.
+    let has_a_chance = |stage: &&mut Stage| mutant.planted || !lanes::RUN_NATIVELY.contains(&stage.name);
+    for stage in stages.iter_mut().filter(has_a_chance) {
+        if !stage.is_sound() {
+            workshop.mend(mutant)?;
+            let took = stage.prove(workshop.root())?;
+            println!("    {}: all pass before anything is broken, {:.0} s", stage.name, took.as_secs_f64());
+        }
+        workshop.plant(mutant)?;
+        match stage.judge(workshop.root())? {
+            Verdict::Survived => (),
+            Verdict::Killed(test) => return Ok(Some((stage.name, test))),
+            Verdict::DoesNotBuild(error) => {
+                return Err(Failure(format!("the mutant \"{}\" does not build:\n{error}", mutant.name)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl Fate {
+    /// Name, place, and who killed it, in columns at least so wide.
+    fn line(&self, name: usize, place: usize) -> String {
+        let end = match &self.killed_by {
+            Some((stage, test)) => format!("{stage}: {test}"),
+            None => "SURVIVED".to_owned(),
+        };
+        format!("{:name$}  {:place$}  {end}", self.mutant.name, self.mutant.place())
+    }
+}
+
+fn print_table(fates: &[Fate]) {
+    println!();
+    let width = |of: fn(&Fate) -> usize| fates.iter().map(of).max().unwrap_or_default();
+    let (name, place) = (width(|fate| fate.mutant.name.len()), width(|fate| fate.mutant.place().len()));
+    for fate in fates {
+        println!("{}", fate.line(name, place));
+    }
+    let killed = fates.iter().filter(|fate| fate.killed_by.is_some()).count();
+    println!("\n{} mutants: {killed} killed, {} survived", fates.len(), fates.len() - killed);
+    for stage in lanes::proving().iter().map(|lane| lane.name) {
+        let by = fates.iter().filter(|fate| fate.killed_by.as_ref().is_some_and(|(killer, _)| *killer == stage));
+        println!("{:6} by {stage}", by.count());
+    }
+}
+
+/// Fails if a mutant survived that should not, or the other way round.
+fn verdict(fates: &[Fate], is_explained: impl Fn(&Mutant) -> bool) -> Result<(), Failure> {
+    let complaints: Vec<String> = fates
+        .iter()
+        .filter_map(|fate| match (fate.killed_by.is_some(), is_explained(&fate.mutant)) {
+            (false, false) => Some(format!("\"{}\" survived, and {SURVIVORS} does not say why", fate.mutant.name)),
+            (true, true) => Some(format!("\"{}\" is killed: take it out of {SURVIVORS}", fate.mutant.name)),
+            _ => None,
+        })
+        .collect();
+    if complaints.is_empty() { Ok(()) } else { Err(Failure(complaints.join("\n       "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use super::{FAULTS, Fate, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict, workshop};
+
+    fn mutant(name: &str) -> Mutant {
+        Mutant { name: name.to_owned(), file: "src/a.rs".to_owned(), line: 1, text: String::new(), planted: true }
+    }
+
+    fn fate(name: &str, killed: bool) -> Fate {
+        let killed_by = killed.then(|| ("unit", "a_test".to_owned()));
+        Fate { mutant: mutant(name), killed_by, took: Duration::ZERO }
+    }
+
+    /// The lists fit the library as it is now.
+    #[test]
+    fn every_fault_finds_its_place_and_every_survivor_its_mutant() {
+        let all = mutants().unwrap_or_else(|failure| panic!("{failure}"));
+        let names: BTreeSet<&str> = all.iter().map(|mutant| &mutant.name[..]).collect();
+        assert_eq!(names.len(), all.len(), "two mutants have one name");
+        let survivors = list::survivors(&workshop::read(SURVIVORS).expect("readable")).expect("sound");
+        are_mutants(&survivors, &all).unwrap_or_else(|failure| panic!("{failure}"));
+        let faults = list::faults(&workshop::read(FAULTS).expect("readable")).expect("sound");
+        assert!(faults.len() >= 12 && all.len() > faults.len());
+        for mutant in &all {
+            assert_ne!(
+                workshop::read(&mutant.file).expect("readable"),
+                mutant.text,
+                "{} changes nothing",
+                mutant.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_survivor_that_is_no_mutant_is_a_failure() {
+        let survivor = Survivor { name: "gone".to_owned(), why: "nobody knows".to_owned() };
+        let failure = are_mutants(&[survivor], &[mutant("here")]).expect_err("unknown").to_string();
+        assert_eq!(failure, format!("{SURVIVORS}: \"gone\" is the name of 0 mutants, not of one"));
+    }
+
+    #[test]
+    fn who_survives_must_be_explained_and_who_is_explained_must_survive() {
+        let fates = [fate("a", true), fate("b", false)];
+        assert!(verdict(&fates, |mutant| mutant.name == "b").is_ok());
+        let unexplained = verdict(&fates, |_| false).expect_err("b survived").to_string();
+        assert!(unexplained.starts_with("\"b\" survived"), "{unexplained}");
+        let killed = verdict(&fates, |_| true).expect_err("a was killed").to_string();
+        assert!(killed.starts_with("\"a\" is killed"), "{killed}");
+    }
+
+    #[test]
+    fn a_fate_is_told_in_a_line() {
+        assert_eq!(fate("a b", true).line(5, 0), "a b    src/a.rs:1  unit: a_test");
+        assert_eq!(fate("a b", false).line(0, 12), "a b  src/a.rs:1    SURVIVED");
+    }
+}

@@ -1,0 +1,22 @@
+//! A broken variant of one source file.
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Mutant {
+    /// What is broken, in words, or as `module::function call: Ordering -> Weaker`.
+    pub(super) name: String,
+    /// From the root of the repository.
+    pub(super) file: String,
+    pub(super) line: usize,
+    /// The whole file.
+    pub(super) text: String,
+    /// From the list of faults, not a weaker ordering.
+    pub(super) planted: bool,
+}
+
+impl Mutant {
+    /// Where it is, for a reader.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
