@@ -3,8 +3,8 @@
 //! Each has a tiny twin for unit tests and loom models, so that what is rare in production (a second page, a
 //! wrapped wheel level, an exhausted generation) is ordinary there.
 
-/// Unit tests, loom models and shuttle's runs see the tiny twins.
-const TINY: bool = cfg!(test) || LOOM || SHUTTLE;
+/// Unit tests, loom models, shuttle's runs and whatever Miri interprets see the tiny twins.
+const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
 /// As in `sync`.
 const LOOM: bool = cfg!(all(loom, feature = "loom"));
 const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));

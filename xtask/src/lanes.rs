@@ -12,9 +12,10 @@ const SHUTTLE: &str = "--cfg shuttle";
 /// `crossbeam-epoch` shows itself to loom only under a flag of its own.
 const LOOM_EPOCH: &str = "--cfg loom --cfg crossbeam_loom";
 /// Several seeds, each another schedule; epochs keep garbage until the end and alias as tree borrows allow.
-const MIRI: &str = "-Zmiri-many-seeds=0..4 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
-const MIRI_SEEDS: &str = "-Zmiri-many-seeds=0..16 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
-const MIRI_ONCE: &str = "-Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation";
+const MIRI: &str = "-Zmiri-many-seeds=0..4 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
+const MIRI_SEEDS: &str = "-Zmiri-many-seeds=0..16 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
+const MIRI_ONCE: &str =
+    "-Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
 
 /// Everything that must hold before a change is done, the quick ones first.
 pub(crate) fn test() -> Vec<Lane> {
