@@ -1,6 +1,7 @@
 //! Four threads do everything at once: each has its own timer and a shard that it ends and makes anew, all share one table of
-//! handles, and each adds, cancels, moves, asks and turns as chance will have it, inside callbacks too. Every timer must have
-//! had one ending (P2), every answer must have been true (P3), and every payload must have been dropped once.
+//! handles, and each adds, to its own timer and to those of others, cancels, moves, asks and turns as chance will have it,
+//! inside callbacks too. Every timer must have had one ending (P2), every answer must have been true (P3), none may have
+//! been early (P1), and every payload must have been dropped once.
 #![cfg(shuttle)]
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
 use shuttle::{
     rand::{Rng as _, thread_rng},
     thread,
@@ -46,12 +47,16 @@ struct Record {
     told_running: AtomicBool,
     /// A cancel was told `Ended` while the callback had not finished.
     told_ended_early: AtomicBool,
+    /// What the clock showed when it was added, and the delay.
+    not_before: Duration,
+    moved: AtomicBool,
+    ran_early: AtomicBool,
 }
 
 impl Record {
-    fn new(kind: Kind) -> Arc<Self> {
+    fn new(kind: Kind, not_before: Duration) -> Arc<Self> {
         let [started, finished, cancelled, handed_back, dropped] = [0; 5].map(AtomicU32::new);
-        let [told_running, told_ended_early] = [false; 2].map(AtomicBool::new);
+        let [told_running, told_ended_early, moved, ran_early] = [false; 4].map(AtomicBool::new);
         let runs_at_most = AtomicU32::new(u32::MAX);
         Arc::new(Self {
             kind,
@@ -63,6 +68,9 @@ impl Record {
             runs_at_most,
             told_running,
             told_ended_early,
+            not_before,
+            moved,
+            ran_early,
         })
     }
 
@@ -91,6 +99,7 @@ impl Record {
                 .map(|count| count.load(Relaxed));
         assert_eq!((dropped, started), (1, finished), "dropped once, and no run was cut off");
         assert!(started <= self.runs_at_most.load(Relaxed), "it ran after it had been cancelled");
+        assert!(!self.ran_early.load(Relaxed), "it ran early");
         let told_running = self.told_running.load(Relaxed);
         match self.kind {
             Kind::Periodic => assert!(!told_running || cancelled == 0, "ended twice"),
@@ -112,11 +121,15 @@ struct Captured(Arc<Record>);
 impl Captured {
     fn run(&self, world: &Arc<World>) {
         self.0.started.fetch_add(1, Relaxed);
+        if world.clock.elapsed() < self.0.not_before && !self.0.moved.load(Relaxed) {
+            self.0.ran_early.store(true, Relaxed);
+        }
         thread::yield_now();
-        match world.chance(6) {
+        match world.chance(8) {
             0 => world.cancel_any(),
             1 => world.reset_any(),
             2 => world.add_callback(),
+            3 => world.add_elsewhere(),
             _ => (),
         }
         self.0.finished.fetch_add(1, Relaxed);
@@ -136,6 +149,7 @@ struct World {
     clock: ManualClock,
     /// Never locked while a thread can be interrupted.
     table: Mutex<Vec<Given>>,
+    timers: Mutex<Vec<ShardRef>>,
     wakes: AtomicUsize,
 }
 
@@ -177,6 +191,7 @@ impl World {
 
     fn reset_any(&self) {
         if let Some((handle, record)) = self.any() {
+            record.moved.store(true, Relaxed);
             let was_cancelled = record.cancelled.load(Relaxed) == 1;
             assert!(!handle.reset(self.delay()) || !was_cancelled, "a cancelled timer was moved");
         }
@@ -188,10 +203,10 @@ impl World {
     }
 
     fn add_callback(self: &Arc<Self>) {
-        let (world, record) = (Arc::clone(self), Record::new(Kind::Callback));
+        let (delay, timer, world) = (self.delay(), local_timer(), Arc::clone(self));
+        let record = Record::new(Kind::Callback, self.clock.elapsed() + delay);
         let captured = Captured(Arc::clone(&record));
         let run = move || captured.run(&world);
-        let (delay, timer) = (self.delay(), local_timer());
         let way = if timer.len() < CROWDED { self.chance(4) } else { 0 };
         let handle = match way {
             0 => match timer.try_add(delay, run) {
@@ -207,10 +222,29 @@ impl World {
 
     fn add_periodic(self: &Arc<Self>) {
         if local_timer().len() < CROWDED {
-            let (world, record) = (Arc::clone(self), Record::new(Kind::Periodic));
+            let (delay, world) = (self.delay(), Arc::clone(self));
+            let record = Record::new(Kind::Periodic, self.clock.elapsed() + delay);
             let captured = Captured(Arc::clone(&record));
-            self.give(local_timer().add_periodic(self.delay(), move || captured.run(&world)), record);
+            self.give(local_timer().add_periodic(delay, move || captured.run(&world)), record);
         }
+    }
+
+    /// To the timer of any thread, also if that has ended or is this one.
+    fn add_elsewhere(self: &Arc<Self>) {
+        let length = self.with_timers(|timers| timers.len());
+        let which = self.chance(length.max(1));
+        let Some(timer) = self.with_timers(|timers| timers.get(which).cloned()) else { return };
+        let (delay, world) = (self.delay(), Arc::clone(self));
+        let record = Record::new(Kind::Callback, self.clock.elapsed() + delay);
+        let captured = Captured(Arc::clone(&record));
+        match timer.try_add(delay, move || captured.run(&world)) {
+            Ok(handle) => self.give(handle, record),
+            Err(error) => drop(error),
+        }
+    }
+
+    fn with_timers<R>(&self, step: impl FnOnce(&mut Vec<ShardRef>) -> R) -> R {
+        step(&mut self.timers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -231,10 +265,11 @@ impl Worker {
         match world.chance(32) {
             0..6 => world.add_callback(),
             6 => world.add_periodic(),
-            7..11 => self.add_payload(),
-            11..15 => world.cancel_any(),
-            15..17 => self.cancel_own(),
-            17..20 => world.reset_any(),
+            7..9 => self.add_payload(),
+            9..12 => world.add_elsewhere(),
+            12..15 => world.cancel_any(),
+            15 => self.cancel_own(),
+            16..20 => world.reset_any(),
             20 => self.reset_own(),
             21..24 => _ = local_timer().turn_within(world.chance(12)),
             24..26 => _ = local_timer().turn(),
@@ -248,8 +283,9 @@ impl Worker {
     }
 
     fn add_payload(&mut self) {
-        let record = Record::new(Kind::Payload);
-        if let Ok(handle) = self.shard.try_add(self.world.delay(), Captured(Arc::clone(&record))) {
+        let delay = self.world.delay();
+        let record = Record::new(Kind::Payload, self.world.clock.elapsed() + delay);
+        if let Ok(handle) = self.shard.try_add(delay, Captured(Arc::clone(&record))) {
             self.world.give(handle, record);
         }
     }
@@ -264,7 +300,8 @@ impl Worker {
     }
 
     fn reset_own(&mut self) {
-        if let Some((handle, _)) = self.world.any() {
+        if let Some((handle, record)) = self.world.any() {
+            record.moved.store(true, Relaxed);
             let delay = self.world.delay();
             self.shard.reset(handle, delay);
         }
@@ -317,13 +354,18 @@ thread_local! {
 #[test]
 fn every_timer_ends_once_and_every_answer_is_true() {
     explore("every_timer_ends_once_and_every_answer_is_true", || {
-        let world =
-            Arc::new(World { clock: ManualClock::new(), table: Mutex::default(), wakes: AtomicUsize::new(0) });
+        let world = Arc::new(World {
+            clock: ManualClock::new(),
+            table: Mutex::default(),
+            timers: Mutex::default(),
+            wakes: AtomicUsize::new(0),
+        });
         let workers: Vec<_> = (0..THREADS)
             .map(|_| {
                 let world = Arc::clone(&world);
                 thread::spawn(move || {
                     world.config().install().expect("a fresh thread");
+                    world.with_timers(|timers| timers.push(local_timer().shard_ref()));
                     let mut worker = Worker::new(&world);
                     (0..OPERATIONS).for_each(|_| worker.operate());
                 })
@@ -332,7 +374,9 @@ fn every_timer_ends_once_and_every_answer_is_true() {
         for worker in workers {
             worker.join().expect("no panic");
         }
-        let given = world.with_table(|table| std::mem::take(table));
+        // They know the world, by their hooks, and it knows them.
+        world.with_timers(Vec::clear);
+        let given = world.with_table(std::mem::take);
         for (handle, record) in &given {
             assert_eq!(handle.cancel(), Cancel::Ended, "its shard has ended");
             record.assert_ended_once();

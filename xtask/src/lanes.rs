@@ -167,6 +167,9 @@ pub(crate) fn proving() -> Vec<Lane> {
              --test misuse --test shard_model --test memory --test stress",
         )
         .target("break/debug"),
+        Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
+            .env("RUSTFLAGS", SHUTTLE)
+            .target("break/shuttle"),
         epochs.target("break/loom-epoch").env("CARGO_INCREMENTAL", "1"),
         Lane::new("miri", "cargo +nightly miri test -p corewheel --locked --lib --test races")
             .env("MIRIFLAGS", MIRI)
@@ -177,8 +180,8 @@ pub(crate) fn proving() -> Vec<Lane> {
 /// Those of `proving` that take minutes.
 pub(crate) const SLOW: [&str; 2] = ["loom with epochs", "miri"];
 
-/// Those of `proving` that run as they are on this processor.
-pub(crate) const RUN_NATIVELY: [&str; 2] = ["unit", "tests"];
+/// Those of `proving` to which an ordering makes no difference: they run as this processor has it, or one after the other.
+pub(crate) const BLIND_TO_ORDERINGS: [&str; 3] = ["unit", "tests", "shuttle"];
 
 #[cfg(test)]
 mod tests {
