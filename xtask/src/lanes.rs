@@ -11,11 +11,17 @@ const LOOM: &str = "--cfg loom";
 const SHUTTLE: &str = "--cfg shuttle";
 /// `crossbeam-epoch` shows itself to loom only under a flag of its own.
 const LOOM_EPOCH: &str = "--cfg loom --cfg crossbeam_loom";
-/// Several seeds, each another schedule; epochs keep garbage until the end and alias as tree borrows allow.
-const MIRI: &str = "-Zmiri-many-seeds=0..4 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
-const MIRI_SEEDS: &str = "-Zmiri-many-seeds=0..16 -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
-const MIRI_ONCE: &str =
-    "-Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance";
+/// How Miri runs: epochs keep garbage until the end, alias as tree borrows allow, and keep marks in pointers. Each seed is
+/// another schedule.
+macro_rules! miri {
+    ($seeds:literal) => {
+        concat!(
+            "-Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-disable-isolation -Zmiri-permissive-provenance ",
+            "-Zmiri-many-seeds=",
+            $seeds
+        )
+    };
+}
 
 /// Everything that must hold before a change is done, the quick ones first.
 pub(crate) fn test() -> Vec<Lane> {
@@ -113,19 +119,22 @@ pub(crate) fn shuttle_long() -> Vec<Lane> {
 /// What Miri interprets: the library's unit tests and short races, in several schedules, and then as two other kinds of machine
 /// would run them.
 pub(crate) fn miri() -> Vec<Lane> {
-    let lane = |name, command, flags| Lane::new(name, command).env("MIRIFLAGS", flags).target("miri");
+    let lane = |name, command, flags| {
+        // A backtrace is interpreted as well, and takes minutes.
+        Lane::new(name, command).env("MIRIFLAGS", flags).env("RUST_BACKTRACE", "0").target("miri")
+    };
     vec![
-        lane("miri: unit tests", "cargo +nightly miri test -p corewheel --lib --locked", MIRI),
-        lane("miri: races", "cargo +nightly miri test -p corewheel --test races --locked", MIRI_SEEDS),
+        lane("miri: unit tests", "cargo +nightly miri test -p corewheel --lib --locked", miri!("0..4")),
+        lane("miri: races", "cargo +nightly miri test -p corewheel --test races --locked", miri!("0..16")),
         lane(
             "miri: 32 bits",
             "cargo +nightly miri test -p corewheel --lib --test races --locked --target i686-unknown-linux-gnu",
-            MIRI_ONCE,
+            miri!("0..1"),
         ),
         lane(
             "miri: big endian",
             "cargo +nightly miri test -p corewheel --lib --test races --locked --target s390x-unknown-linux-gnu",
-            MIRI_ONCE,
+            miri!("0..1"),
         ),
     ]
 }
@@ -172,7 +181,8 @@ pub(crate) fn proving() -> Vec<Lane> {
             .target("break/shuttle"),
         epochs.target("break/loom-epoch").env("CARGO_INCREMENTAL", "1"),
         Lane::new("miri", "cargo +nightly miri test -p corewheel --locked --lib --test races")
-            .env("MIRIFLAGS", MIRI)
+            .env("MIRIFLAGS", miri!("0..4"))
+            .env("RUST_BACKTRACE", "0")
             .target("break/miri"),
     ]
 }
