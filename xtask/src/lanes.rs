@@ -152,7 +152,12 @@ macro_rules! threaded {
 
 /// `AddressSanitizer`: memory that is used after it was freed, or never freed.
 pub(crate) fn asan() -> Vec<Lane> {
-    vec![Lane::new("asan", threaded!("cargo +nightly test")).env("RUSTFLAGS", "-Zsanitizer=address").target("asan")]
+    vec![
+        Lane::new("asan", threaded!("cargo +nightly test"))
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .env("LSAN_OPTIONS", "suppressions=xtask/lsan.supp")
+            .target("asan"),
+    ]
 }
 
 /// `ThreadSanitizer`: accesses that nothing orders. The standard library is built with it, or every lock would be unknown to it.
