@@ -30,7 +30,7 @@ const SURVIVORS: &str = "xtask/break/survivors.txt";
 /// What to break.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Break only what has this in its name or its file.
+    /// Break only what has this in its name, its file, or its kind, which is "an ordering" or "a planted fault".
     #[arg(long, default_value = "")]
     only: String,
     /// List the mutants and break nothing.
@@ -61,7 +61,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_explained = |mutant: &Mutant| survivors.iter().any(|survivor| survivor.name == mutant.name);
     let chosen: Vec<Mutant> = all
         .into_iter()
-        .filter(|mutant| mutant.name.contains(&options.only) || mutant.file.contains(&options.only))
+        .filter(|mutant| {
+            [&mutant.name[..], &mutant.file, mutant.kind()].iter().any(|part| part.contains(&options.only))
+        })
         .filter(|mutant| !options.skip_survivors || !is_explained(mutant))
         .collect();
     if options.list {

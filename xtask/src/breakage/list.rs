@@ -95,7 +95,8 @@ impl Fault {
         let mut broken = text.to_owned();
         broken.replace_range(place.clone(), &self.with.join("\n"));
         let line = line_of(text, place.start);
-        Ok(Mutant { name: self.name.clone(), file: self.file.clone(), line, text: broken, planted: true })
+        let (name, file, sound) = (self.name.clone(), self.file.clone(), text.to_owned());
+        Ok(Mutant { name, file, line, sound, broken, planted: true })
     }
 
     /// The part of the file to look in.
@@ -175,7 +176,7 @@ mod tests {
 
     fn planted(record: &str) -> Result<(usize, String), String> {
         let list = format!("name  n\nfile  src/a.rs\nwhy   it is\nwhy   gone\n{record}\n");
-        faults(&list)?[0].plant(SOURCE).map(|mutant| (mutant.line, mutant.text))
+        faults(&list)?[0].plant(SOURCE).map(|mutant| (mutant.line, mutant.broken))
     }
 
     #[test]

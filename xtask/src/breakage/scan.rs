@@ -44,7 +44,7 @@ impl Site {
             let mut broken = text.to_owned();
             broken.replace_range(range, &with);
             let name = format!("{module}::{function} {}: {} -> {to}", self.call, self.ordering);
-            Mutant { name, file: file.to_owned(), line, text: broken, planted: false }
+            Mutant { name, file: file.to_owned(), line, sound: text.to_owned(), broken, planted: false }
         };
         let weaker = weaker(self.ordering, &self.call, self.argument);
         if self.call == "fence" && weaker.is_empty() && self.ordering != "Relaxed" {

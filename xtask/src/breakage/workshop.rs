@@ -33,12 +33,12 @@ impl Workshop {
 
     /// Puts a broken file in the place of the sound one.
     pub(super) fn plant(&self, mutant: &Mutant) -> Result<(), Failure> {
-        self.write(&mutant.file, &mutant.text)
+        self.write(&mutant.file, &mutant.broken)
     }
 
     /// Puts the sound file back.
     pub(super) fn mend(&self, mutant: &Mutant) -> Result<(), Failure> {
-        self.write(&mutant.file, &read(&mutant.file)?)
+        self.write(&mutant.file, &mutant.sound)
     }
 
     fn write(&self, file: &str, text: &str) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ fn names(text: &str) -> Vec<String> {
 /// The lines that the first mutant has changed.
 fn changed(text: &str) -> Vec<String> {
     let mutants = weakenings("src/word.rs", text).expect("scanned");
-    let lines = text.lines().zip(mutants[0].text.lines()).filter(|(old, new)| old != new);
+    let lines = text.lines().zip(mutants[0].broken.lines()).filter(|(old, new)| old != new);
     lines.map(|(_, new)| new.trim().to_owned()).collect()
 }
 
