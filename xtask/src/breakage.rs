@@ -202,7 +202,8 @@ mod tests {
     use super::{FAULTS, Fate, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict, workshop};
 
     fn mutant(name: &str) -> Mutant {
-        Mutant { name: name.to_owned(), file: "src/a.rs".to_owned(), line: 1, text: String::new(), planted: true }
+        let (sound, broken) = (String::new(), String::new());
+        Mutant { name: name.to_owned(), file: "src/a.rs".to_owned(), line: 1, sound, broken, planted: true }
     }
 
     fn fate(name: &str, killed: bool) -> Fate {
@@ -221,12 +222,7 @@ mod tests {
         let faults = list::faults(&workshop::read(FAULTS).expect("readable")).expect("sound");
         assert!(faults.len() >= 12 && all.len() > faults.len());
         for mutant in &all {
-            assert_ne!(
-                workshop::read(&mutant.file).expect("readable"),
-                mutant.text,
-                "{} changes nothing",
-                mutant.name
-            );
+            assert_ne!(mutant.sound, mutant.broken, "{} changes nothing", mutant.name);
         }
     }
 
