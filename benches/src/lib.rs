@@ -11,6 +11,8 @@
 //!   is over. What fires on the way is added anew, so the number of live timers stays what it says.
 //! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure. The [`schemes`] take
 //!   turns in one process as well: they are there for the shape of their curves.
+//! * What is about two cores has a thread on each, pinned to it. What one core hands to the other travels in the same
+//!   ring for all peers ([`crossing`]); messages of all [`mailboxes`] name the same nodes.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
 //!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
@@ -20,6 +22,9 @@
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 
 pub mod alloc;
+pub mod cores;
+pub mod crossing;
+pub mod mailboxes;
 pub mod measure;
 pub mod peers;
 pub mod plan;

@@ -1,7 +1,11 @@
 //! Who is measured, in what, and what cannot be measured.
 
+mod field;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::cores;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
@@ -39,6 +43,28 @@ pub enum Peer {
     TokioThreads,
     /// The same with tokio's alternative timer.
     TokioAlt,
+    /// The wheel behind the standard library's lock, for two cores.
+    MutexStd,
+    /// The same behind `parking_lot`'s.
+    MutexParkingLot,
+    /// `linked64` behind that one.
+    MutexLinked64,
+    /// The wheel, asked by a channel to cancel: who asks gets no answer.
+    Channel,
+    /// Mailbox: corewheel's, a stack through the nodes, all taken at once.
+    Stack,
+    /// Mailbox: the same, taken one at a time.
+    StackSingle,
+    /// Mailbox: Vyukov's queue through the nodes.
+    SwapQueue,
+    /// Mailbox: `crossbeam_queue::SegQueue`.
+    SegQueue,
+    /// Mailbox: `crossbeam_queue::ArrayQueue`.
+    ArrayQueue,
+    /// Mailbox: `std::sync::mpsc`.
+    StdMpsc,
+    /// Mailbox: a ring of one sender (`rtrb`).
+    Ring,
 }
 
 /// What they are compared in.
@@ -68,6 +94,14 @@ pub enum Workload {
     Within,
     /// What a loop is spared when timers that come together do not fire together.
     Spread,
+    /// Timers that another core cancels: from being added to being taken in, and the call alone.
+    Xcancel,
+    /// How late timers fire while another core cancels a million others.
+    Flood,
+    /// What a message to another core costs, by what it travels through.
+    Mailbox,
+    /// What a second core adds where nothing crosses cores, beside what the machine lets it add.
+    Scaling,
 }
 
 /// One kind of run. A workload has one or more.
@@ -116,6 +150,16 @@ pub enum Pass {
     Within,
     /// Timers per tick, by range.
     Spread,
+    /// ns per timer, and per call that cancels it; one core adds, the other cancels.
+    Xcancel,
+    /// The same, both cores do both.
+    XcancelBoth,
+    /// Lateness, by what happens beside.
+    Flood,
+    /// ns per message sent, and taken.
+    Mailbox,
+    /// Two cores against one, for the peer and for an array; the first by the second.
+    Scaling,
 }
 
 impl Peer {
@@ -126,18 +170,31 @@ impl Peer {
 
     /// Whether it is one of ours.
     pub fn is_corewheel(self) -> bool {
-        matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast)
+        let timers = [Self::CorewheelWheel, Self::CorewheelShard, Self::CorewheelLocal, Self::CorewheelLocalFast];
+        timers.contains(&self) || self == Self::Stack
     }
 
-    /// Any delay, exact, and cancelled by a handle that survives the reuse of what it names; and not corewheel.
+    /// Any delay, exact, cancelled with an answer by a handle that survives the reuse of what it names; or a mailbox for any
+    /// number of senders. And not corewheel, nor a part of it.
     pub fn is_complete(self) -> bool {
-        let partial = matches!(self, Self::Floor | Self::FloorCas | Self::Single65536 | Self::DelayQueue);
+        let partial = matches!(
+            self,
+            Self::Floor
+                | Self::FloorCas
+                | Self::Single65536
+                | Self::DelayQueue
+                | Self::Channel
+                | Self::StackSingle
+                | Self::Ring
+        );
         !partial && !self.is_corewheel()
     }
 
     /// The floor that one of our layers is held against.
-    pub fn floor(self) -> Option<Self> {
+    pub fn floor(self, pass: Pass) -> Option<Self> {
         match self {
+            _ if pass.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
+            Self::Stack => Some(Self::Ring),
             Self::CorewheelWheel => Some(Self::Floor),
             Self::CorewheelShard | Self::CorewheelLocal => Some(Self::FloorCas),
             _ => None,
@@ -175,6 +232,7 @@ impl Peer {
                 | Self::DelayQueue
         );
         let reason = match pass {
+            _ if pass.needs_two_cores() && cores::count() < 2 => "there is one core",
             _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => "built without --cfg tokio_unstable",
             Pass::Call if !self.has_a_clock() => "reads no clock",
             Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
@@ -183,6 +241,11 @@ impl Peer {
             }
             Pass::LateFine if !matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast) => "has no such tick",
             Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
+            Pass::Flood if matches!(self, Self::CorewheelShard | Self::CorewheelLocalFast) => {
+                "corewheel-local stands for it"
+            }
+            Pass::Scaling if self.is_floor() => "is what the others are held against",
+            Pass::Scaling if !self.is_corewheel() && self != Self::Linked64 => "left out to save time",
             Pass::Within | Pass::Spread if !self.is_asked_when_to_wake() => "left out to save time",
             Pass::Spread if self == Self::CorewheelWheel => "leaves that to its caller",
             Pass::Allocations if !self.is_corewheel() => "counted for corewheel",
@@ -212,6 +275,10 @@ impl Workload {
             Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
             Self::Within => &[Pass::Within],
             Self::Spread => &[Pass::Spread],
+            Self::Xcancel => &[Pass::Xcancel, Pass::XcancelBoth],
+            Self::Flood => &[Pass::Flood],
+            Self::Mailbox => &[Pass::Mailbox],
+            Self::Scaling => &[Pass::Scaling],
         }
     }
 }
@@ -230,7 +297,10 @@ impl Pass {
             Self::Late | Self::LateFine if quick => &[4000],
             Self::Late | Self::LateFine => &[10_000],
             Self::Within | Self::Spread => &[100_000],
-            Self::MemoryChurn => &[1000, 100_000],
+            Self::Flood if quick => &[200_000],
+            Self::Flood => &[1_000_000],
+            Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
+            Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
                 &[1_000_000]
             }
@@ -255,7 +325,7 @@ impl Pass {
 
     /// Whether time is told to move in it.
     pub fn runs_in_virtual_time(self) -> bool {
-        !matches!(self, Self::Call | Self::Late | Self::LateFine)
+        !matches!(self, Self::Call | Self::Late | Self::LateFine) && !self.crosses_cores()
     }
 
     /// Whether there is more to it than operations that nobody waits for.
@@ -270,7 +340,7 @@ impl Pass {
 
     /// Whether it is about what fires, or does not in time.
     fn fires(self) -> bool {
-        self.is_pause() || matches!(self, Self::Steady | Self::Idle | Self::IdleHour)
+        self.is_pause() || matches!(self, Self::Steady | Self::Idle | Self::IdleHour | Self::Flood)
     }
 
     fn reaches_far(self) -> bool {
@@ -283,7 +353,7 @@ impl Pass {
             // Bytes and counts do not scatter.
             Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
-            Self::Late | Self::LateFine | Self::ChurnLongest => 1,
+            Self::Late | Self::LateFine | Self::ChurnLongest | Self::Flood => 1,
             _ if n >= 1_000_000 => 1,
             _ => 3,
         }

@@ -1,5 +1,7 @@
 //! One run, in the process that was started for it.
 
+mod two_cores;
+
 use std::time::Duration;
 
 use corewheel::Clock;
@@ -35,6 +37,10 @@ pub fn run(job: Job) -> Vec<Sample> {
         alloc::start_counting();
     }
     match (job.peer, job.pass) {
+        (_, Pass::Xcancel | Pass::XcancelBoth) => two_cores::xcancel(job),
+        (_, Pass::Flood) => two_cores::flood(job),
+        (_, Pass::Mailbox) => two_cores::mailbox(job),
+        (_, Pass::Scaling) => two_cores::scaling(job),
         (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
         (_, Pass::Within | Pass::Spread) => run_waking(job),
         (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime<false>>(job),
@@ -56,6 +62,7 @@ pub fn run(job: Job) -> Vec<Sample> {
         (Peer::HierarchicalHashWheel, _) => run_virtual::<HashWheel>(job),
         (Peer::DelayQueue, _) => run_virtual::<DelayQueuePeer>(job),
         (Peer::TokioSleep, _) => run_virtual::<TokioSleep>(job),
+        _ => unreachable!("it is for two cores"),
     }
 }
 
@@ -86,9 +93,7 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
         }
         Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(30)),
         Pass::Allocations => allocations::<T>(peer, n, effort),
-        Pass::Late | Pass::LateFine | Pass::IdleWakeUps | Pass::Within | Pass::Spread => {
-            unreachable!("no load on `Timers`")
-        }
+        _ => unreachable!("no load on `Timers`"),
     }
 }
 
@@ -173,11 +178,14 @@ fn run_late(job: Job) -> Vec<Sample> {
 
 /// The runtime of a peer that lives in one.
 fn runtime(peer: Peer) -> Runtime {
-    let mut builder = match peer {
-        Peer::TokioThreads | Peer::TokioAlt => Builder::new_multi_thread(),
-        _ => Builder::new_current_thread(),
-    };
-    builder.worker_threads(1).enable_time();
+    match peer {
+        Peer::TokioThreads | Peer::TokioAlt => build(Builder::new_multi_thread().worker_threads(1), peer),
+        _ => build(&mut Builder::new_current_thread(), peer),
+    }
+}
+
+fn build(builder: &mut Builder, peer: Peer) -> Runtime {
+    builder.enable_time();
     #[cfg(tokio_unstable)]
     if peer == Peer::TokioAlt {
         builder.enable_alt_timer();

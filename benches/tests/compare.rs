@@ -15,6 +15,13 @@ struct Line {
     max: f64,
 }
 
+/// What `compare` writes with these arguments.
+fn compare(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_compare")).args(arguments).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
 #[test]
 fn json_lines_and_plots_come_out() {
     let plots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
@@ -54,4 +61,18 @@ fn json_lines_and_plots_come_out() {
         assert!(svg.starts_with("<svg") && svg.contains("corewheel-shard"), "{plot}");
     }
     fs::remove_dir_all(plots).expect("ours");
+}
+
+/// Those of another kind are left out, and a floor is held against.
+#[test]
+fn two_cores_come_out() {
+    let peers =
+        ["--peer", "btree", "--peer", "corewheel-shard", "--peer", "floor", "--peer", "stack", "--peer", "ring"];
+    let workloads = ["--workload", "xcancel", "--workload", "mailbox", "--workload", "scaling"];
+    let text = compare(&[&["--quick", "--n", "1000"], &peers[..], &workloads[..]].concat());
+    for title in ["## xcancel, ns", "## xcancel-both-call, ns", "## mailbox-push, ns", "## scaling-share, times"] {
+        assert!(text.contains(title), "{title}: {text}");
+    }
+    assert!(text.contains("corewheel-shard, times its floor") && text.contains("stack, times its floor"), "{text}");
+    assert!(!text.contains("btree |") && text.contains("Not in scaling: floor (is what"), "{text}");
 }

@@ -126,6 +126,7 @@ fn plan(args: &Args, results: &mut Results) -> Vec<Job> {
     let (peers, workloads) = (chosen(&args.peer), chosen(&args.workload));
     let mut jobs = Vec::new();
     for &pass in workloads.iter().flat_map(|workload| workload.passes()) {
+        let peers: Vec<Peer> = peers.iter().copied().filter(|peer| peer.is_for(pass)).collect();
         for &peer in &peers {
             if let Some(reason) = peer.refusal(pass) {
                 results.refuse(peer, pass, reason);

@@ -110,7 +110,7 @@ fn by_size(results: &Results, workload: &str, figures: &[&Figure], detail: Detai
     }
     // Ratios are for times; of bytes and counts some are zero.
     for &peer in peers.iter().filter(|peer| peer.is_corewheel() && figures[0].unit == "ns") {
-        let ratios = sizes.iter().map(|&n| to_floor(results, peer, workload, n));
+        let ratios = sizes.iter().map(|&n| to_floor(results, peer, figures[0], n));
         add_ratios(&mut table, format!("{}, times its floor", peer.name()), ratios.collect());
         let ratios = sizes.iter().map(|&n| ahead_of_best(results, peer, workload, n, &peers));
         add_ratios(&mut table, format!("best complete peer, times {}", peer.name()), ratios.collect());
@@ -124,8 +124,8 @@ fn add_ratios(table: &mut Table, head: String, ratios: Vec<Option<String>>) {
     }
 }
 
-fn to_floor(results: &Results, peer: Peer, workload: &str, n: usize) -> Option<String> {
-    let (own, floor) = (median(results, peer, workload, n)?, median(results, peer.floor()?, workload, n)?);
+fn to_floor(results: &Results, peer: Peer, Figure { pass, workload, .. }: &Figure, n: usize) -> Option<String> {
+    let (own, floor) = (median(results, peer, workload, n)?, median(results, peer.floor(*pass)?, workload, n)?);
     Some(format!("{:.2}", own / floor))
 }
 
@@ -158,6 +158,7 @@ fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
         let real = part.iter().copied().filter(|peer| !peer.has_virtual_time());
         remarks.push(format!("By the machine's clock, yielding after each thousand operations: {}.", names(real)));
     }
+    remarks.extend(pass.remark().map(str::to_owned));
     remarks.iter().map(|remark| wrapped(remark)).collect()
 }
 

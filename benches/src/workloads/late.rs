@@ -18,7 +18,7 @@ use tokio_util::time::DelayQueue;
 use super::{SEED, pause::quantile};
 use crate::measure::Sample;
 
-const LEAD: Duration = Duration::from_millis(100);
+pub(super) const LEAD: Duration = Duration::from_millis(100);
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +31,13 @@ pub struct Size {
 
 /// When each timer fired, against the earliest moment at which it was due.
 #[derive(Debug, Default)]
-struct Log {
+pub(super) struct Log {
     /// Microseconds, negative if early.
-    lateness: Vec<f64>,
+    pub(super) lateness: Vec<f64>,
 }
 
 impl Log {
-    fn fired(&mut self, due: Instant) {
+    pub(super) fn fired(&mut self, due: Instant) {
         let now = Instant::now();
         let late = now.saturating_duration_since(due).as_nanos() as f64;
         let early = due.saturating_duration_since(now).as_nanos() as f64;
@@ -46,7 +46,7 @@ impl Log {
 }
 
 /// Delays of all timers, the same for all peers. None is due before all have been added.
-fn delays(size: Size) -> impl Iterator<Item = Duration> {
+pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
     let mut rng = Rng::with_seed(SEED);
     (0..size.timers).map(move |_| LEAD + size.span.mul_f64(rng.f64()))
 }

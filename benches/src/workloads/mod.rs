@@ -4,14 +4,18 @@
 
 pub mod churn;
 pub mod drain;
+pub mod flood;
 pub mod idle;
 pub mod late;
+pub mod mailbox;
 pub mod memory;
 pub mod pause;
 pub mod reset;
+pub mod scaling;
 pub mod spread;
 pub mod steady;
 pub mod within;
+pub mod xcancel;
 
 use std::thread;
 

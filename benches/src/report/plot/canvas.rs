@@ -30,7 +30,9 @@ pub(super) fn colour(peer: Peer) -> RGBColor {
         Peer::Floor => RGBColor(120, 120, 120),
         Peer::FloorCas => RGBColor(150, 150, 150),
         _ => {
-            let others = &Peer::value_variants()[6..];
+            // Those of one core, and those of two, which hardly ever meet.
+            let others = Peer::value_variants()[6..].split_at(10);
+            let others = if others.0.contains(&peer) { others.0 } else { others.1 };
             circle(others.iter().position(|&other| other == peer).unwrap_or(0), others.len())
         }
     }

@@ -1,0 +1,58 @@
+//! Which peers can be compared in which passes at all. Who is of another kind is not even mentioned there.
+
+use super::{Pass, Peer};
+
+impl Peer {
+    /// Whether the pass is about what it is.
+    pub fn is_for(self, pass: Pass) -> bool {
+        match pass {
+            Pass::Mailbox => self.is_mailbox(),
+            _ if pass.crosses_cores() => self.is_cancelled_from_elsewhere(),
+            _ => !self.is_mailbox() && !self.is_for_two_cores(),
+        }
+    }
+
+    fn is_mailbox(self) -> bool {
+        let through_nodes = matches!(self, Self::Stack | Self::StackSingle | Self::SwapQueue);
+        through_nodes || matches!(self, Self::SegQueue | Self::ArrayQueue | Self::StdMpsc | Self::Ring)
+    }
+
+    /// One core's timers, made into something for two.
+    fn is_for_two_cores(self) -> bool {
+        matches!(self, Self::MutexStd | Self::MutexParkingLot | Self::MutexLinked64 | Self::Channel)
+    }
+
+    fn is_cancelled_from_elsewhere(self) -> bool {
+        let corewheel = matches!(self, Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast);
+        corewheel || self.is_for_two_cores() || matches!(self, Self::Floor | Self::TokioThreads | Self::TokioAlt)
+    }
+}
+
+impl Pass {
+    /// Whether one core cancels another core's timers in it.
+    pub fn crosses_cores(self) -> bool {
+        matches!(self, Self::Xcancel | Self::XcancelBoth | Self::Flood)
+    }
+
+    pub(super) fn needs_two_cores(self) -> bool {
+        self.crosses_cores() || matches!(self, Self::Mailbox | Self::Scaling)
+    }
+
+    /// What a reader of its figures must know.
+    pub fn remark(self) -> Option<&'static str> {
+        match self {
+            Self::Xcancel | Self::XcancelBoth => Some(
+                "The call of channel is a request, without an answer. The local ones of corewheel and those of tokio \
+                 read the machine's clock when they add; the others run in virtual time.",
+            ),
+            Self::Flood => {
+                Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")
+            }
+            Self::Mailbox => Some("The number is that of the nodes that may be under way."),
+            Self::Scaling => {
+                Some("Empty: the floor of churn in turns with the peer. Share: what is left of its scaling.")
+            }
+            _ => None,
+        }
+    }
+}

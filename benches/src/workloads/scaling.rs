@@ -1,0 +1,122 @@
+//! What a second core adds, where nothing crosses cores: churn on one core, and on both at once with timers of their
+//! own. The machine itself does not scale: the cores share memory, a cache and power. So the same loop is measured on
+//! an array that is private to each thread (the floor of `churn`: a node is taken from a free list, written, stored
+//! in a table), in turns with the other in one process; what counts is how much of the array's scaling is left.
+
+use std::{
+    sync::Barrier,
+    time::{Duration, Instant},
+};
+
+use super::churn::{Churn, Delay};
+use crate::{
+    cores,
+    measure::{Effort, Load, Sample, settled, warm_up},
+    peers::Floor,
+    timers::Timers,
+};
+
+/// How long one load runs before it is another one's turn: long beside what it costs to fetch its lines again.
+const SLICE: Duration = Duration::from_millis(40);
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    empty: bool,
+    core: [bool; 2],
+}
+
+/// Each core alone and both, for both loads.
+const ROUND: [Turn; 6] = {
+    let [first, second, both] = [[true, false], [false, true], [true, true]];
+    [
+        Turn { empty: false, core: first },
+        Turn { empty: true, core: first },
+        Turn { empty: false, core: both },
+        Turn { empty: true, core: both },
+        Turn { empty: false, core: second },
+        Turn { empty: true, core: second },
+    ]
+};
+
+/// Operations per second in each turn of a round; 0 where the core rested.
+type Rates = [f64; ROUND.len()];
+
+/// The scaling of the peer and of the array, and the first by the second: the medians of as many rounds.
+pub fn run<T: Timers>(name: &str, n: usize, rounds: usize, effort: Effort) -> Vec<Sample> {
+    let barrier = Barrier::new(2);
+    let core = |core| rates::<T>(n, rounds, effort, core, &barrier);
+    let (first, second) = cores::on_two(|| core(0), || core(1));
+    let of_rounds: Vec<[f64; 2]> = first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
+    let times = |name: &str, of_round: fn(&[f64; 2]) -> f64| {
+        Sample::new(name, n, "times", median(of_rounds.iter().map(of_round).collect()))
+    };
+    vec![
+        times(name, |&[own, _]| own),
+        times(&format!("{name}-empty"), |&[_, empty]| empty),
+        times(&format!("{name}-share"), |&[own, empty]| own / empty),
+    ]
+}
+
+/// What one core does.
+fn rates<T: Timers>(n: usize, rounds: usize, effort: Effort, core: usize, barrier: &Barrier) -> Vec<Rates> {
+    let mut own = Churn::<T>::new(n, Delay::MIXED);
+    let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
+    warm_up(&mut own, settled(n), effort);
+    warm_up(&mut empty, settled(n), effort);
+    let mut slice = |turn: Turn| {
+        barrier.wait();
+        match turn {
+            Turn { core: turns, .. } if !turns[core] => 0.0,
+            Turn { empty: true, .. } => rate(&mut empty),
+            Turn { empty: false, .. } => rate(&mut own),
+        }
+    };
+    (0..rounds).map(|_| ROUND.map(&mut slice)).collect()
+}
+
+fn rate(load: &mut impl Load) -> f64 {
+    let (started, mut operations) = (Instant::now(), 0);
+    loop {
+        operations += load.batch();
+        let elapsed = started.elapsed();
+        if elapsed >= SLICE {
+            return operations as f64 / elapsed.as_secs_f64();
+        }
+    }
+}
+
+/// Both cores at once against one alone, on average: the peer, the array.
+fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
+    let sum = |empty: bool, cores: usize| {
+        let turns = (0..ROUND.len()).filter(|&turn| ROUND[turn].empty == empty);
+        let of_cores =
+            turns.filter(|&turn| ROUND[turn].core.iter().filter(|&&takes_part| takes_part).count() == cores);
+        of_cores.map(|turn| first[turn] + second[turn]).sum::<f64>()
+    };
+    [false, true].map(|empty| sum(empty, 2) / (sum(empty, 1) / 2.0))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cores_are_held_against_the_mean_of_each_alone() {
+        // Own: 100 and 300 alone, 120 and 200 together. Empty: 10 and 10 alone, 10 and 8 together.
+        let first = [100.0, 10.0, 120.0, 10.0, 0.0, 0.0];
+        let second = [0.0, 0.0, 200.0, 8.0, 300.0, 10.0];
+        assert_eq!(scalings(&first, &second).map(f64::to_bits), [1.6, 1.8].map(f64::to_bits));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0]).to_bits(), 2f64.to_bits());
+        assert_eq!(median(vec![4.0, 1.0]).to_bits(), 2.5f64.to_bits());
+    }
+}

@@ -1,0 +1,264 @@
+//! Timers that another core cancels: requests that are accepted on one core and answered on another. One core adds
+//! timers and hands older ones over, by a ring, in batches; the other cancels them; the first takes them in. One way,
+//! or both at once.
+//!
+//! A number of timers is live that nobody has handed over yet: for each that is added, a random one of them goes. So
+//! with few of them the lines travel between caches, and with many they come from memory.
+
+use std::{
+    hint::spin_loop,
+    mem,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use rtrb::{Consumer, Producer, RingBuffer};
+use tokio::{
+    runtime::Runtime,
+    task::{unconstrained, yield_now},
+};
+
+use super::SEED;
+use crate::{
+    cores,
+    crossing::{BATCH, Crossing, IN_FLIGHT},
+    measure::Sample,
+    timers::payload,
+};
+
+/// Milliseconds: none is due within a run, though it may go by the machine's clock.
+const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
+/// How long an end waits that has nothing to hand over and nothing to cancel: it would only take the lines away that
+/// the other one writes to.
+const PAUSES: usize = 32;
+
+/// Who adds timers. The other cancels them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The first core.
+    OneWay,
+    /// Both cores.
+    BothWays,
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Timers that are live at any time.
+    pub live: usize,
+    /// Timers that are handed over in a stretch: a multiple of [`BATCH`]. The first stretch is the warm-up.
+    pub handed: u64,
+}
+
+/// What one end did in a stretch.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    /// From the first timer it added to the last that it has taken in.
+    pub elapsed: Duration,
+    /// Spent in calls of `cancel`.
+    pub busy: Duration,
+    /// Timers of the other end that it cancelled, and was told so.
+    pub cancelled: u64,
+    /// Timers of its own that were handed over and taken in.
+    pub taken_in: u64,
+}
+
+/// One end at work.
+#[derive(Debug)]
+pub struct Party<T: Crossing> {
+    end: T,
+    /// Those that nobody has handed over.
+    live: Vec<T::Handle>,
+    batch: Vec<T::Handle>,
+    to_other: Producer<T::Handle>,
+    from_other: Consumer<T::Handle>,
+    rng: Rng,
+    /// To be done in this stretch, and done.
+    to_hand: u64,
+    to_cancel: u64,
+    handed: u64,
+    taken_in: u64,
+    cancelled: u64,
+    busy: Duration,
+}
+
+/// What a party is made of, on its thread.
+#[derive(Debug)]
+pub struct Start<T: Crossing> {
+    seed: T::Seed,
+    to_other: Producer<T::Handle>,
+    from_other: Consumer<T::Handle>,
+    adds: bool,
+    cancels: bool,
+    size: Size,
+}
+
+/// Both parties.
+pub fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
+    let [first, second] = T::seeds(size.live);
+    let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
+    let both = direction == Direction::BothWays;
+    [
+        Start { seed: first, to_other: to_second, from_other: of_first, adds: true, cancels: both, size },
+        Start { seed: second, to_other: to_first, from_other: of_second, adds: both, cancels: true, size },
+    ]
+}
+
+impl<T: Crossing> Party<T> {
+    /// With its live timers.
+    pub fn new(start: Start<T>) -> Self {
+        let Start { seed, to_other, from_other, adds, cancels, size } = start;
+        let count = |does: bool| if does { size.handed } else { 0 };
+        let mut party = Self {
+            end: T::new(seed),
+            live: Vec::new(),
+            batch: Vec::with_capacity(BATCH),
+            to_other,
+            from_other,
+            rng: Rng::with_seed(SEED),
+            to_hand: count(adds),
+            to_cancel: count(cancels),
+            handed: 0,
+            taken_in: 0,
+            cancelled: 0,
+            busy: Duration::ZERO,
+        };
+        let live = if adds { size.live } else { 0 };
+        party.live = (0..live).map(|id| party.add(id)).collect();
+        party
+    }
+
+    fn add(&mut self, id: usize) -> T::Handle {
+        self.end.add(self.rng.u64(DELAY), payload(id))
+    }
+
+    fn is_done(&self) -> bool {
+        (self.taken_in, self.cancelled) == (self.to_hand, self.to_cancel)
+    }
+
+    /// Does a batch of what there is to do.
+    fn step(&mut self) {
+        let in_flight = (self.handed - self.taken_in) as usize;
+        let hands = self.handed < self.to_hand && in_flight + BATCH <= IN_FLIGHT;
+        if hands {
+            self.hand_over();
+        }
+        if self.taken_in < self.handed {
+            self.take_in();
+        }
+        let cancels = self.cancelled < self.to_cancel && self.cancel();
+        if !hands && !cancels {
+            (0..PAUSES).for_each(|_| spin_loop());
+        }
+    }
+
+    fn hand_over(&mut self) {
+        for _ in 0..BATCH {
+            let id = self.rng.usize(..self.live.len());
+            let added = self.add(id);
+            self.batch.push(mem::replace(&mut self.live[id], added));
+        }
+        let chunk = self.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
+        self.handed += chunk.fill_from_iter(self.batch.drain(..)) as u64;
+    }
+
+    fn take_in(&mut self) {
+        let other_is_gone = self.to_other.is_abandoned();
+        self.taken_in += self.end.turn();
+        assert!(!other_is_gone || self.taken_in == self.handed, "the other end has cancelled all");
+    }
+
+    /// False if nothing has been handed over.
+    fn cancel(&mut self) -> bool {
+        let Ok(chunk) = self.from_other.read_chunk(BATCH) else {
+            assert!(!self.from_other.is_abandoned(), "the other end hands over what it shall");
+            return false;
+        };
+        self.batch.extend(chunk);
+        let started = Instant::now();
+        let mut cancelled = 0;
+        for handle in self.batch.drain(..) {
+            cancelled += u64::from(self.end.cancel(handle));
+        }
+        self.busy += started.elapsed();
+        assert_eq!(cancelled, BATCH as u64, "each was live");
+        self.cancelled += cancelled;
+        self.end.send();
+        true
+    }
+
+    /// One stretch.
+    pub fn run(&mut self) -> Stretch {
+        let started = self.begin();
+        while !self.is_done() {
+            self.step();
+        }
+        self.stretch(started)
+    }
+
+    /// One stretch, as a task that gives way after each batch.
+    pub async fn run_in_task(&mut self) -> Stretch {
+        let started = self.begin();
+        while !self.is_done() {
+            self.step();
+            yield_now().await;
+        }
+        self.stretch(started)
+    }
+
+    fn begin(&mut self) -> Instant {
+        (self.handed, self.taken_in, self.cancelled, self.busy) = (0, 0, 0, Duration::ZERO);
+        Instant::now()
+    }
+
+    fn stretch(&self, started: Instant) -> Stretch {
+        let Self { busy, cancelled, taken_in, .. } = *self;
+        Stretch { elapsed: started.elapsed(), busy, cancelled, taken_in }
+    }
+}
+
+/// Two stretches on two threads, each pinned to its core; what the ends did in the second one.
+pub fn on_threads<T: Crossing>(direction: Direction, size: Size) -> [Stretch; 2] {
+    let run = |start| {
+        let mut party = Party::<T>::new(start);
+        party.run();
+        party.run()
+    };
+    let [first, second] = starts(direction, size);
+    cores::on_two(|| run(first), || run(second)).into()
+}
+
+/// The same in two tasks of a runtime.
+pub fn in_tasks<T: Crossing + Send + 'static>(direction: Direction, size: Size, runtime: &Runtime) -> [Stretch; 2] {
+    let starts = starts::<T>(direction, size);
+    runtime.block_on(async {
+        // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
+        let [first, second] = starts.map(|start| tokio::spawn(unconstrained(run_in_task(start))));
+        let done = "a run that does not panic";
+        [first.await.expect(done), second.await.expect(done)]
+    })
+}
+
+async fn run_in_task<T: Crossing>(start: Start<T>) -> Stretch {
+    let mut party = Party::new(start);
+    party.run_in_task().await;
+    party.run_in_task().await
+}
+
+/// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
+/// timers of the directions measured.
+pub fn samples(name: &str, direction: Direction, size: Size, ends: [Stretch; 2]) -> Vec<Sample> {
+    let (timers, elapsed) = match direction {
+        Direction::OneWay => (size.handed, ends[0].elapsed),
+        Direction::BothWays => (2 * size.handed, ends[0].elapsed.max(ends[1].elapsed)),
+    };
+    let sum = |part: fn(&Stretch) -> u64| ends.iter().map(part).sum::<u64>();
+    assert_eq!(sum(|end| end.cancelled), timers, "each was cancelled once");
+    assert_eq!(sum(|end| end.taken_in), timers, "each was taken in once");
+    let busy = ends[0].busy + ends[1].busy;
+    let per_timer = |time: Duration| time.as_nanos() as f64 / timers as f64;
+    vec![
+        Sample::nanos(name, size.live, per_timer(elapsed)),
+        Sample::nanos(&format!("{name}-call"), size.live, per_timer(busy)),
+    ]
+}

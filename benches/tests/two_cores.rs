@@ -1,0 +1,170 @@
+//! What is compared between two cores: right before it is measured. Every timer that is handed over is cancelled once
+//! and taken in once, and every message arrives once; the loads assert that themselves.
+
+use std::{collections::BTreeSet, sync::Mutex, time::Duration};
+
+use corewheel_bench::{
+    crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
+    mailboxes::{self, Array, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
+    measure::Effort,
+    peers::{CorewheelShard, CorewheelWheel, Linked64},
+    plan::{Pass, Peer},
+    workloads::{
+        flood::{self, Corewheel, Load, Owner, Setting, Ticking},
+        late, mailbox, scaling,
+        xcancel::{self, Direction, Size, Stretch},
+    },
+};
+use fastrand::Rng;
+use tokio::runtime::{Builder, Runtime};
+
+const SIZE: Size = Size { live: 500, handed: 64 * 200 };
+const DIRECTIONS: [Direction; 2] = [Direction::OneWay, Direction::BothWays];
+
+fn check_exchange(direction: Direction, ends: [Stretch; 2]) {
+    let adds = |core: usize| core == 0 || direction == Direction::BothWays;
+    for (core, end) in ends.iter().enumerate() {
+        assert_eq!(end.taken_in, if adds(core) { SIZE.handed } else { 0 });
+        assert_eq!(end.cancelled, if adds(1 - core) { SIZE.handed } else { 0 });
+    }
+    let samples = xcancel::samples("xcancel", direction, SIZE, ends);
+    assert!(samples.len() == 2 && samples.iter().all(|sample| sample.value > 0.0));
+}
+
+fn exchange<T: Crossing>() {
+    for direction in DIRECTIONS {
+        check_exchange(direction, xcancel::on_threads::<T>(direction, SIZE));
+    }
+}
+
+fn two_workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+#[test]
+fn corewheel_is_cancelled_from_elsewhere() {
+    exchange::<Local<false>>();
+    exchange::<Local<true>>();
+    exchange::<LocalShard>();
+}
+
+#[test]
+fn the_floor_goes_there_and_back() {
+    exchange::<FloorEnd>();
+}
+
+#[test]
+fn what_is_shared_is_cancelled_under_its_lock() {
+    exchange::<Locked<_, Mutex<Guarded<CorewheelWheel>>>>();
+    exchange::<Locked<_, parking_lot::Mutex<Guarded<CorewheelWheel>>>>();
+    exchange::<Locked<_, parking_lot::Mutex<Guarded<Linked64>>>>();
+}
+
+#[test]
+fn a_channel_brings_all_requests() {
+    exchange::<Channel<CorewheelWheel>>();
+}
+
+#[test]
+fn tokio_drops_in_another_task() {
+    for direction in DIRECTIONS {
+        check_exchange(direction, xcancel::in_tasks::<TokioDrop>(direction, SIZE, &two_workers()));
+    }
+}
+
+const LOAD: Load = Load {
+    due: late::Size { timers: 200, span: Duration::from_millis(100) },
+    pending: 20_000,
+    setting: Setting::Alone,
+};
+const SETTINGS: [Setting; 3] = [Setting::Alone, Setting::Flooded, Setting::Bounded];
+
+fn check_flood(outcome: impl Fn(Load) -> flood::Outcome) {
+    let samples = flood::run("flood", LOAD, &SETTINGS, outcome);
+    let settings: BTreeSet<&str> = samples.iter().map(|sample| sample.setting.as_str()).collect();
+    assert_eq!(settings.len(), SETTINGS.len());
+    assert_eq!(samples.iter().filter(|sample| sample.workload == "flood-took").count(), 2, "two of them are floods");
+}
+
+fn flooded<O: Owner>() {
+    check_flood(flood::on_two_cores::<O>);
+}
+
+#[test]
+fn timers_fire_in_a_flood_of_cancels() {
+    flooded::<Corewheel>();
+    flooded::<flood::Locked<_, Mutex<Ticking<CorewheelWheel>>>>();
+    flooded::<flood::Locked<_, parking_lot::Mutex<Ticking<Linked64>>>>();
+    flooded::<flood::Channel<CorewheelWheel>>();
+    check_flood(|load| flood::tokio(load, &two_workers()));
+}
+
+/// On one thread, in bursts: what was sent arrives, whatever was taken meanwhile.
+fn keeps_messages<M: Mailbox>() {
+    const COUNT: u32 = 70;
+    let nodes = Nodes::new(COUNT as usize);
+    let (mut sender, mut receiver) = M::open(&nodes);
+    let (mut free, mut sent): (BTreeSet<u32>, BTreeSet<u32>) = ((1..=COUNT).collect(), BTreeSet::new());
+    let mut rng = Rng::with_seed(5);
+    for _ in 0..5000 {
+        for _ in 0..rng.u32(..3) {
+            let Some(index) = rng.choice(&free).copied() else { break };
+            assert!(nodes.claim(index) && !nodes.claim(index));
+            free.remove(&index);
+            sent.insert(index);
+            M::push(&mut sender, index);
+        }
+        if rng.u32(..10) == 0 {
+            M::take(&mut receiver, |index| {
+                assert!(sent.remove(&index), "it was sent, and once");
+                nodes.free(index);
+                free.insert(index);
+            });
+            assert!(sent.is_empty(), "nothing is left: nobody sends meanwhile");
+        }
+    }
+}
+
+/// The same, and between two threads.
+fn check_mailbox<M: Mailbox>() {
+    keeps_messages::<M>();
+    for nodes in [64, 1000] {
+        let samples = mailbox::run::<M>("mailbox", nodes, 64 * 500);
+        assert!(samples.len() == 2 && samples.iter().all(|sample| sample.value > 0.0));
+    }
+}
+
+#[test]
+fn mailboxes_of_nodes_lose_nothing() {
+    check_mailbox::<Stack<false>>();
+    check_mailbox::<Stack<true>>();
+    check_mailbox::<SwapQueue>();
+}
+
+#[test]
+fn mailboxes_of_numbers_lose_nothing() {
+    check_mailbox::<Seg>();
+    check_mailbox::<Array>();
+    check_mailbox::<mailboxes::Channel>();
+    check_mailbox::<Ring>();
+}
+
+#[test]
+fn scaling_is_measured_beside_the_empty_harness() {
+    let effort = Effort { timed: Duration::ZERO, warm_up_max: Duration::from_millis(10) };
+    let samples = scaling::run::<CorewheelShard>("scaling", 1000, 1, effort);
+    assert_eq!(samples.len(), 3);
+    assert!(samples.iter().all(|sample| sample.unit == "times" && sample.value > 0.0));
+}
+
+/// A peer is compared with its own kind, and who is held against a floor meets it.
+#[test]
+fn peers_meet_their_kind() {
+    assert!(Peer::Stack.is_for(Pass::Mailbox) && !Peer::Stack.is_for(Pass::Churn));
+    assert!(Peer::MutexStd.is_for(Pass::Xcancel) && !Peer::MutexStd.is_for(Pass::Scaling));
+    assert!(Peer::BTree.is_for(Pass::Churn) && !Peer::BTree.is_for(Pass::Flood));
+    for (peer, pass) in [(Peer::CorewheelLocal, Pass::XcancelBoth), (Peer::Stack, Pass::Mailbox)] {
+        let floor = peer.floor(pass).expect("it has one");
+        assert!(floor.is_for(pass) && floor.refusal(pass).is_none() && !floor.is_complete());
+    }
+}
