@@ -18,7 +18,7 @@ pub use self::{
     locked::{Guarded, Lock, Locked},
     tokio_drop::{Place, TokioDrop},
 };
-use crate::timers::Payload;
+use crate::{timers::Payload, workloads::OPERATIONS_PER_TICK};
 
 /// Timers that one core has handed to the other and not yet taken in, at most.
 pub const IN_FLIGHT: usize = 4096;
@@ -26,8 +26,10 @@ pub const IN_FLIGHT: usize = 4096;
 /// How many timers are handed over at a time.
 pub const BATCH: usize = 64;
 
-/// Ends whose time is virtual move it by a tick in every so many turns: a thousand timers to a tick, as elsewhere.
-const TURNS_PER_TICK: u64 = 16;
+/// The virtual time after so many timers have been added: the machine's own does not matter to those who read no clock.
+fn tick(added: u64) -> u64 {
+    added / OPERATIONS_PER_TICK as u64
+}
 
 /// One of two ends.
 pub trait Crossing: Sized {

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use super::{Crossing, TURNS_PER_TICK};
+use super::{Crossing, tick};
 use crate::timers::{Payload, Timers};
 
 /// `channel`.
@@ -12,7 +12,7 @@ pub struct Channel<T: Timers> {
     timers: T,
     to_other: Sender<T::Handle>,
     requests: Receiver<T::Handle>,
-    turns: u64,
+    added: u64,
 }
 
 impl<T: Timers> Crossing for Channel<T>
@@ -28,11 +28,12 @@ where
     }
 
     fn new((to_other, requests): Self::Seed) -> Self {
-        Self { timers: T::new(), to_other, requests, turns: 0 }
+        Self { timers: T::new(), to_other, requests, added: 0 }
     }
 
     fn add(&mut self, delay: u64, payload: Payload) -> T::Handle {
-        self.timers.add(self.turns / TURNS_PER_TICK + delay, payload)
+        self.added += 1;
+        self.timers.add(tick(self.added) + delay, payload)
     }
 
     fn cancel(&mut self, handle: T::Handle) -> bool {
@@ -41,8 +42,7 @@ where
     }
 
     fn turn(&mut self) -> u64 {
-        self.turns += 1;
-        self.timers.advance(self.turns / TURNS_PER_TICK, |payload| unreachable!("{payload:?} is not due"));
+        self.timers.advance(tick(self.added), |payload| unreachable!("{payload:?} is not due"));
         let mut taken_in = 0;
         for handle in self.requests.try_iter() {
             assert!(self.timers.cancel(&handle), "it was live");

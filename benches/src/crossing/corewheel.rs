@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use corewheel::{Cancel, Clock, Config, ManualClock, Shard, TimerHandle, local_timer};
 
-use super::{Crossing, TURNS_PER_TICK};
+use super::{Crossing, tick};
 use crate::timers::Payload;
 
 /// `corewheel-local` by the machine's clock, or its fast one.
@@ -45,7 +45,7 @@ impl<const FAST: bool> Crossing for Local<FAST> {
 pub struct LocalShard {
     shard: Shard<Payload>,
     clock: ManualClock,
-    turns: u64,
+    added: u64,
     taken_in: u64,
 }
 
@@ -60,10 +60,11 @@ impl Crossing for LocalShard {
     fn new((): ()) -> Self {
         let clock = ManualClock::new();
         let shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
-        Self { shard, clock, turns: 0, taken_in: 0 }
+        Self { shard, clock, added: 0, taken_in: 0 }
     }
 
     fn add(&mut self, delay: u64, payload: Payload) -> TimerHandle {
+        self.added += 1;
         self.shard.add(Duration::from_millis(delay), payload)
     }
 
@@ -72,10 +73,7 @@ impl Crossing for LocalShard {
     }
 
     fn turn(&mut self) -> u64 {
-        self.turns += 1;
-        if self.turns.is_multiple_of(TURNS_PER_TICK) {
-            self.clock.advance(Duration::from_millis(1));
-        }
+        self.clock.set(Duration::from_millis(tick(self.added)));
         self.shard.turn();
         let expired = self.shard.next_expired();
         assert!(expired.is_none(), "nothing is due");

@@ -3,7 +3,7 @@
 
 use std::{fmt::Debug, sync::Arc};
 
-use super::{Crossing, TURNS_PER_TICK};
+use super::{Crossing, tick};
 use crate::timers::{Payload, Timers};
 
 /// `mutex-std`, `mutex-parking-lot`, `mutex-linked64`.
@@ -24,8 +24,7 @@ pub struct Shared<L>(L);
 #[derive(Debug)]
 pub struct Guarded<T> {
     timers: T,
-    now: u64,
-    turns: u64,
+    added: u64,
     /// How many timers of each end have been cancelled.
     cancelled: [u64; 2],
 }
@@ -67,7 +66,7 @@ where
     type Seed = (Arc<Shared<L>>, usize);
 
     fn seeds(_: usize) -> [Self::Seed; 2] {
-        let guarded = Guarded { timers: T::new(), now: 0, turns: 0, cancelled: [0; 2] };
+        let guarded = Guarded { timers: T::new(), added: 0, cancelled: [0; 2] };
         let shared = Arc::new(Shared(L::new(guarded)));
         [(Arc::clone(&shared), 0), (shared, 1)]
     }
@@ -77,7 +76,10 @@ where
     }
 
     fn add(&mut self, delay: u64, payload: Payload) -> T::Handle {
-        self.shared.0.with(|guarded| guarded.timers.add(guarded.now + delay, payload))
+        self.shared.0.with(|guarded| {
+            guarded.added += 1;
+            guarded.timers.add(tick(guarded.added) + delay, payload)
+        })
     }
 
     fn cancel(&mut self, handle: T::Handle) -> bool {
@@ -89,9 +91,7 @@ where
 
     fn turn(&mut self) -> u64 {
         let cancelled = self.shared.0.with(|guarded| {
-            guarded.turns += 1;
-            guarded.now += u64::from(guarded.turns.is_multiple_of(TURNS_PER_TICK));
-            guarded.timers.advance(guarded.now, |payload| unreachable!("{payload:?} is not due"));
+            guarded.timers.advance(tick(guarded.added), |payload| unreachable!("{payload:?} is not due"));
             guarded.cancelled[self.end]
         });
         let before = std::mem::replace(&mut self.taken_in, cancelled);
