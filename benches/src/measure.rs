@@ -107,6 +107,12 @@ pub fn settled(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
 }
 
+/// The value in the middle, or between the two that are there.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
 /// What a single operation is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
@@ -159,5 +165,16 @@ impl Timing {
     /// The time until the last `goes_on`, per operation.
     pub fn ns_per_operation(&self) -> f64 {
         self.elapsed.as_nanos() as f64 / self.operations as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0]).to_bits(), 2f64.to_bits());
+        assert_eq!(median(vec![4.0, 1.0]).to_bits(), 2.5f64.to_bits());
     }
 }

@@ -18,22 +18,25 @@ use corewheel_bench::{
 use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 
-const SIZE: Size = Size { live: 500, handed: 64 * 200 };
+const SIZE: Size = Size { live: 500, handed: 64 * 100, stretches: 2 };
 const DIRECTIONS: [Direction; 2] = [Direction::OneWay, Direction::BothWays];
 
-fn check_exchange(direction: Direction, ends: [Stretch; 2]) {
+fn check_exchange(direction: Direction, stretches: &[[Stretch; 2]]) {
     let adds = |core: usize| core == 0 || direction == Direction::BothWays;
-    for (core, end) in ends.iter().enumerate() {
-        assert_eq!(end.taken_in, if adds(core) { SIZE.handed } else { 0 });
-        assert_eq!(end.cancelled, if adds(1 - core) { SIZE.handed } else { 0 });
+    assert_eq!(stretches.len(), SIZE.stretches);
+    for ends in stretches {
+        for (core, end) in ends.iter().enumerate() {
+            assert_eq!(end.taken_in, if adds(core) { SIZE.handed } else { 0 });
+            assert_eq!(end.cancelled, if adds(1 - core) { SIZE.handed } else { 0 });
+        }
     }
-    let samples = xcancel::samples("xcancel", direction, SIZE, ends);
+    let samples = xcancel::samples("xcancel", direction, SIZE, stretches);
     assert!(samples.len() == 2 && samples.iter().all(|sample| sample.value > 0.0));
 }
 
 fn exchange<T: Crossing>() {
     for direction in DIRECTIONS {
-        check_exchange(direction, xcancel::on_threads::<T>(direction, SIZE));
+        check_exchange(direction, &xcancel::on_threads::<T>(direction, SIZE));
     }
 }
 
@@ -68,7 +71,7 @@ fn a_channel_brings_all_requests() {
 #[test]
 fn tokio_drops_in_another_task() {
     for direction in DIRECTIONS {
-        check_exchange(direction, xcancel::in_tasks::<TokioDrop>(direction, SIZE, &two_workers()));
+        check_exchange(direction, &xcancel::in_tasks::<TokioDrop>(direction, SIZE, &two_workers()));
     }
 }
 

@@ -38,8 +38,8 @@ pub(super) fn xcancel(job: Job) -> Vec<Sample> {
         Peer::Channel => cancel_on_threads::<Channel<CorewheelWheel>>(job),
         Peer::TokioThreads | Peer::TokioAlt => {
             let (direction, size) = exchange(job);
-            let ends = xcancel::in_tasks::<TokioDrop>(direction, size, &runtime(job.peer));
-            xcancel::samples(&job.pass.name(), direction, size, ends)
+            let stretches = xcancel::in_tasks::<TokioDrop>(direction, size, &runtime(job.peer));
+            xcancel::samples(&job.pass.name(), direction, size, &stretches)
         }
         _ => unreachable!("it is for other passes"),
     }
@@ -47,12 +47,12 @@ pub(super) fn xcancel(job: Job) -> Vec<Sample> {
 
 fn cancel_on_threads<T: Crossing>(job: Job) -> Vec<Sample> {
     let (direction, size) = exchange(job);
-    xcancel::samples(&job.pass.name(), direction, size, xcancel::on_threads::<T>(direction, size))
+    xcancel::samples(&job.pass.name(), direction, size, &xcancel::on_threads::<T>(direction, size))
 }
 
 fn exchange(Job { pass, n, quick, .. }: Job) -> (Direction, Size) {
     let direction = if pass == Pass::Xcancel { Direction::OneWay } else { Direction::BothWays };
-    (direction, Size { live: n, handed: if quick { 1 << 18 } else { 1 << 21 } })
+    (direction, Size { live: n, handed: 1 << 18, stretches: if quick { 2 } else { 8 } })
 }
 
 /// Lateness while another core cancels.

@@ -108,6 +108,9 @@ pub trait Owner {
     /// Timers that have not ended.
     fn live(&self) -> usize;
 
+    /// Timers that have fired.
+    fn fired(&self) -> usize;
+
     /// What was noted.
     fn into_lateness(self) -> Vec<f64>;
 }
@@ -132,11 +135,15 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
         delays(load.due).for_each(|delay| _ = owner.add(delay));
         to_other.send((owner.other(), handles)).expect("the other core waits");
         let left = if load.setting.is_flooded() { 0 } else { load.pending };
+        let mut flood_ended = None;
         while owner.live() > left {
             owner.sleep();
             owner.turn(load.setting.budget());
+            if flood_ended.is_none() && owner.live() + owner.fired() == load.due.timers {
+                flood_ended = Some(Instant::now());
+            }
         }
-        (owner.into_lateness(), Instant::now())
+        (owner.into_lateness(), flood_ended)
     };
     let flood = move || {
         let (other, handles) = of_owner.recv().expect("the owner sends");
@@ -149,7 +156,7 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
         })
     };
     let ((lateness, ended), started) = cores::on_two(own, flood);
-    Outcome { lateness, flood: started.map(|started| ended - started) }
+    Outcome { lateness, flood: started.zip(ended).map(|(started, ended)| ended - started) }
 }
 
 /// Runs it in these settings.

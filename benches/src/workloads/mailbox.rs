@@ -13,7 +13,7 @@ use super::SEED;
 use crate::{
     cores,
     mailboxes::{Mailbox, Nodes},
-    measure::Sample,
+    measure::{Sample, median},
 };
 
 /// Messages between two readings of the clock.
@@ -21,21 +21,27 @@ const BATCH: usize = 64;
 /// Between two looks of the receiver: what a turn of a busy loop does besides.
 const PAUSE: Duration = Duration::from_micros(2);
 
-/// Time spent on messages, and how many they were; those of the warm-up are left out.
+/// Parts of a run. What is shown is the median of them; the first few are the warm-up.
+const STRETCHES: usize = 20;
+const WARM_UP: usize = 4;
+
+/// Time spent on messages, and how many they were, in each stretch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    nanos: u128,
-    messages: u64,
-}
+struct Spent([(Duration, u64); STRETCHES]);
 
 impl Spent {
-    fn add(&mut self, elapsed: Duration, messages: u64) {
-        self.nanos += elapsed.as_nanos();
-        self.messages += messages;
+    /// `messages` of `all` are done, the last few of them just now.
+    fn add(&mut self, elapsed: Duration, few: u64, messages: u64, all: u64) {
+        let stretch = (messages - 1) * STRETCHES as u64 / all;
+        let (spent, count) = &mut self.0[stretch as usize];
+        *spent += elapsed;
+        *count += few;
     }
 
     fn sample(self, name: &str, n: usize) -> Sample {
-        Sample::nanos(name, n, self.nanos as f64 / self.messages as f64)
+        let stretches = self.0[WARM_UP..].iter().filter(|(_, messages)| *messages > 0);
+        let nanos = stretches.map(|(spent, messages)| spent.as_nanos() as f64 / *messages as f64);
+        Sample::nanos(name, n, median(nanos.collect()))
     }
 }
 
@@ -63,7 +69,7 @@ pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
     vec![pushing.sample(&format!("{name}-push"), n), taking.sample(&format!("{name}-take"), n)]
 }
 
-/// Each node in its turn, in an order that no prefetcher guesses. A quarter is the warm-up.
+/// Each node in its turn, in an order that no prefetcher guesses.
 fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
     let mut order: Vec<u32> = (1..=nodes.count() as u32).collect();
     Rng::with_seed(SEED).shuffle(&mut order);
@@ -85,9 +91,7 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
         for index in batch {
             total.count(index);
         }
-        if total.messages > messages / 4 {
-            spent.add(elapsed, BATCH as u64);
-        }
+        spent.add(elapsed, BATCH as u64, total.messages, messages);
     }
     (total, spent)
 }
@@ -102,8 +106,8 @@ fn receive<M: Mailbox>(receiver: &mut M::Receiver, nodes: &Arc<Nodes>, messages:
             total.count(index);
         });
         let elapsed = started.elapsed();
-        if before > messages / 4 && total.messages > before {
-            spent.add(elapsed, total.messages - before);
+        if total.messages > before {
+            spent.add(elapsed, total.messages - before, total.messages, messages);
         }
         let pause = Instant::now();
         while pause.elapsed() < PAUSE {

@@ -3,15 +3,12 @@
 //! an array that is private to each thread (the floor of `churn`: a node is taken from a free list, written, stored
 //! in a table), in turns with the other in one process; what counts is how much of the array's scaling is left.
 
-use std::{
-    sync::Barrier,
-    time::{Duration, Instant},
-};
+use std::{sync::Barrier, time::Duration};
 
 use super::churn::{Churn, Delay};
 use crate::{
     cores,
-    measure::{Effort, Load, Sample, settled, warm_up},
+    measure::{Clock, Effort, Load, Sample, Timing, median, settled, warm_up},
     peers::Floor,
     timers::Timers,
 };
@@ -75,15 +72,13 @@ fn rates<T: Timers>(n: usize, rounds: usize, effort: Effort, core: usize, barrie
     (0..rounds).map(|_| ROUND.map(&mut slice)).collect()
 }
 
+/// Operations per second of the time that the thread ran: what else the machine did meanwhile is left out.
 fn rate(load: &mut impl Load) -> f64 {
-    let (started, mut operations) = (Instant::now(), 0);
-    loop {
-        operations += load.batch();
-        let elapsed = started.elapsed();
-        if elapsed >= SLICE {
-            return operations as f64 / elapsed.as_secs_f64();
-        }
+    let (mut timing, ran) = (Timing::start(SLICE), Clock::Cpu.read());
+    while timing.goes_on() {
+        timing.count(load.batch());
     }
+    timing.operations() as f64 / Clock::Cpu.read().saturating_sub(ran).as_secs_f64()
 }
 
 /// Both cores at once against one alone, on average: the peer, the array.
@@ -97,11 +92,6 @@ fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
     [false, true].map(|empty| sum(empty, 2) / (sum(empty, 1) / 2.0))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,11 +102,5 @@ mod tests {
         let first = [100.0, 10.0, 120.0, 10.0, 0.0, 0.0];
         let second = [0.0, 0.0, 200.0, 8.0, 300.0, 10.0];
         assert_eq!(scalings(&first, &second).map(f64::to_bits), [1.6, 1.8].map(f64::to_bits));
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(vec![4.0, 1.0, 2.0]).to_bits(), 2f64.to_bits());
-        assert_eq!(median(vec![4.0, 1.0]).to_bits(), 2.5f64.to_bits());
     }
 }

@@ -22,7 +22,7 @@ use super::SEED;
 use crate::{
     cores,
     crossing::{BATCH, Crossing, IN_FLIGHT},
-    measure::Sample,
+    measure::{Sample, median},
     timers::payload,
 };
 
@@ -46,8 +46,10 @@ pub enum Direction {
 pub struct Size {
     /// Timers that are live at any time.
     pub live: usize,
-    /// Timers that are handed over in a stretch: a multiple of [`BATCH`]. The first stretch is the warm-up.
+    /// Timers that are handed over in a stretch: a multiple of [`BATCH`].
     pub handed: u64,
+    /// As many stretches are timed, after as many for the warm-up.
+    pub stretches: usize,
 }
 
 /// What one end did in a stretch.
@@ -187,8 +189,8 @@ impl<T: Crossing> Party<T> {
         true
     }
 
-    /// One stretch.
-    pub fn run(&mut self) -> Stretch {
+    /// One stretch, on a thread of its own.
+    fn run(&mut self) -> Stretch {
         let started = self.begin();
         while !self.is_done() {
             self.step();
@@ -197,7 +199,7 @@ impl<T: Crossing> Party<T> {
     }
 
     /// One stretch, as a task that gives way after each batch.
-    pub async fn run_in_task(&mut self) -> Stretch {
+    async fn run_in_task(&mut self) -> Stretch {
         let started = self.begin();
         while !self.is_done() {
             self.step();
@@ -217,48 +219,61 @@ impl<T: Crossing> Party<T> {
     }
 }
 
-/// Two stretches on two threads, each pinned to its core; what the ends did in the second one.
-pub fn on_threads<T: Crossing>(direction: Direction, size: Size) -> [Stretch; 2] {
+/// On two threads, each pinned to its core: what both ends did, stretch by stretch.
+pub fn on_threads<T: Crossing>(direction: Direction, size: Size) -> Vec<[Stretch; 2]> {
     let run = |start| {
         let mut party = Party::<T>::new(start);
-        party.run();
-        party.run()
+        (0..2 * size.stretches).map(|_| party.run()).collect()
     };
     let [first, second] = starts(direction, size);
-    cores::on_two(|| run(first), || run(second)).into()
+    let (first, second) = cores::on_two(|| run(first), || run(second));
+    side_by_side(first, second)
 }
 
 /// The same in two tasks of a runtime.
-pub fn in_tasks<T: Crossing + Send + 'static>(direction: Direction, size: Size, runtime: &Runtime) -> [Stretch; 2] {
+pub fn in_tasks<T>(direction: Direction, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
+where
+    T: Crossing + Send + 'static,
+{
     let starts = starts::<T>(direction, size);
     runtime.block_on(async {
         // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
-        let [first, second] = starts.map(|start| tokio::spawn(unconstrained(run_in_task(start))));
+        let [first, second] = starts.map(|start| tokio::spawn(unconstrained(run_in_task(start, size))));
         let done = "a run that does not panic";
-        [first.await.expect(done), second.await.expect(done)]
+        side_by_side(first.await.expect(done), second.await.expect(done))
     })
 }
 
-async fn run_in_task<T: Crossing>(start: Start<T>) -> Stretch {
-    let mut party = Party::new(start);
-    party.run_in_task().await;
-    party.run_in_task().await
+async fn run_in_task<T: Crossing>(start: Start<T>, size: Size) -> Vec<Stretch> {
+    let (mut party, mut done) = (Party::new(start), Vec::new());
+    for _ in 0..2 * size.stretches {
+        done.push(party.run_in_task().await);
+    }
+    done
+}
+
+/// The stretches of both ends, of the second half.
+fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> {
+    let warm_up = first.len() / 2;
+    first.into_iter().zip(second).map(Into::into).skip(warm_up).collect()
 }
 
 /// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
-/// timers of the directions measured.
-pub fn samples(name: &str, direction: Direction, size: Size, ends: [Stretch; 2]) -> Vec<Sample> {
-    let (timers, elapsed) = match direction {
-        Direction::OneWay => (size.handed, ends[0].elapsed),
-        Direction::BothWays => (2 * size.handed, ends[0].elapsed.max(ends[1].elapsed)),
+/// timers of the directions measured, the medians of the stretches.
+pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stretch; 2]]) -> Vec<Sample> {
+    let timers = size.handed * if direction == Direction::BothWays { 2 } else { 1 };
+    for [first, second] in stretches {
+        assert_eq!(first.cancelled + second.cancelled, timers, "each was cancelled once");
+        assert_eq!(first.taken_in + second.taken_in, timers, "each was taken in once");
+    }
+    let per_timer = |name: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
+        let nanos = stretches.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
+        Sample::nanos(name, size.live, median(nanos.collect()))
     };
-    let sum = |part: fn(&Stretch) -> u64| ends.iter().map(part).sum::<u64>();
-    assert_eq!(sum(|end| end.cancelled), timers, "each was cancelled once");
-    assert_eq!(sum(|end| end.taken_in), timers, "each was taken in once");
-    let busy = ends[0].busy + ends[1].busy;
-    let per_timer = |time: Duration| time.as_nanos() as f64 / timers as f64;
-    vec![
-        Sample::nanos(name, size.live, per_timer(elapsed)),
-        Sample::nanos(&format!("{name}-call"), size.live, per_timer(busy)),
-    ]
+    let elapsed = |[first, second]: &[Stretch; 2]| match direction {
+        Direction::OneWay => first.elapsed,
+        Direction::BothWays => first.elapsed.max(second.elapsed),
+    };
+    let busy = |[first, second]: &[Stretch; 2]| first.busy + second.busy;
+    vec![per_timer(name, &elapsed), per_timer(&format!("{name}-call"), &busy)]
 }

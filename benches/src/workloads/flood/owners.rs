@@ -56,6 +56,10 @@ impl Owner for Corewheel {
         local_timer().len()
     }
 
+    fn fired(&self) -> usize {
+        self.log.borrow().lateness.len()
+    }
+
     fn into_lateness(self) -> Vec<f64> {
         self.log.take().lateness
     }
@@ -148,6 +152,10 @@ where
         self.0.with(|timers| timers.live)
     }
 
+    fn fired(&self) -> usize {
+        self.0.with(|timers| timers.log.lateness.len())
+    }
+
     fn into_lateness(self) -> Vec<f64> {
         self.0.with(|timers| std::mem::take(&mut timers.log)).lateness
     }
@@ -206,6 +214,10 @@ where
 
     fn live(&self) -> usize {
         self.timers.live
+    }
+
+    fn fired(&self) -> usize {
+        self.timers.log.lateness.len()
     }
 
     fn into_lateness(self) -> Vec<f64> {
