@@ -49,9 +49,10 @@ impl Pass {
                 Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")
             }
             Self::Mailbox => Some("The number is that of the nodes that may be under way."),
-            Self::Scaling => {
-                Some("Empty: the floor of churn in turns with the peer. Share: what is left of its scaling.")
-            }
+            Self::Scaling => Some(
+                "Empty: the floor of churn, in turns with the peer. Share: the peer's scaling by that. By the time that \
+                 the threads ran.",
+            ),
             _ => None,
         }
     }
