@@ -28,8 +28,8 @@
 //!
 //! # Pages come and go
 //!
-//! Who finds the pool empty adds a page. The owner sees at each turn whether many more nodes are free than were lately
-//! wanted, and pages are without a timer. Then it looks through one of the stacks, some nodes a turn: those of such pages it
+//! Who finds the pool empty adds a page. The owner sees at each turn whether more pages are without a timer than hold what was
+//! lately wanted. Then it looks through one of the stacks, some nodes a turn: those of such pages, the first ones excepted, it
 //! stows, the others it puts into the other stack, where adders find them as before. A page that is stowed as a whole is
 //! retired (`slab`); one for which a timer arrives is used again.
 //!
@@ -92,7 +92,6 @@ pub(crate) struct OwnGuests {
     front: usize,
     /// What has been taken out of use, by page.
     stowed: BTreeMap<u32, Stow>,
-    stowed_in_all: u32,
     /// A page that is stowed as a whole.
     whole: Option<u32>,
 }
@@ -287,16 +286,16 @@ impl OwnGuests {
     #[cold]
     pub(crate) fn tidy(&mut self, guests: &Guests) {
         self.wanted = (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
-        let pooled = self.known.saturating_sub(self.live + self.stowed_in_all);
-        if pooled > GUESTS_KEPT.max(self.wanted) && self.idle_pages * PAGE > GUESTS_KEPT && self.whole.is_none() {
-            self.look_through(guests);
+        let kept = GUESTS_KEPT.max(self.wanted).div_ceil(PAGE);
+        if self.idle_pages > kept && self.whole.is_none() {
+            self.look_through(guests, kept);
         }
         self.retire(guests);
         self.nodes.free_some();
     }
 
-    /// Looks at some nodes of the pool: those of idle pages are stowed.
-    fn look_through(&mut self, guests: &Guests) {
+    /// Looks at some nodes of the pool: those of idle pages are stowed, but for so many of the first pages.
+    fn look_through(&mut self, guests: &Guests, kept: u32) {
         let pinned = pin();
         for _ in 0..GUESTS_STOWED {
             let Some(index) = guests.take_from(self.front, &pinned) else {
@@ -304,7 +303,7 @@ impl OwnGuests {
                 break;
             };
             self.meet(guests, index);
-            if self.live_in[page_of(index)] == 0 {
+            if index >> PAGE_BITS >= kept && self.live_in[page_of(index)] == 0 {
                 self.stow(index);
             } else {
                 let node = self.nodes.node(index);
@@ -322,7 +321,6 @@ impl OwnGuests {
         self.nodes.node(index).link.set(stow.first);
         stow.first = index + 1;
         stow.count += 1;
-        self.stowed_in_all += 1;
         if stow.count == PAGE {
             self.whole = Some(page);
         }
@@ -330,8 +328,7 @@ impl OwnGuests {
 
     /// What is stowed of a page goes back to the pool.
     fn unstow(&mut self, guests: &Guests, page: u32) {
-        let Some(Stow { first, last, count }) = self.stowed.remove(&page) else { return };
-        self.stowed_in_all -= count;
+        let Some(Stow { first, last, .. }) = self.stowed.remove(&page) else { return };
         guests.give(0, first - 1, |below| self.nodes.node(last).link.set(below));
     }
 
@@ -341,7 +338,6 @@ impl OwnGuests {
         if self.nodes.retire_page(&guests.slab, page << PAGE_BITS) {
             self.whole = None;
             self.stowed.remove(&page);
-            self.stowed_in_all -= PAGE;
             self.known -= PAGE;
             self.idle_pages -= 1;
             // Relaxed: a hint, also to where holes are.

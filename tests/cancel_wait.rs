@@ -98,7 +98,7 @@ fn it_returns_when_the_thread_ends() {
         sender.send(local_timer().shard_ref()).expect("it is waited for");
         while local_timer().turn().fired == 0 {}
     });
-    let handle = shards.recv().expect("it has a timer").add(Duration::ZERO, move || callback());
+    let handle = shards.recv().expect("it has a timer").add(Duration::ZERO, callback);
     assert_eq!(wait_for(handle, &slow), [(Ok(Cancel::Running), true); 3]);
     owner.join().expect("no panic");
     assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));

@@ -170,6 +170,8 @@ impl Model {
         if let Some((id, Live { handle, .. })) = self.any_live(random) {
             let answer = if random.bool() { Ok(handle.cancel()) } else { handle.cancel_wait() };
             assert_eq!(answer, Ok(Cancel::Cancelled));
+            // One that has not arrived is counted now.
+            self.arriving.remove(&id);
             self.end_cancelled(id);
         }
     }
@@ -249,16 +251,13 @@ impl Model {
                 last = tick_of(live.due);
             }
             self.runs += 1;
-            match live.period {
-                Some(period) => {
-                    let missed = (now - live.due) / period;
-                    let due = live.due.saturating_add(period.saturating_mul(missed + 1));
-                    self.live.insert(id, Live { due, ..live });
-                }
-                None => {
-                    self.fired += 1;
-                    self.end(id);
-                }
+            if let Some(period) = live.period {
+                let missed = (now - live.due) / period;
+                let due = live.due.saturating_add(period.saturating_mul(missed + 1));
+                self.live.insert(id, Live { due, ..live });
+            } else {
+                self.fired += 1;
+                self.end(id);
             }
         }
         let overtaken = self.due().filter(|(id, live)| !self.asked.contains(id) && tick_of(live.due) < last).count();

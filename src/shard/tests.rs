@@ -106,7 +106,7 @@ fn while_moving(
     let moved = shared.guests.with(guest.index() & !GUEST, &pinned, |place| {
         assert_eq!(place.node.state.begin_move(guest.generation()), Move::Begun);
         meanwhile(shard);
-        place.asked.write(TICK.as_nanos() as u64 * 3);
+        place.asked.write(3_000_000);
         let (answer, next) = place.node.state.end_move();
         if next == Next::Push {
             let _ = shared.mailbox.push(guest.index(), &place.node.link, Urgency::Urgent);
