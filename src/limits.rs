@@ -87,5 +87,8 @@ pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 /// Messages of a purgatory to one other core that go together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
 
+/// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
+pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
+
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

@@ -225,8 +225,9 @@ impl LocalTimer {
     }
 
     /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
-    /// takes in what other cores have cancelled, moved and added; of that it runs what is due by then. What a callback adds
-    /// fires in a later turn.
+    /// takes in what other cores have cancelled, moved and added, up to 1 024 messages; of that it runs what is due by then. If
+    /// there were more, the rest comes in the next turn, which [`Turn::behind`] and a zero
+    /// [`time_until_next`](Self::time_until_next) ask for. What a callback adds fires in a later turn.
     ///
     /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
     /// says so ([`Turn::nested`]).

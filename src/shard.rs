@@ -245,7 +245,8 @@ impl<T> Shard<T> {
         handle.shard() == self.number && self.reset_own(handle, delay).is_some()
     }
 
-    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it.
+    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it, and then take
+    /// in up to 1 024 messages of other threads.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }

@@ -92,7 +92,7 @@ fn it_waits_for_a_callback_that_runs_on_another_thread() {
 /// The same, of a timer from elsewhere, whose owner's thread is over as soon as the callback is.
 #[test]
 fn it_returns_when_the_thread_ends() {
-    let (slow, mut callback) = slow();
+    let (slow, callback) = slow();
     let (sender, shards) = mpsc::channel();
     let owner = thread::spawn(move || {
         sender.send(local_timer().shard_ref()).expect("it is waited for");

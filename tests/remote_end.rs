@@ -178,10 +178,10 @@ fn a_reference_to_a_thread_that_is_gone_never_reaches_the_next_one() {
         let owner = Owner::start();
         let handle = owner.shard.add(HOUR, callbacks.never());
         owner.turn();
-        gone.iter().for_each(|(shard, handle)| {
+        for (shard, handle) in gone {
             assert_shut_down(shard);
             assert_ended(*handle);
-        });
+        }
         assert!(handle.is_pending());
         gone.push((owner.end(End::Returns).0, handle));
     }

@@ -128,7 +128,9 @@ enum End {
 }
 
 fn cancel_all(handles: &[TimerHandle]) {
-    handles.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+    for handle in handles {
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
+    }
 }
 
 /// A burst from elsewhere that comes and goes. The bytes it takes, and those left after so many turns, while its handles are kept.
@@ -156,7 +158,7 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
                 assert_eq!(calls(|| cancel_all(&handles)), (0, 0), "a cancel allocates nothing");
             });
         }
-        End::CancelledBeforeTheyArrive => assert_eq!(local_timer().counts().cancelled, bytes(BURST) as u64),
+        End::CancelledBeforeTheyArrive => assert_eq!(local_timer().counts().cancelled, bytes(BURST).cast_unsigned()),
         End::CancelledByTheOwnerShuffled => cancel_all(&handles),
         End::Fired => _ = turn_after(clock, 70_000),
     }
@@ -326,8 +328,8 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
 /// What a reference keeps: nothing that a callback has captured, and of the timers what they were known by.
 #[test]
 fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
-    let _alone = alone();
     const TIMERS: usize = 10_000;
+    let _alone = alone();
     let captured = Arc::new(());
     let before = held();
     let shard = on_a_thread(|| {
@@ -355,8 +357,8 @@ fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
 /// reaches a later one, nor does a reference.
 #[test]
 fn tens_of_thousands_of_timers_come_and_go() {
-    let _alone = alone();
     const KEPT: usize = 50;
+    let _alone = alone();
     let (mut stale, mut before) = (Vec::with_capacity(KEPT + 1), None);
     let rounds = if cfg!(debug_assertions) { operations(5_000) } else { operations(40_000) };
     for round in 0..rounds {

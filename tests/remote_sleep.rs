@@ -101,7 +101,9 @@ fn a_reset_to_before_the_end_of_the_sleep_ends_it() {
         let reset = |handle: TimerHandle, delay| wakes.during(move || assert!(handle.reset(delay)));
         // A tick that a timer was reset away from may still end a sleep: each has its own.
         for (handle, end) in [(own[0], TICK * 50), (there, TICK * 49), (periodic, TICK * 48)] {
-            for (delay, woken) in [(HOUR, 0), (end, 0), (end - TICK / 2, 0), (end - TICK, 1)] {
+            for (delay, woken) in
+                [(HOUR, 0), (end, 0), (end.saturating_sub(TICK / 2), 0), (end.saturating_sub(TICK), 1)]
+            {
                 assert_eq!(reset(handle, delay), woken, "{delay:?}");
                 assert_eq!(timeout(), Some(Duration::ZERO), "it is looked at before the next sleep");
                 let _ = local_timer().turn();

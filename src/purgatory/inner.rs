@@ -84,7 +84,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
         let id = self.park(operation, timeout)?;
         self.count(|counts| counts.added += 1);
-        keys.into_iter().for_each(|key| self.watch(id, key));
+        for key in keys {
+            // The code of the keys may have completed it.
+            if self.operations.borrow().get(id).is_none() {
+                break;
+            }
+            self.watch(id, key);
+        }
         // An event may have come before the watch on its key: one that `try_complete`, or the code of the keys, has caused.
         if self.events.get() != events {
             self.check(id);

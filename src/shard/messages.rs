@@ -81,6 +81,9 @@ impl<T> Shard<T> {
         }
         let node = self.nodes.node(index);
         self.taken = self.taken.after(node.link.below());
+        // The next one comes from another core's cache, and its entry from anywhere.
+        self.nodes.prefetch(self.taken.newest);
+        self.wheel.fetch(self.taken.newest);
         Some(match node.state.collect() {
             Collected::Cancelled => {
                 // It is in no slot if it was due and its claim failed.

@@ -8,7 +8,7 @@ use crate::{
     clock::{Clock, Reading},
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS},
+    limits::{GENERATION_MAX, INDEX_MAX, MESSAGES_MAX, PAGE_BITS},
     shared::Shared,
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
@@ -266,7 +266,7 @@ impl<T> Shard<T> {
     /// Begins a pass.
     pub(crate) fn begin(&mut self, budget: usize) {
         self.turn_nanos = self.read_clock().lo;
-        self.messages = budget;
+        self.messages = budget.min(MESSAGES_MAX);
         self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
         self.tell_gate();

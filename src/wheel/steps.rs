@@ -9,6 +9,12 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.slots.nodes.reserve(entries);
     }
 
+    /// Brings an entry closer, if it is there.
+    #[inline]
+    pub(crate) fn fetch(&self, index: u32) {
+        self.slots.fetch(index);
+    }
+
     /// Puts an entry back that was handed out and not released.
     pub(crate) fn insert_again(&mut self, index: u32, deadline: u64) {
         self.len += 1;
