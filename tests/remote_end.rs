@@ -173,7 +173,7 @@ fn what_is_due_at_the_end_does_not_run() {
 
 #[test]
 fn a_reference_to_a_thread_that_is_gone_never_reaches_the_next_one() {
-    let (mut gone, callbacks) = (Vec::new(), Callbacks::default());
+    let (mut gone, callbacks) = (Vec::<(ShardRef, TimerHandle)>::new(), Callbacks::default());
     for _ in 0..20 {
         let owner = Owner::start();
         let handle = owner.shard.add(HOUR, callbacks.never());
