@@ -40,8 +40,8 @@ impl StateWord {
                 Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
                 _ => return (Cancel::Ended, Next::Nothing),
             };
-            // Release (S1): what this thread did comes before the owner drops the payload. Acquire (S2): a periodic timer may
-            // have run before, and come back to the same word since it was looked at; or the answer may become `Ended`.
+            // AcqRel: Release (S1), what this thread did comes before the owner drops the payload; Acquire (S2), a periodic timer may
+            // have run before, and come back to the same word since it was looked at. Acquire (S2): the answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
