@@ -1,16 +1,18 @@
-//! The end of a shard or of a page, and cancels that race with it. What decides here is whether the canceller still finds
+//! The end of a shard or of a page, and cancels, resets and adds that race with it. What decides here is whether the canceller still finds
 //! it, so loom must see the registry, the table of pages and the epochs as well: these models need
 //! `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and the feature `epoch`.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
 
-use corewheel::Cancel;
+use corewheel::{Cancel, TimerHandle};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard, shard_with_a_page_to_spare};
+use loom_tests::{
+    SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard, shard_with_a_page_to_spare, stage,
+};
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
@@ -104,5 +106,62 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
         assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
         clock.advance(TICK);
         assert_eq!(expired(&mut shard), [2; 4]);
+    });
+}
+
+/// The timer is handed back, by the deadline that the other thread was told it has: one that is still being moved by the
+/// old one.
+#[test]
+fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
+    explore("a_reset_that_races_with_the_last_drain_gets_a_true_answer", 120_000, || {
+        let (mut shard, clock, handle) = stage(|| {
+            let (mut shard, clock) = shard();
+            let handle = shard.add(TICK, ());
+            (shard, clock, handle)
+        });
+        let mover = thread::spawn(move || handle.reset(TICK * 3));
+        let handed_back = shard.drain();
+        let ticks = if mover.join().unwrap() { 3 } else { 1 };
+        loom::stop_exploring();
+        assert_eq!(handed_back, [(clock.now() + TICK * ticks, ())]);
+        assert_eq!((handle.reset(TICK), handle.cancel()), (false, Cancel::Ended));
+    });
+}
+
+/// The owner cancels a timer that another thread is moving, and then ends.
+#[test]
+fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
+    explore_within(2, "a_timer_cancelled_while_it_is_moved_ends_once_at_the_end", 6600, || {
+        let (mut shard, handle) = stage(|| {
+            let (mut shard, _clock) = shard();
+            let handle = shard.add(TICK, 1);
+            (shard, handle)
+        });
+        let mover = thread::spawn(move || handle.reset(TICK * 3));
+        assert_eq!(shard.cancel(handle), Some(1));
+        assert!(shard.drain().is_empty());
+        mover.join().unwrap();
+        loom::stop_exploring();
+        let counts = shard.counts();
+        assert_eq!((counts.cancelled, counts.handed_back, counts.live), (1, 0, 0));
+    });
+}
+
+/// As `cancel_and_page_reclaimed`.
+#[test]
+fn reset_and_page_reclaimed() {
+    explore_within(2, "reset_and_page_reclaimed", 14_000, || {
+        let (mut shard, _clock, stale) = stage(|| {
+            let (mut shard, clock, stale) = shard_with_a_page_to_spare();
+            shard.cancel(stale);
+            (shard, clock, stale)
+        });
+        let mover = thread::spawn(move || stale.reset(TICK));
+        assert!(expired(&mut shard).is_empty());
+        assert!(!mover.join().unwrap());
+        loom::stop_exploring();
+        let (added, in_a_new_page) = add_four(&mut shard, stale);
+        assert!(in_a_new_page, "the page was not retired");
+        assert!(added.into_iter().all(TimerHandle::is_pending));
     });
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use corewheel::{AddErrorReason, Cancel, ShardRef, TimerHandle, local_timer};
+use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
 use loom::sync::{
     Mutex,
     atomic::{AtomicUsize, Ordering},
 };
-use loom_tests::{Drops, TICK, config, elsewhere, explore, local, race, runs, stage};
+use loom_tests::{Drops, TICK, config, elsewhere, explore, local, place, race, runs, stage};
 
 /// Two nodes are in the pool, and nothing else is there.
 fn with_two_nodes(core: &ShardRef) {
@@ -278,10 +278,61 @@ fn no_node_is_taken_twice_from_the_pool() {
     });
 }
 
+/// This thread's timer, its clock, and a stale handle of a timer from elsewhere whose page the next turn retires.
+fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
+    let clock = local();
+    let core = local_timer().shard_ref();
+    let adder = core.clone();
+    // Under loom a page has two nodes, and two are kept.
+    let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
+    let _ = local_timer().turn();
+    // What goes back to the pool last is taken out of use first.
+    for kept_first in [2, 3, 0, 1] {
+        assert_eq!(handles[kept_first].cancel(), Cancel::Cancelled);
+    }
+    (clock, core, handles[0])
+}
+
+/// Adds three timers, one of which has the place of `stale`: in a new page.
+fn add_in_a_new_page(core: ShardRef, stale: TimerHandle) -> [TimerHandle; 3] {
+    let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
+    assert!(added.into_iter().any(|handle| place(handle) == place(stale)), "{added:?}, {stale:?}");
+    added
+}
+
+/// The pages of guests go and come as those of the owner's timers do.
+#[test]
+fn a_stale_handle_never_reaches_the_next_guest_in_a_new_page() {
+    explore("a_stale_handle_never_reaches_the_next_guest_in_a_new_page", 680, || {
+        let (clock, core, stale) = stage(with_a_page_to_spare);
+        let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
+        let _ = local_timer().turn();
+        let added = add_in_a_new_page(core, stale);
+        assert_eq!(stranger.join().unwrap(), (false, Cancel::Ended));
+        assert!(added.into_iter().all(TimerHandle::is_pending));
+        assert_eq!(runs(&clock, 2), [1; 3]);
+    });
+}
+
+/// A thread looks at the first node of the pool while the owner takes that out of use, and its page away.
+#[test]
+fn no_node_is_taken_from_a_page_that_goes() {
+    explore("no_node_is_taken_from_a_page_that_goes", 1000, || {
+        let (clock, core, _) = stage(with_a_page_to_spare);
+        let adder = core.clone();
+        let adder = race(move || adder.add(TICK, || ()));
+        let _ = local_timer().turn();
+        let added = [adder.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
+        assert!(added.into_iter().all(TimerHandle::is_pending));
+        assert_eq!(runs(&clock, 2), [1; 2]);
+        assert_all_ended(6);
+    });
+}
+
 #[test]
 fn of_two_adders_at_the_limit_one_is_let_in() {
     explore("of_two_adders_at_the_limit_one_is_let_in", 66, || {
-        let clock = corewheel::ManualClock::new();
+        let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();
         let adders = [core.clone(), core.clone()]
