@@ -8,7 +8,7 @@ use loom::sync::{
     Mutex,
     atomic::{AtomicUsize, Ordering},
 };
-use loom_tests::{Drops, TICK, config, elsewhere, explore, local, place, race, runs, stage};
+use loom_tests::{Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs, stage};
 
 /// Two nodes are in the pool, and nothing else is there.
 fn with_two_nodes(core: &ShardRef) {
@@ -259,7 +259,7 @@ fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
 /// if it has stalled, that the pool is another one.
 #[test]
 fn no_node_is_taken_twice_from_the_pool() {
-    explore("no_node_is_taken_twice_from_the_pool", 71_000, || {
+    explore_within(2, "no_node_is_taken_twice_from_the_pool", 4600, || {
         let clock = local();
         let core = local_timer().shard_ref();
         stage(|| with_two_nodes(&core));
