@@ -18,7 +18,7 @@ use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
 use crate::{
     Drops, HOUR, TOO_LONG, cancel_elsewhere,
     common::{TICK, in_virtual_time, on_a_thread, operations},
-    counter, ends_soon, never, on_a_core, on_a_core_that_sleeps, turn_after,
+    counter, ends_soon, never, on_a_core, on_a_core_that_sleeps, shard, turn_after,
 };
 
 fn add_elsewhere(to: &ShardRef, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
@@ -312,6 +312,23 @@ fn go_bug_28_and_glommio_bug_41_timers_of_a_retired_processor_were_lost() {
         assert_eq!(handles.len() + refused, 200);
         assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
         assert_eq!(drops.count(), 200, "a callback leaked");
+    }
+}
+
+/// Timers that another core has moved, and the owner has not heard of it when it ends, come back with their new
+/// deadlines.
+#[test]
+fn go_bug_28_timers_of_a_retired_processor_came_back_with_their_old_deadlines() {
+    let clock = ManualClock::new();
+    let (begun, mut retired) = (clock.now(), shard(&clock));
+    let handles: Vec<_> = (0..100).map(|id| retired.add(TICK * (1 + id), id)).collect();
+    clock.advance(TICK * 20);
+    on_a_thread(|| assert!(handles.iter().step_by(3).all(|handle| handle.reset(HOUR))));
+    let pending = retired.drain();
+    assert_eq!(pending.len(), 100);
+    for (deadline, id) in pending {
+        let due = if id % 3 == 0 { TICK * 20 + HOUR } else { TICK * (1 + id) };
+        assert_eq!(deadline - begun, due, "timer {id}");
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 
 use crate::{
-    CANCELS, DEBT, Drops, HOUR, TOO_LONG, cancel_elsewhere,
+    CANCELS, DEBT, Drops, HOUR, TOO_LONG, add_debt, cancel_elsewhere,
     common::{TICK, on_a_thread, operations},
     ends_soon, never, on_a_core, turn_after,
 };
@@ -63,9 +63,9 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
                 sender
             })
             .collect();
-        for _ in 0..operations(100) {
-            for sender in &senders {
-                let handles = (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect();
+        for _ in 0..operations(40) {
+            let debts: Vec<_> = senders.iter().map(|_| (0..3).flat_map(|_| add_debt()).collect()).collect();
+            for (sender, handles) in senders.iter().zip(debts) {
                 sender.send(handles).expect("it listens");
             }
             let begun = Instant::now();
