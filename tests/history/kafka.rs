@@ -1,6 +1,5 @@
-//! Kafka's `DelayedOperation` and its purgatory: operations that a condition completes, or else their timer.
-//! corewheel has no purgatory yet; what is tested here is what one rests on, with the cancel of the timer as the
-//! claim to complete.
+//! Kafka's `DelayedOperation` and its purgatory: operations that a condition completes, or else their timer. Ours is in
+//! `purgatory`; what is tested here is what it rests on, with the cancel of the timer as the claim to complete.
 
 use std::{
     sync::{

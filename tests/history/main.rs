@@ -24,6 +24,7 @@ mod netty;
 mod otp;
 mod ours;
 mod pingora;
+mod purgatory;
 mod seastar;
 mod tokio;
 mod tokio_util;
