@@ -169,3 +169,26 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
         assert_nothing_is_left(&purgatory, 20);
     });
 }
+
+/// The condition is met, and there is an event on the first key, while the keys are still being gone through.
+#[test]
+fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
+    for met_at in 0..6 {
+        on_a_core(|clock| {
+            let (purgatory, seen) = (Waits::new(), Seen::default());
+            let (events, is_met) = (purgatory.clone(), Rc::clone(&seen.is_met));
+            let keys = (0..6).inspect(move |&key| {
+                if key == met_at {
+                    is_met.set(true);
+                    events.check_and_complete(&0);
+                }
+            });
+            wait_for(&purgatory, seen.operation(|| (), || ()), keys);
+            purgatory.check_and_complete(&0);
+            assert_eq!((seen.completed(), seen.drops.count()), (1, 1));
+            assert_nothing_is_left(&purgatory, 6);
+            turn_after(clock, 50);
+            assert_eq!(seen.completed.borrow()[..], [Completion::Condition]);
+        });
+    }
+}
