@@ -1,6 +1,6 @@
 //! Two threads, each pinned to a core of its own.
 
-use std::{sync::OnceLock, thread};
+use std::{fs, sync::OnceLock, thread};
 
 use core_affinity::CoreId;
 
@@ -21,6 +21,13 @@ pub fn pin(core: usize) {
     if !cores.is_empty() {
         assert!(core_affinity::set_for_current(cores[core % cores.len()]), "core {core} can be pinned to");
     }
+}
+
+/// How often the calling thread has lost its core to another one; `None` where the system does not tell.
+pub fn losses() -> Option<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
 }
 
 /// Runs both at the same time, on the first two cores.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use corewheel_bench::{
+    cores,
     crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
     mailboxes::{self, Array, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
     measure::Effort,
@@ -158,6 +159,12 @@ fn scaling_is_measured_beside_the_empty_harness() {
     let samples = scaling::run::<CorewheelShard>("scaling", 1000, 1, effort);
     assert_eq!(samples.len(), 3);
     assert!(samples.iter().all(|sample| sample.unit == "times" && sample.value > 0.0));
+}
+
+#[test]
+fn a_thread_knows_how_often_it_lost_its_core() {
+    let before = cores::losses();
+    assert!(cores::losses() >= before && before.is_some() == cfg!(target_os = "linux"));
 }
 
 /// A peer is compared with its own kind, and who is held against a floor meets it.

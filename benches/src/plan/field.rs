@@ -43,7 +43,8 @@ impl Pass {
         match self {
             Self::Xcancel | Self::XcancelBoth => Some(
                 "The call of channel is a request, without an answer. The local ones of corewheel and those of tokio \
-                 read the machine's clock when they add; the others run in virtual time.",
+                 read the machine's clock when they add; the others run in virtual time. Medians of stretches in which no thread lost its core, if \
+                 there are any.",
             ),
             Self::Flood => {
                 Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")

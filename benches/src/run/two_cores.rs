@@ -52,7 +52,7 @@ fn cancel_on_threads<T: Crossing>(job: Job) -> Vec<Sample> {
 
 fn exchange(Job { pass, n, quick, .. }: Job) -> (Direction, Size) {
     let direction = if pass == Pass::Xcancel { Direction::OneWay } else { Direction::BothWays };
-    (direction, Size { live: n, handed: 1 << 17, stretches: if quick { 3 } else { 16 } })
+    (direction, Size { live: n, handed: 1 << 15, stretches: if quick { 10 } else { 64 } })
 }
 
 /// Lateness while another core cancels.

@@ -22,14 +22,18 @@ const BATCH: usize = 64;
 const PAUSE: Duration = Duration::from_micros(2);
 
 /// Parts of a run. What is shown is the median of them; the first few are the warm-up.
-const STRETCHES: usize = 20;
-const WARM_UP: usize = 4;
+const STRETCHES: usize = 200;
+const WARM_UP: usize = 40;
 
 /// Time spent on messages, and how many they were, in each stretch.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Spent([(Duration, u64); STRETCHES]);
 
 impl Spent {
+    fn new() -> Self {
+        Self([(Duration::ZERO, 0); STRETCHES])
+    }
+
     /// `messages` of `all` are done, the last few of them just now.
     fn add(&mut self, elapsed: Duration, few: u64, messages: u64, all: u64) {
         let stretch = (messages - 1) * STRETCHES as u64 / all;
@@ -38,7 +42,7 @@ impl Spent {
         *count += few;
     }
 
-    fn sample(self, name: &str, n: usize) -> Sample {
+    fn sample(&self, name: &str, n: usize) -> Sample {
         let stretches = self.0[WARM_UP..].iter().filter(|(_, messages)| *messages > 0);
         let nanos = stretches.map(|(spent, messages)| spent.as_nanos() as f64 / *messages as f64);
         Sample::nanos(name, n, median(nanos.collect()))
@@ -74,7 +78,7 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
     let mut order: Vec<u32> = (1..=nodes.count() as u32).collect();
     Rng::with_seed(SEED).shuffle(&mut order);
     let mut order = order.iter().copied().cycle();
-    let (mut total, mut spent) = (Total::default(), Spent::default());
+    let (mut total, mut spent) = (Total::default(), Spent::new());
     let mut batch = [0; BATCH];
     while total.messages < messages {
         for (place, index) in batch.iter_mut().zip(&mut order) {
@@ -97,7 +101,7 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
 }
 
 fn receive<M: Mailbox>(receiver: &mut M::Receiver, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
-    let (mut total, mut spent) = (Total::default(), Spent::default());
+    let (mut total, mut spent) = (Total::default(), Spent::new());
     while total.messages < messages {
         let before = total.messages;
         let started = Instant::now();

@@ -63,6 +63,8 @@ pub struct Stretch {
     pub cancelled: u64,
     /// Timers of its own that were handed over and taken in.
     pub taken_in: u64,
+    /// Its thread kept its core. One that has lost it makes the other wait for milliseconds.
+    pub undisturbed: bool,
 }
 
 /// One end at work.
@@ -82,6 +84,7 @@ pub struct Party<T: Crossing> {
     taken_in: u64,
     cancelled: u64,
     busy: Duration,
+    core_losses: Option<u64>,
 }
 
 /// What a party is made of, on its thread.
@@ -124,6 +127,7 @@ impl<T: Crossing> Party<T> {
             taken_in: 0,
             cancelled: 0,
             busy: Duration::ZERO,
+            core_losses: None,
         };
         let live = if adds { size.live } else { 0 };
         party.live = (0..live).map(|id| party.add(id)).collect();
@@ -210,12 +214,14 @@ impl<T: Crossing> Party<T> {
 
     fn begin(&mut self) -> Instant {
         (self.handed, self.taken_in, self.cancelled, self.busy) = (0, 0, 0, Duration::ZERO);
+        self.core_losses = cores::losses();
         Instant::now()
     }
 
     fn stretch(&self, started: Instant) -> Stretch {
         let Self { busy, cancelled, taken_in, .. } = *self;
-        Stretch { elapsed: started.elapsed(), busy, cancelled, taken_in }
+        let elapsed = started.elapsed();
+        Stretch { elapsed, busy, cancelled, taken_in, undisturbed: cores::losses() == self.core_losses }
     }
 }
 
@@ -259,15 +265,17 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
 }
 
 /// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
-/// timers of the directions measured, the medians of the stretches.
+/// timers of the directions measured, the medians of the stretches that nothing disturbed, if there are any.
 pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stretch; 2]]) -> Vec<Sample> {
     let timers = size.handed * if direction == Direction::BothWays { 2 } else { 1 };
     for [first, second] in stretches {
         assert_eq!(first.cancelled + second.cancelled, timers, "each was cancelled once");
         assert_eq!(first.taken_in + second.taken_in, timers, "each was taken in once");
     }
+    let undisturbed: Vec<_> = stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
+    let counted = if undisturbed.is_empty() { stretches.iter().collect() } else { undisturbed };
     let per_timer = |name: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
-        let nanos = stretches.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
+        let nanos = counted.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
         Sample::nanos(name, size.live, median(nanos.collect()))
     };
     let elapsed = |[first, second]: &[Stretch; 2]| match direction {
