@@ -43,16 +43,16 @@ impl Pass {
         match self {
             Self::Xcancel | Self::XcancelBoth => Some(
                 "The call of channel is a request, without an answer. The local ones of corewheel and those of tokio \
-                 read the machine's clock when they add; the others run in virtual time. Medians of stretches in which no thread lost its core, if \
-                 there are any.",
+                 read the machine's clock when they add; the others run in virtual time. Medians of the stretches in \
+                 which no thread lost its core; where these are 0 %, of all, and the figure means little.",
             ),
             Self::Flood => {
                 Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")
             }
             Self::Mailbox => Some("The number is that of the nodes that may be under way."),
             Self::Scaling => Some(
-                "Empty: the floor of churn, in turns with the peer. Share: the peer's scaling by that. By the time that \
-                 the threads ran.",
+                "Empty: the floor of churn, in turns with the peer. Share: the peer's scaling by that. By the time \
+                 that the threads ran.",
             ),
             _ => None,
         }

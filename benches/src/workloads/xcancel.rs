@@ -265,7 +265,8 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
 }
 
 /// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
-/// timers of the directions measured, the medians of the stretches that nothing disturbed, if there are any.
+/// timers of the directions measured, the medians of the stretches that nothing disturbed, if there are any; and how
+/// many of a hundred these were.
 pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stretch; 2]]) -> Vec<Sample> {
     let timers = size.handed * if direction == Direction::BothWays { 2 } else { 1 };
     for [first, second] in stretches {
@@ -273,6 +274,7 @@ pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stret
         assert_eq!(first.taken_in + second.taken_in, timers, "each was taken in once");
     }
     let undisturbed: Vec<_> = stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
+    let share = 100.0 * undisturbed.len() as f64 / stretches.len() as f64;
     let counted = if undisturbed.is_empty() { stretches.iter().collect() } else { undisturbed };
     let per_timer = |name: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
         let nanos = counted.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
@@ -283,5 +285,6 @@ pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stret
         Direction::BothWays => first.elapsed.max(second.elapsed),
     };
     let busy = |[first, second]: &[Stretch; 2]| first.busy + second.busy;
-    vec![per_timer(name, &elapsed), per_timer(&format!("{name}-call"), &busy)]
+    let kept = Sample::new(format!("{name}-undisturbed"), size.live, "%", share);
+    vec![per_timer(name, &elapsed), per_timer(&format!("{name}-call"), &busy), kept]
 }
