@@ -52,7 +52,8 @@ fn cancel_on_threads<T: Crossing>(job: Job) -> Vec<Sample> {
 
 fn exchange(Job { pass, n, quick, .. }: Job) -> (Direction, Size) {
     let direction = if pass == Pass::Xcancel { Direction::OneWay } else { Direction::BothWays };
-    (direction, Size { live: n, handed: 1 << 15, stretches: if quick { 10 } else { 64 } })
+    let (handed, stretches) = if quick { (1 << 14, 10) } else { (1 << 15, 64) };
+    (direction, Size { live: n, handed, stretches })
 }
 
 /// Lateness while another core cancels.
@@ -100,7 +101,7 @@ pub(super) fn mailbox(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
         Peer::Ring => mailbox::run::<Ring>,
         _ => unreachable!("it is no mailbox"),
     };
-    run(&pass.name(), n, if quick { 1 << 19 } else { 1 << 22 })
+    run(&pass.name(), n, if quick { 1 << 18 } else { 1 << 22 })
 }
 
 /// Two cores that have nothing to do with each other.
