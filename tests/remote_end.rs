@@ -178,7 +178,7 @@ fn a_reference_to_a_thread_that_is_gone_never_reaches_the_next_one() {
         let owner = Owner::start();
         let handle = owner.shard.add(HOUR, callbacks.never());
         owner.turn();
-        for (shard, handle) in gone {
+        for (shard, handle) in &gone {
             assert_shut_down(shard);
             assert_ended(*handle);
         }
