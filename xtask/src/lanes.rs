@@ -145,7 +145,7 @@ macro_rules! threaded {
         concat!(
             $cargo,
             " -p corewheel --locked --target x86_64-unknown-linux-gnu --lib --test races --test stress --test handles \
-             --test callbacks --test cores --test misuse --test reentrance --test sleep --test shard_model -- --skip wheel::"
+             --test callbacks --test cores --test misuse --test reentrance --test sleep -- --skip wheel::"
         )
     };
 }
