@@ -93,10 +93,14 @@ fn mutants() -> Result<Vec<Mutant>, Failure> {
     for file in workshop::sources()? {
         mutants.extend(scan::weakenings(&file, &workshop::read(&file)?).map_err(Failure)?);
     }
+    let mut misplaced = Vec::new();
     for fault in list::faults(&workshop::read(FAULTS)?).map_err(|error| in_list(FAULTS, &error))? {
-        mutants.push(fault.plant(&workshop::read(&fault.file)?).map_err(|error| in_list(FAULTS, &error))?);
+        match fault.plant(&workshop::read(&fault.file)?) {
+            Ok(mutant) => mutants.push(mutant),
+            Err(error) => misplaced.push(error),
+        }
     }
-    Ok(mutants)
+    if misplaced.is_empty() { Ok(mutants) } else { Err(in_list(FAULTS, &misplaced.join("\n"))) }
 }
 
 /// Fails if a survivor's name is that of no mutant, or of several.
