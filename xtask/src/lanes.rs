@@ -6,7 +6,7 @@ const DENY_WARNINGS: &str = "-D warnings";
 /// How many times as many random operations the long lane asks of the property and stress tests.
 const LONG: &str = "100";
 /// Seeds of the long run of shuttle; the short one has ten.
-const LONG_SEEDS: &str = "300";
+const LONG_SEEDS: &str = "1000";
 const LOOM: &str = "--cfg loom";
 const SHUTTLE: &str = "--cfg shuttle";
 /// `crossbeam-epoch` shows itself to loom only under a flag of its own.
