@@ -230,9 +230,10 @@ impl Seen<'_, Shared> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::mem::offset_of;
+    use std::{mem::offset_of, sync::Arc};
 
     use super::*;
+    use crate::limits::INDEX_MAX;
 
     /// What processors fetch at a time.
     const LINES: usize = 128;
@@ -266,5 +267,22 @@ mod tests {
             }
         }
         assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
+    }
+    /// The owner may end between the last look at whether it has, and the push.
+    #[test]
+    fn an_add_that_comes_too_late_gives_its_node_back() {
+        let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
+        let shared = Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX);
+        let _ = shared.mailbox.close();
+        let (pinned, callback) = (pin(), Arc::new(()));
+        for _ in 0..2 * INDEX_MAX {
+            let captured = Arc::clone(&callback);
+            let armed = shared.guests.arm(0, Sent::new(move || drop(captured)), &pinned);
+            let armed = armed.unwrap_or_else(|_| unreachable!("no node is left"));
+            let sent = shared.send_guest(armed, 0, &pinned);
+            assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));
+            drop(sent);
+            assert_eq!(Arc::strong_count(&callback), 1);
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::{thread, time::Duration};
 use super::*;
 use crate::{
     clock::ManualClock,
-    limits::{GUEST, INDEX_MAX},
+    error::AddErrorReason,
+    limits::{GENERATION_MAX, GUEST, INDEX_MAX},
     mailbox::Urgency,
     parcel::Sent,
     state::{Move, Next},
@@ -158,4 +159,21 @@ fn a_guest_that_arrives_while_it_is_moved_goes_on() {
     assert_eq!((fired(&mut shard), Arc::strong_count(&callback)), (1, 1));
     let counts = shard.counts();
     assert_eq!((counts.added, counts.fired, counts.live, counts.queued), (1, 1, 0, 0));
+}
+
+/// An add that is refused keeps no node.
+#[test]
+fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
+    let (shard, _clock) = shard();
+    let (shared, callback) = (shard.shared(), Arc::new(()));
+    let add = || {
+        let captured = Arc::clone(&callback);
+        shared.add(0, Sent::new(move || drop(captured))).map(drop).map_err(|(reason, _)| reason)
+    };
+    shared.guests.start_at(GENERATION_MAX + 1);
+    for _ in 0..2 * INDEX_MAX {
+        assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
+    }
+    shared.guests.start_at(GENERATION_MAX);
+    assert_eq!([(); 2].map(|()| add()), [Ok(()), Err(AddErrorReason::Full)]);
 }

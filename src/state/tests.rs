@@ -241,6 +241,14 @@ fn a_move_that_the_sweep_overtakes_has_come_too_late() {
 }
 
 #[test]
+fn a_move_that_the_sweep_overtakes_leaves_the_one_before_as_it_was() {
+    let state = moved(Kind::Shared);
+    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
+    assert_eq!(state.end_move(), (false, Next::Nothing));
+}
+
+#[test]
 fn the_word_holds_the_largest_generation() {
     let state = StateWord::default();
     state.arm(crate::limits::GENERATION_MAX, Kind::Shared);

@@ -1,0 +1,309 @@
+//! What a review of the protocol between cores found, each as a test: whom a reference reaches, what wakes a sleeper, and order,
+//! clock, limit and memory where one thread adds to, moves and cancels the timers of another. In virtual time, but for the
+//! waiting. (What a guest's node and word do in between: `src/shard/tests.rs`, `src/state/tests.rs`; what it takes:
+//! `remote_memory.rs`.)
+#![cfg(feature = "std")]
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use common::{TICK, in_virtual_time, on_a_thread};
+use corewheel::{AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn never() {
+    unreachable!("this callback must not run");
+}
+
+fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    local_timer().turn()
+}
+
+/// What another thread does with this thread's timer.
+fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
+    let own = local_timer().shard_ref();
+    on_a_thread(move || ask(&own))
+}
+
+fn with<R: Send>(config: Config, test: impl FnOnce() -> R + Send) -> R {
+    on_a_thread(|| {
+        config.install().expect("a fresh thread");
+        test()
+    })
+}
+
+// ---- whom a reference reaches
+
+/// Numbers of threads that have ended are used again; what refers to one of them must not reach who has its number now, and
+/// least of all by the way that a thread has to its own timer.
+#[test]
+fn a_reference_to_a_thread_that_has_ended_is_refused_where_its_number_is_used_again() {
+    let number_is_used_again = || {
+        let stale = on_a_thread(|| local_timer().shard_ref());
+        on_a_thread(|| {
+            let own = local_timer().shard_ref();
+            let refused = stale.try_add(TICK, never).expect_err("it has ended");
+            assert_eq!(refused.reason(), AddErrorReason::ShutDown);
+            assert!(stale.try_run(never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown));
+            assert!(local_timer().is_empty());
+            format!("{own:?}") == format!("{stale:?}")
+        })
+    };
+    // Other tests take numbers, too.
+    assert!((0..1_000).any(|_| number_is_used_again()));
+}
+
+/// Also if it was full when it ended.
+#[test]
+fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
+    let ended = with(Config::new().limit(1), || {
+        local_timer().add(HOUR, never);
+        let _ = local_timer().turn();
+        elsewhere(|own| {
+            assert!(own.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::Full));
+        });
+        local_timer().shard_ref()
+    });
+    assert!(ended.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown));
+}
+
+/// What has arrived counts, before the owner turns again.
+#[test]
+fn arrivals_keep_to_the_limit() {
+    let fill = || elsewhere(|own| (0..1_000).filter(|_| own.try_add(HOUR, never).is_ok()).count());
+    with(Config::new().limit(100), || {
+        assert_eq!(fill(), 100);
+        for _ in 0..3 {
+            assert_eq!((local_timer().turn().live, fill()), (100, 0));
+        }
+    });
+}
+
+// ---- what wakes a sleeper
+
+/// With a hook that counts how often it is called, and fails the first times.
+fn counting_wakes(failures: usize, test: impl FnOnce(&ManualClock, &AtomicUsize) + Send) {
+    let (clock, wakes) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let called = Arc::clone(&wakes);
+    let hook = move || assert!(called.fetch_add(1, Ordering::SeqCst) >= failures, "as planned");
+    with(Config::new().tick(TICK).clock(&clock).on_wake(hook), || test(&clock, &wakes));
+}
+
+/// The owner may move a timer that it has not seen, after it has announced a sleep: that ends the sleep like a reset of any
+/// other timer, and the next sleep can be ended again.
+#[test]
+fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
+    counting_wakes(0, |clock, wakes| {
+        let woken = || wakes.swap(0, Ordering::SeqCst);
+        for _ in 0..3 {
+            let sleep = local_timer().prepare_sleep();
+            assert_eq!(sleep.timeout(), None);
+            let unseen = elsewhere(|own| own.add(Duration::MAX, || ()));
+            assert!(unseen.reset(HOUR));
+            assert_eq!(woken(), 1);
+            drop(sleep);
+            assert!(unseen.reset(TICK));
+            assert_eq!(woken(), 0, "it is awake");
+            assert_eq!(turn_after(clock, 1).fired, 1);
+        }
+    });
+}
+
+/// If the reset is to a moment after the end of the sleep, it is for the next one who asks to end it.
+#[test]
+fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
+    counting_wakes(0, |clock, wakes| {
+        local_timer().add(TICK * 10, || ());
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!(sleep.timeout(), Some(TICK * 10));
+        let unseen = elsewhere(|own| own.add(HOUR, never));
+        for delay in [HOUR * 2, TICK * 10, HOUR] {
+            assert!(unseen.reset(delay));
+            assert_eq!(wakes.load(Ordering::SeqCst), 0);
+        }
+        elsewhere(|own| _ = own.add(TICK * 2, || ()));
+        assert_eq!(wakes.load(Ordering::SeqCst), 1);
+        drop(sleep);
+        assert_eq!(turn_after(clock, 10).fired, 2);
+    });
+}
+
+/// Who asks next tries again.
+#[test]
+fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
+    counting_wakes(2, |_, wakes| {
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!(sleep.timeout(), None);
+        for (delay, woken) in [(5, 1), (4, 2), (4, 3), (1, 3)] {
+            elsewhere(|own| _ = own.add(TICK * delay, never));
+            assert_eq!(wakes.load(Ordering::SeqCst), woken, "what has woken it is enough");
+        }
+        drop(sleep);
+        assert_eq!(local_timer().counts().panicked, 2);
+    });
+}
+
+// ---- order
+
+/// A pass that comes to a timer which has been moved puts it where it is due, be that in the same pass.
+#[test]
+fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let moved = shard.add(TICK * 5, 8);
+    [6, 7, 9].into_iter().for_each(|at| _ = shard.add(TICK * at, at));
+    assert!(on_a_thread(|| moved.reset(TICK * 8)));
+    clock.advance(TICK * 10);
+    shard.turn();
+    let start = clock.now() - TICK * 10;
+    let fired: Vec<_> =
+        std::iter::from_fn(|| shard.next_expired()).map(|expired| (expired.payload, expired.deadline)).collect();
+    assert_eq!(fired, [6, 7, 8, 9].map(|at| (at, start + TICK * at)));
+}
+
+#[test]
+fn a_moved_periodic_timer_keeps_its_place_when_the_clock_jumps() {
+    in_virtual_time(|clock| {
+        let (ran, runs) = mpsc::channel();
+        let note = |what| {
+            let ran = ran.clone();
+            move || ran.send(what).expect("it is received")
+        };
+        let moved = local_timer().add_periodic(TICK * 5, note("moved to 8"));
+        local_timer().add(TICK * 6, note("6"));
+        local_timer().add(TICK * 9, note("9"));
+        assert!(on_a_thread(|| moved.reset(TICK * 8)));
+        assert_eq!(turn_after(clock, 10).fired, 3);
+        assert_eq!(runs.try_iter().collect::<Vec<_>>(), ["6", "moved to 8", "9"]);
+    });
+}
+
+/// However many they are: what shares a tick is placed in it once.
+#[test]
+fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
+    in_virtual_time(|clock| {
+        elsewhere(|own| (0..1_000).for_each(|_| _ = own.add(Duration::from_secs(30), || ())));
+        let _ = local_timer().turn();
+        let mut wakes = Vec::new();
+        while let Some(timeout) = local_timer().time_until_next() {
+            clock.advance(timeout);
+            wakes.push(local_timer().turn().fired);
+        }
+        assert_eq!((wakes, clock.elapsed()), (vec![1_000], Duration::from_secs(30)));
+    });
+}
+
+// ---- the clock
+
+/// The owner holds a clock that goes back. Others would otherwise add by what it shows, which to the owner is long ago.
+#[test]
+fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
+    in_virtual_time(|clock| {
+        clock.set(TICK * 1_000);
+        let moved = local_timer().add(HOUR, || ());
+        let _ = local_timer().turn();
+        clock.set(TICK * 100);
+        let _ = local_timer().turn();
+        assert_eq!(local_timer().counts().clock_regressions, 1);
+        local_timer().add(TICK * 100, || ());
+        elsewhere(|own| {
+            own.add(TICK * 100, || ());
+            assert!(moved.reset(TICK * 100));
+        });
+        for at in [100, 200, 999, 1_099] {
+            clock.set(TICK * at);
+            assert_eq!(local_timer().turn().fired, 0, "at {at}");
+        }
+        clock.set(TICK * 1_100);
+        assert_eq!(local_timer().turn().fired, 3);
+    });
+}
+
+// ---- cancelling
+
+/// Nobody else knows it by then, so nobody else can be waited for.
+#[test]
+fn the_owners_cancel_of_a_timer_that_it_has_not_seen_drops_the_callback_at_once() {
+    in_virtual_time(|clock| {
+        let captured = Arc::new(());
+        for moved in [false, true] {
+            let held = Arc::clone(&captured);
+            let unseen = elsewhere(|own| own.add(TICK, move || drop(held)));
+            assert!(!moved || on_a_thread(|| unseen.reset(TICK * 2)));
+            assert_eq!((unseen.cancel(), Arc::strong_count(&captured)), (Cancel::Cancelled, 1));
+            assert_eq!((unseen.cancel(), unseen.is_pending(), unseen.reset(TICK)), (Cancel::Ended, false, false));
+            let before = local_timer().counts();
+            assert_eq!((before.added, before.live, before.held), (before.cancelled, 0, 0));
+            let turn = turn_after(clock, 5);
+            assert_eq!((turn.fired, turn.collected, local_timer().counts().queued), (0, 0, 0));
+            assert_eq!(local_timer().counts().cancelled, before.cancelled, "it is counted once");
+        }
+    });
+}
+
+/// A periodic callback that is cancelled while it runs is dropped after that run, and who waits for its end waits for that, too.
+#[test]
+fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
+    struct SlowToDrop(Arc<AtomicBool>);
+    impl Drop for SlowToDrop {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(50));
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let is_dropped = Arc::new(AtomicBool::new(false));
+    let captured = SlowToDrop(Arc::clone(&is_dropped));
+    let ((running, runs), (stop, stopped)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+    let (sender, handles) = mpsc::channel::<TimerHandle>();
+    let owner = thread::spawn(move || {
+        let handle = local_timer().add_periodic(TICK, move || {
+            let SlowToDrop(_) = &captured;
+            running.send(()).expect("it is waited for");
+            stopped.recv().expect("it is told");
+        });
+        sender.send(handle).expect("it is waited for");
+        while !local_timer().is_empty() {
+            let _ = local_timer().turn();
+        }
+    });
+    let handle = handles.recv().expect("it is added");
+    runs.recv().expect("it runs");
+    // So that this run is the last, whenever the wait begins.
+    assert_eq!(handle.cancel(), Cancel::Running);
+    stop.send(()).expect("it waits");
+    assert!(handle.cancel_wait().is_ok());
+    assert!(is_dropped.load(Ordering::SeqCst), "who has waited may free what was captured");
+    owner.join().expect("no panic");
+}
+
+// ---- the end
+
+/// What is left of a shard that has ended goes as a whole: no turn gives parts of it back.
+#[test]
+fn a_shard_that_has_been_drained_can_be_turned() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let handles: Vec<_> = (0..5_000).map(|id| shard.add(TICK * 50, id)).collect();
+    on_a_thread(|| {
+        handles.iter().step_by(100).for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+        handles.iter().skip(1).step_by(100).for_each(|handle| assert!(handle.reset(TICK)));
+    });
+    assert_eq!(shard.drain().len(), 4_950);
+    for _ in 0..100 {
+        clock.advance(TICK);
+        shard.turn();
+        assert!(shard.next_expired().is_none());
+    }
+    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended && !handle.reset(TICK)));
+}
