@@ -143,11 +143,11 @@ impl Model {
     }
 
     fn add_elsewhere(&mut self, random: &mut fastrand::Rng) {
-        let delay = any_delay(random);
-        let (due, callback) = (self.now().saturating_add(nanos(delay)), self.callback());
-        let shard = self.shard.clone();
+        let (delay, at_once) = (any_delay(random), random.u32(..6) == 0);
+        let due = if at_once { 0 } else { self.now().saturating_add(nanos(delay)) };
+        let (shard, callback) = (self.shard.clone(), self.callback());
         let handle = self.elsewhere.ask(move || {
-            let handle = shard.add(delay, callback);
+            let handle = if at_once { shard.run(callback) } else { shard.add(delay, callback) };
             assert!(handle.is_pending(), "at once");
             handle
         });
