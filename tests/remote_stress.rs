@@ -331,7 +331,9 @@ fn what_races_with_the_end_of_a_shard_gets_true_answers() {
                 assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
                 assert!(!handle.reset(Duration::ZERO) && !handle.is_pending());
             }
-            records.iter().for_each(|record| ends[record.ending() as usize] += 1);
+            for record in &records {
+                ends[record.ending() as usize] += 1;
+            }
         }
     }
     println!("{added} timers: {ends:?} fired, cancelled, handed back; {refused} refused");
