@@ -292,6 +292,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_pointer_width = "64")]
     fn the_room_is_forty_bytes_with_its_functions() {
         assert_eq!(size_of::<Callback>(), 40);
         assert_eq!(size_of::<Option<Callback>>(), 40);
