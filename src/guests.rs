@@ -286,7 +286,7 @@ impl OwnGuests {
     #[cold]
     pub(crate) fn tidy(&mut self, guests: &Guests) {
         self.wanted = (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
-        let kept = GUESTS_KEPT.max(self.wanted).div_ceil(PAGE);
+        let kept = (GUESTS_KEPT + self.wanted).div_ceil(PAGE);
         if self.idle_pages > kept && self.whole.is_none() {
             self.look_through(guests, kept);
         }

@@ -97,11 +97,13 @@ impl Shared {
         None
     }
 
-    /// Wakes the owner, for a thread that must.
-    pub(crate) fn wake(&self) {
-        if !self.hooks.wake() {
+    /// Wakes the owner, for a thread that must. Whether it has.
+    pub(crate) fn wake(&self) -> bool {
+        let has_woken = self.hooks.wake();
+        if !has_woken {
             self.parker.was_not_woken();
         }
+        has_woken
     }
 
     /// The clock has gone back, and the owner holds it there until it has caught up.

@@ -286,11 +286,17 @@ fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     // Under loom a page has two nodes, and two are kept.
     let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
     let _ = local_timer().turn();
-    // What goes back to the pool last is taken out of use first.
-    for kept_first in [2, 3, 0, 1] {
-        assert_eq!(handles[kept_first].cancel(), Cancel::Cancelled);
+    for handle in handles {
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
     }
-    (clock, core, handles[0])
+    // What was lately wanted is kept for some turns.
+    (0..4).for_each(|_| _ = local_timer().turn());
+    (clock, core, handles[2])
+}
+
+/// The turns in which the second page goes.
+fn retire() {
+    (0..3).for_each(|_| _ = local_timer().turn());
 }
 
 /// Adds three timers, one of which has the place of `stale`: in a new page.
@@ -306,7 +312,7 @@ fn a_stale_handle_never_reaches_the_next_guest_in_a_new_page() {
     explore("a_stale_handle_never_reaches_the_next_guest_in_a_new_page", 680, || {
         let (clock, core, stale) = stage(with_a_page_to_spare);
         let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
-        let _ = local_timer().turn();
+        retire();
         let added = add_in_a_new_page(core, stale);
         assert_eq!(stranger.join().unwrap(), (false, Cancel::Ended));
         assert!(added.into_iter().all(TimerHandle::is_pending));
@@ -321,7 +327,7 @@ fn no_node_is_taken_from_a_page_that_goes() {
         let (clock, core, _) = stage(with_a_page_to_spare);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
-        let _ = local_timer().turn();
+        retire();
         let added = [adder.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 2), [1; 2]);

@@ -269,8 +269,9 @@ impl Local {
             self.sleeps_until.set(AWAKE);
         } else if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() && self.shared.parker.must_wake()
         {
-            self.sleeps_until.set(AWAKE);
-            self.shared.wake();
+            if self.shared.wake() {
+                self.sleeps_until.set(AWAKE);
+            }
         }
     }
 }

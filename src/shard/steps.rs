@@ -270,7 +270,8 @@ impl<T> Shard<T> {
         self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
         self.tell_gate();
-        if self.wheel.has_too_much() {
+        // What waits in the mailbox may need it.
+        if self.wheel.has_too_much() && self.taken.newest == 0 {
             self.give_page_back();
         }
     }

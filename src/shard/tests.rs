@@ -79,8 +79,12 @@ fn the_pages_of_guests_come_and_go() {
                 assert_eq!(guest.cancel(), crate::state::Cancel::Cancelled);
             }
         }
-        for _ in 0..100 {
+        // Other tests pin now and then: what they might see waits for them.
+        for turn in 0..100_000 {
             assert_eq!(fired(&mut shard), 0);
+            if turn >= 100 && shard.guests.known() <= 8 {
+                break;
+            }
         }
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
