@@ -267,11 +267,11 @@ impl Local {
     fn end_announced_sleep(&self, nanos: u64) {
         if !self.shared.parker.is_asleep() {
             self.sleeps_until.set(AWAKE);
-        } else if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() && self.shared.parker.must_wake()
-        {
-            if self.shared.wake() {
-                self.sleeps_until.set(AWAKE);
-            }
+            return;
+        }
+        let is_earlier = self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get();
+        if is_earlier && self.shared.parker.must_wake() && self.shared.wake() {
+            self.sleeps_until.set(AWAKE);
         }
     }
 }
