@@ -56,6 +56,15 @@
 //!   on. (With `panic = "abort"` it aborts, as everywhere.)
 //! * **Handles are plain values.** 16 bytes, `Copy`; a stale one answers [`Cancel::Ended`] and never reaches another timer.
 //!
+//! # Forks
+//!
+//! Each process has its own copy of every timer. Those of the thread that forked go on in both. Those of other threads never
+//! fire in the child: their handles still answer, cancel and move, in the child's copy only, and adding to them works and fires
+//! nothing. A callback that ran on another thread at that moment runs for ever in the child, so
+//! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
+//! wakes the parent. In the child, making or ending a timer (which the end of a thread also does) may hang if another thread was
+//! doing the same when the process forked. A child that ends by `exec` or `_exit` is always safe.
+//!
 //! # Features
 //!
 //! * `std`, on by default: all of the above. Without it (`default-features = false`) the crate is [`Wheel`] alone, `no_std` with

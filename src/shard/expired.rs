@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A timer whose deadline has come; from [`Shard::next_expired`].
+/// A timer whose deadline has come; from [`Shard::next_expired`](crate::Shard::next_expired).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Expired<T> {
