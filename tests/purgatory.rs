@@ -307,3 +307,20 @@ fn a_full_timer_hands_the_operation_back() {
     });
     full.join().unwrap();
 }
+
+#[test]
+fn what_completes_while_its_keys_are_given_leaves_no_watch() {
+    in_virtual_time(|clock| {
+        let (purgatory, seen) = (Waits::new(), Seen::default());
+        let ended = |key| {
+            if key == "b" {
+                pass(clock, 5);
+            }
+            key
+        };
+        let waits = purgatory.try_complete_else_watch(seen.op(), ["a", "b", "c"].into_iter().map(ended), TICK * 2);
+        assert_eq!((waits.expect("there is room"), seen.ended()), (Outcome::Completed, vec![Completion::Expired]));
+        let counts = purgatory.counts();
+        assert_eq!((counts.added, counts.expired, counts.live, counts.watches), (1, 1, 0, 0));
+    });
+}

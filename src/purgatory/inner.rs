@@ -135,7 +135,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             member.send(core, Message::Watch { key, core: member.core(), operation: id });
             return;
         }
-        let sibling = self.with(id, |parked| parked.last_watch).flatten();
+        // The code of the keys may have completed it, or taken it out.
+        let Some(sibling) = self.with(id, |parked| parked.last_watch) else { return };
         let watch = self.watches.borrow_mut().add(key, Watcher::Own(id), sibling);
         self.with(id, |parked| parked.last_watch = Some(watch));
     }
@@ -211,10 +212,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Completes an operation that waits. False if it has completed. The timer is the flag: this has cancelled it, or is it.
     pub(super) fn complete(&self, id: Id, how: Completion) -> bool {
         let claimed = self.with(id, |parked| {
-            let is_claimed = match parked.timer {
-                Some(timer) => how == Completion::Expired || timer.cancel() == Cancel::Cancelled,
-                None => false,
-            };
+            let is_claimed =
+                how == Completion::Expired || parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled);
             if is_claimed && parked.operation.is_none() {
                 parked.completed = Some(how);
             }
