@@ -230,7 +230,10 @@ impl Local {
     }
 
     pub(super) fn wants_flush(&self) {
-        self.wants_flush.set(true);
+        if !self.wants_flush.replace(true) {
+            // A sleep that has been announced would put it off.
+            self.wake_if_earlier(0);
+        }
     }
 
     #[inline]
