@@ -37,6 +37,14 @@ impl Gate {
         admits
     }
 
+    /// One comes whether it may or not: what this crate itself sends.
+    pub(crate) fn lets_in(&self) {
+        if !self.is_open() {
+            // Relaxed: as in `admits`.
+            self.arriving.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// One that was let in has arrived at the owner, which has counted it by now, or has gone.
     pub(crate) fn left(&self) {
         if !self.is_open() {
@@ -74,6 +82,10 @@ mod tests {
         gate.set_live(2);
         gate.left();
         assert!(!gate.admits());
+        gate.lets_in();
+        gate.left();
+        gate.set_live(1);
+        assert!(gate.admits());
     }
 
     #[test]

@@ -19,12 +19,16 @@
 //! # Several cores
 //!
 //! A [`PurgatoryGroup`] says which core a key belongs to. An operation that watches a key of another core has a watch there,
-//! and an event there sends it a message. When all its watches are in place it looks at its condition once more, so no event
-//! falls between the first and the last of them.
+//! and an event there sends it a message. When it hears that such a watch is in place it looks at its condition once more, and
+//! so it does when all of them are: no event falls between.
+//!
+//! Nothing is sent twice and nothing is waited for. A message that can reach nobody, because the core or its purgatory has
+//! ended, ends the watch that it was about (`letter`).
 
 mod arena;
 mod group;
 mod inner;
+mod letter;
 mod message;
 mod watches;
 
@@ -54,7 +58,8 @@ pub trait DelayedOperation: 'static {
         Self: Sized;
 }
 
-/// What operations wait on: any value that can be compared, hashed, cloned, and sent to another core.
+/// What operations wait on: any value that can be compared, hashed, cloned, and sent to another core. Its own code for that, and
+/// for being dropped, must not use the purgatory.
 pub trait WatchKey: Hash + Eq + Clone + Send + 'static {}
 
 impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
@@ -209,7 +214,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Takes the operations of this core that watch `key` out, in the order in which they came, and hands them back:
-    /// `on_complete` does not run. One that is looking at its condition at this moment stays.
+    /// `on_complete` does not run. One that is looking at its condition at this moment stays; and if the key belongs to another
+    /// core, that has the watches, and this finds none.
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         self.0.cancel_for_key(key)
     }

@@ -121,6 +121,17 @@ impl Shared {
         if !self.gate.admits() {
             return Err((AddErrorReason::Full, callback));
         }
+        self.add_admitted(nanos, callback)
+    }
+
+    /// As `add`, due already and whatever the limit is.
+    pub(crate) fn post(&self, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        self.gate.lets_in();
+        self.add_admitted(0, callback)
+    }
+
+    /// Adds what the gate has let in.
+    fn add_admitted(&self, nanos: u64, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         let pinned = pin();
         match self.guests.arm(nanos, callback, &pinned) {
             Ok(armed) => self.send_guest(armed, nanos, &pinned),

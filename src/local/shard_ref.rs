@@ -111,8 +111,18 @@ impl ShardRef {
         self.send(0, callback)
     }
 
+    /// Runs `callback` once on the thread that owns the timer, in its next turn or what is left of this one, even if the timer
+    /// is full. Drops it if the thread has ended. A sleeping owner is woken.
+    pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
+        match self.shared.post(Sent::new(callback)) {
+            Ok(Remote { wake: true, .. }) => self.shared.wake(),
+            Ok(_) => (),
+            Err((_, callback)) => drop(callback),
+        }
+    }
+
     /// Whether it refers to this thread's own timer: not to one that had the same number before.
-    fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)
     }
 

@@ -1,21 +1,24 @@
 //! Purgatories of several cores that share their keys.
 
 use std::{
-    any::Any,
     cell::RefCell,
-    collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
     mem,
-    rc::{Rc, Weak},
-    sync::{Arc, OnceLock},
+    rc::Rc,
+    sync::Arc,
 };
 
-use super::{DelayedOperation, Purgatory, WatchKey, inner::Inner, message::Message};
+use super::{
+    DelayedOperation, Purgatory, WatchKey,
+    inner::Inner,
+    letter::{self, Letter, Receiver},
+    message::Message,
+};
 use crate::{
     limits::MESSAGES_TOGETHER,
     local::{Flush, LocalTimer, ShardRef},
-    sync::per_thread,
+    sync::{Ordering, SetOnce, fence},
 };
 
 /// Which core a key belongs to.
@@ -64,11 +67,11 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// ```
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
-struct Group<K> {
+pub(super) struct Group<K> {
     number: u64,
     core_of: Box<CoreOf<K>>,
     /// Known from the first who joins.
-    shards: OnceLock<Box<[ShardRef]>>,
+    shards: SetOnce<Box<[ShardRef]>>,
 }
 
 /// One core's part in a group: what it has to say to the others goes together.
@@ -77,16 +80,6 @@ pub(super) struct Member<K> {
     core: u32,
     /// By core.
     unsent: RefCell<Vec<Vec<Message<K>>>>,
-}
-
-/// Who takes the messages of a group on one thread.
-trait Receiver<K> {
-    fn receive(&self, messages: Vec<Message<K>>);
-}
-
-per_thread! {
-    /// By the group's number: a `Weak<dyn Receiver<K>>`, or a `Vec<Message<K>>` of what came before it.
-    static RECEIVERS: RefCell<Option<HashMap<u64, Box<dyn Any>>>> = RefCell::new(None);
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
@@ -103,19 +96,24 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         static NUMBERS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
         let mut number = NUMBERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *number += 1;
-        Self(Arc::new(Group { number: *number, core_of: Box::new(core_of), shards: OnceLock::new() }))
+        Self(Arc::new(Group { number: *number, core_of: Box::new(core_of), shards: SetOnce::new() }))
     }
 
     /// This thread's purgatory in the group: that of the core `index` of `shards`, which are the timers of all its cores
-    /// ([`Core::shards`](crate::Core::shards)) and the same for everybody. Once per core; what other cores have sent before is
-    /// there at once.
+    /// ([`Core::shards`](crate::Core::shards)) and the same for everybody. Once per core; what other cores have asked of it
+    /// before is done at once. Each core should join: what is asked of one that lives and does not is kept.
     ///
     /// # Panics
     ///
-    /// If there is no such core.
+    /// If there is no such core, it is not this thread's, it has joined before, or somebody else has joined with another
+    /// number of cores.
     pub fn join<Op: DelayedOperation>(&self, index: usize, shards: &[ShardRef]) -> Purgatory<K, Op> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
-        self.0.shards.get_or_init(|| shards.into());
+        assert!(shards[index].is_own(), "core {index} is not this thread's");
+        let known = self.0.shards.get_or_set(|| shards.into());
+        assert!(shards.len() == known.len(), "{} cores, and {} for others", shards.len(), known.len());
+        // SeqCst: between the group's cores being known and any look at a condition, see `Group::shards`.
+        fence(Ordering::SeqCst);
         let unsent = RefCell::new(shards.iter().map(|_| Vec::new()).collect());
         #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
         let member = Member { group: Arc::clone(&self.0), core: index as u32, unsent };
@@ -123,56 +121,47 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let flush: Rc<dyn Flush> = Rc::clone(&inner) as Rc<dyn Flush>;
         LocalTimer::flush_at_the_end_of_turns(&flush);
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as Rc<dyn Receiver<K>>;
-        if let Some(early) = register(self.0.number, Rc::downgrade(&receiver)) {
-            receiver.receive(early);
-        }
+        let early = letter::register(&self.0, Rc::downgrade(&receiver));
+        receiver.receive(early);
         Purgatory(inner)
     }
 
     /// There was an event on `key`. From any thread; what it has written before is seen by the operations that look. A core's
     /// own thread better uses [`Purgatory::notify`], whose messages go together.
     pub fn notify(&self, key: &K) {
-        let Some(shards) = self.0.shards.get() else { return };
+        let Some(shards) = self.0.shards() else { return };
         self.0.send(self.0.core_of(key, shards), vec![Message::Event { key: key.clone() }]);
     }
 }
 
 impl<K: Send + 'static> Group<K> {
-    fn core_of(&self, key: &K, shards: &[ShardRef]) -> usize {
-        (self.core_of)(key) % shards.len()
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
-    /// Has a core take messages in its next turn. Those to a core that has ended are of no use to anybody.
-    fn send(self: &Arc<Self>, core: usize, messages: Vec<Message<K>>) {
-        let number = self.number;
-        if let Some(shard) = self.shards.get().and_then(|shards| shards.get(core)) {
-            let _ = shard.try_run(move || deliver(number, messages));
+    /// The timers of the cores, if somebody has joined.
+    fn shards(&self) -> Option<&[ShardRef]> {
+        let shards = self.shards.get().or_else(|| {
+            // SeqCst: between what the caller has done and this look. Either it finds the group's cores, or who joins comes
+            // later, and its operations see what was done.
+            fence(Ordering::SeqCst);
+            self.shards.get()
+        });
+        shards.map(|shards| &**shards)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
+    fn core_of(&self, key: &K, shards: &[ShardRef]) -> u32 {
+        ((self.core_of)(key) % shards.len()) as u32
+    }
+
+    /// Has a core take messages in its next turn.
+    pub(super) fn send(self: &Arc<Self>, core: u32, messages: Vec<Message<K>>) {
+        let letter = Letter::new(self, messages);
+        if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
+            shard.post(move || letter.open());
         }
     }
-}
-
-/// Hands messages to this thread's part of a group, or keeps them until it joins.
-fn deliver<K: 'static>(group: u64, messages: Vec<Message<K>>) {
-    let mut messages = Some(messages);
-    let receiver = RECEIVERS.try_with(|receivers| {
-        let mut receivers = receivers.borrow_mut();
-        let receivers = receivers.get_or_insert_default();
-        let place = receivers.entry(group).or_insert_with(|| Box::new(Vec::<Message<K>>::new()));
-        if let Some(early) = place.downcast_mut::<Vec<Message<K>>>() {
-            early.extend(messages.take().into_iter().flatten());
-        }
-        place.downcast_ref::<Weak<dyn Receiver<K>>>().and_then(Weak::upgrade)
-    });
-    if let (Ok(Some(receiver)), Some(messages)) = (receiver, messages) {
-        receiver.receive(messages);
-    }
-}
-
-/// From now on messages of the group go there; what came before.
-fn register<K: 'static>(group: u64, receiver: Weak<dyn Receiver<K>>) -> Option<Vec<Message<K>>> {
-    let before = RECEIVERS
-        .try_with(|receivers| receivers.borrow_mut().get_or_insert_default().insert(group, Box::new(receiver)));
-    before.ok().flatten()?.downcast().ok().map(|early| *early)
 }
 
 impl<K> Member<K> {
@@ -183,9 +172,7 @@ impl<K> Member<K> {
 
 impl<K: Send + 'static> Member<K> {
     pub(super) fn core_of(&self, key: &K) -> u32 {
-        let shards = self.group.shards.get().map_or(&[] as &[ShardRef], |shards| shards);
-        #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-        if shards.is_empty() { self.core } else { self.group.core_of(key, shards) as u32 }
+        self.group.shards().map_or(self.core, |shards| self.group.core_of(key, shards))
     }
 
     /// Says something to another core, when the loop next turns or prepares to sleep.
@@ -197,15 +184,15 @@ impl<K: Send + 'static> Member<K> {
             (messages.len() >= MESSAGES_TOGETHER).then(|| mem::take(messages))
         };
         match full {
-            Some(messages) => self.group.send(core as usize, messages),
+            Some(messages) => self.group.send(core, messages),
             None => LocalTimer::wants_flush(),
         }
     }
 
     pub(super) fn flush(&self) {
         let cores = self.unsent.borrow().len();
-        for core in 0..cores {
-            let messages = mem::take(&mut self.unsent.borrow_mut()[core]);
+        for (core, at) in (0..).zip(0..cores) {
+            let messages = mem::take(&mut self.unsent.borrow_mut()[at]);
             if !messages.is_empty() {
                 self.group.send(core, messages);
             }

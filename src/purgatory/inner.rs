@@ -27,7 +27,7 @@ pub(super) struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// Events so far: an operation that is being added looks again if there was one meanwhile.
     events: Cell<u64>,
     /// Room for the watchers of one event, kept for the next.
-    room: Cell<Vec<Watcher>>,
+    room: Cell<Vec<(Id, Watcher)>>,
     counts: Cell<PurgatoryCounts>,
     /// How it reaches other cores, if it does.
     member: Option<Member<K>>,
@@ -43,8 +43,6 @@ struct Parked<Op> {
     last_watch: Option<Id>,
     /// Its watches on other cores, as far as those have confirmed them.
     elsewhere: Vec<(u32, Id)>,
-    /// Watches that other cores have not confirmed.
-    unconfirmed: usize,
     /// How it was completed while it was out.
     completed: Option<Completion>,
     /// There was another event while it was out.
@@ -106,7 +104,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             timer: None,
             last_watch: None,
             elsewhere: Vec::new(),
-            unconfirmed: 0,
             completed: None,
             look_again: false,
         });
@@ -131,7 +128,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn watch(&self, id: Id, key: K) {
         if let Some((member, core)) = self.member_of(&key) {
-            self.with(id, |parked| parked.unconfirmed += 1);
             member.send(core, Message::Watch { key, core: member.core(), operation: id });
             return;
         }
@@ -154,11 +150,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut watchers = self.room.take();
         self.watches.borrow().of(key, &mut watchers);
         let mut completed = 0;
-        for watcher in watchers.drain(..) {
-            match (watcher, &self.member) {
-                (Watcher::Own(id), _) => completed += usize::from(self.check(id)),
-                (Watcher::Other { core, operation }, Some(member)) => member.send(core, Message::Check { operation }),
-                (Watcher::Other { .. }, None) => (),
+        for (watch, watcher) in watchers.drain(..) {
+            match watcher {
+                Watcher::Own(id) => completed += usize::from(self.check(id)),
+                Watcher::Other { core, operation } => {
+                    self.send(core, |member| Message::Check { operation, core: member.core(), watch });
+                }
             }
         }
         self.room.set(watchers);
@@ -252,7 +249,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     pub(super) fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let mut watchers = Vec::new();
         self.watches.borrow().of(key, &mut watchers);
-        let own = watchers.into_iter().filter_map(|watcher| match watcher {
+        let own = watchers.into_iter().filter_map(|(_, watcher)| match watcher {
             Watcher::Own(id) => Some(id),
             Watcher::Other { .. } => None,
         });
@@ -281,7 +278,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     pub(super) fn take_in(&self, message: Message<K>) {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
-            Message::Check { operation } => _ = self.check(operation),
+            Message::Check { operation, .. } => _ = self.check(operation),
             Message::Watch { key, core, operation } => {
                 let watch = self.watches.borrow_mut().add(key, Watcher::Other { core, operation }, None);
                 self.send(core, |member| Message::Watching { operation, core: member.core(), watch });
@@ -291,17 +288,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Another core has the watch on one of the operation's keys. When all of them are in place, it looks once more: there may
-    /// have been an event on one before the watch.
+    /// Another core has the watch on one of the operation's keys, which looks once more: there may have been an event on that
+    /// key before the watch. (It does not wait for the other watches: a core may be slow, or have ended.)
     fn confirmed(&self, operation: Id, core: u32, watch: Id) {
-        let are_all = self.with(operation, |parked| {
-            parked.elsewhere.push((core, watch));
-            parked.unconfirmed -= 1;
-            parked.unconfirmed == 0
-        });
-        match are_all {
-            Some(true) => _ = self.check(operation),
-            Some(false) => (),
+        match self.with(operation, |parked| parked.elsewhere.push((core, watch))) {
+            Some(()) => _ = self.check(operation),
             // It has completed meanwhile.
             None => self.send(core, |_| Message::Leave { watch }),
         }

@@ -12,6 +12,20 @@ pub(super) enum Message<K> {
     Watching { operation: Id, core: u32, watch: Id },
     /// A watch that you have for an operation of mine is over.
     Leave { watch: Id },
-    /// There was an event on a key that your operation watches.
-    Check { operation: Id },
+    /// There was an event on a key that your operation watches, by that watch at that core.
+    Check { operation: Id, core: u32, watch: Id },
+}
+
+impl<K> Message<K> {
+    pub(super) fn is_watch(&self) -> bool {
+        matches!(self, Self::Watch { .. })
+    }
+
+    /// The watch, and its core, that is nobody's if this message can reach nobody: its operation has gone with its purgatory.
+    pub(super) fn orphan(&self) -> Option<(u32, Id)> {
+        match *self {
+            Self::Watching { core, watch, .. } | Self::Check { core, watch, .. } => Some((core, watch)),
+            Self::Event { .. } | Self::Watch { .. } | Self::Leave { .. } => None,
+        }
+    }
 }

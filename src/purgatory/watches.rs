@@ -117,12 +117,12 @@ impl<K: Hash + Eq + Clone> Watches<K> {
         }
     }
 
-    /// Who watches `key`, appended to `watchers` in the order in which they came.
-    pub(super) fn of(&self, key: &K, watchers: &mut Vec<Watcher>) {
+    /// The watches on `key` and whose they are, appended to `watchers` in the order in which they came.
+    pub(super) fn of(&self, key: &K, watchers: &mut Vec<(Id, Watcher)>) {
         let list = self.by_key.get(key).and_then(|&list| self.lists.get(list));
         let mut at = list.map(|list| list.first);
-        while let Some(watch) = at.and_then(|id| self.all.get(id)) {
-            watchers.push(watch.watcher);
+        while let Some((id, watch)) = at.and_then(|id| Some((id, self.all.get(id)?))) {
+            watchers.push((id, watch.watcher));
             at = watch.next;
         }
     }
@@ -151,7 +151,7 @@ mod tests {
         let mut found = Vec::new();
         watches.of(&key, &mut found);
         assert_eq!(found.len(), watches.len_of(&key));
-        found
+        found.into_iter().map(|(_, watcher)| watcher).collect()
     }
 
     #[test]
