@@ -2,14 +2,7 @@
 //!
 //! They arrive in no particular order: what follows from a message is sent when that has been answered.
 
-use std::{
-    any::Any,
-    cell::RefCell,
-    collections::HashMap,
-    mem,
-    rc::Weak,
-    sync,
-};
+use std::{any::Any, cell::RefCell, collections::HashMap, mem, rc::Weak, sync};
 
 use super::{group::Group, message::Message};
 use crate::sync::per_thread;

@@ -1,0 +1,90 @@
+//! Cores that do what they are told, one thing at a time, in virtual time.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::mpsc::{Receiver, Sender, channel},
+    thread::{self, JoinHandle},
+};
+
+use corewheel::{Config, ManualClock, ShardRef, Turn, local_timer};
+
+use super::common::TICK;
+
+type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+/// Threads with a timer each, and a state of its own that none leaves.
+pub(crate) struct Lockstep<S> {
+    cores: Vec<Option<Core<S>>>,
+    pub(crate) clock: ManualClock,
+    pub(crate) shards: Vec<ShardRef>,
+}
+
+struct Core<S> {
+    jobs: Sender<Job<S>>,
+    thread: JoinHandle<()>,
+}
+
+impl<S: Default + 'static> Lockstep<S> {
+    pub(crate) fn start(cores: usize) -> Self {
+        Self::start_with(cores, |config| config)
+    }
+
+    pub(crate) fn start_with(cores: usize, configure: impl Fn(Config) -> Config) -> Self {
+        let clock = ManualClock::new();
+        let started = (0..cores).map(|_| Core::start(configure(Config::new().tick(TICK).clock(&clock))));
+        let (cores, shards) = started.map(|(core, shard)| (Some(core), shard)).unzip();
+        Self { cores, clock, shards }
+    }
+
+    /// Runs `job` on a core and passes its panic on.
+    pub(crate) fn on<R: Send + 'static>(&self, core: usize, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+        let (done, result) = channel();
+        let job = move |state: &mut S| {
+            let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(state))));
+        };
+        self.cores[core].as_ref().expect("it has not ended").jobs.send(Box::new(job)).expect("it listens");
+        result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+
+    pub(crate) fn turn(&self, core: usize) -> Turn {
+        self.on(core, |_| local_timer().turn())
+    }
+
+    /// Turns all cores until nobody has anything to say. (An event takes three steps at most: to its core, to the
+    /// operation's, and back.)
+    pub(crate) fn settle(&self) {
+        for _ in 0..4 {
+            (0..self.cores.len()).filter(|&core| self.cores[core].is_some()).for_each(|core| _ = self.turn(core));
+        }
+    }
+
+    /// Ends a core's thread.
+    pub(crate) fn end(&mut self, core: usize) {
+        let Core { jobs, thread } = self.cores[core].take().expect("it has not ended");
+        drop(jobs);
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+    }
+}
+
+impl<S: Default + 'static> Core<S> {
+    fn start(config: Config) -> (Self, ShardRef) {
+        let (jobs, received): (_, Receiver<Job<S>>) = channel();
+        let (refer, referred) = channel();
+        let thread = thread::spawn(move || {
+            config.install().expect("a new thread");
+            refer.send(local_timer().shard_ref()).expect("somebody waits");
+            let mut state = S::default();
+            received.into_iter().for_each(|job| job(&mut state));
+        });
+        (Self { jobs, thread }, referred.recv().expect("it has a timer"))
+    }
+}
+
+impl<S> Drop for Lockstep<S> {
+    fn drop(&mut self) {
+        for Core { jobs, thread } in self.cores.drain(..).flatten() {
+            drop(jobs);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Purgatories of several cores, in virtual time and in step: an event reaches whoever watches its key, wherever they are and
+//! whenever it comes; nothing is left behind by what has ended. The end of this file does it in real time, with threads that
+//! get in each other's way.
+#![cfg(feature = "std")]
+
+mod common;
+#[path = "common/lockstep.rs"]
+mod lockstep;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use common::TICK;
+use corewheel::{
+    Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, Turn, local_timer,
+};
+use lockstep::Lockstep;
+
+/// Belongs to the core of its number.
+type Key = usize;
+type Waits = Purgatory<Key, Op>;
+type Cores = Lockstep<Option<Waits>>;
+
+/// Completes when its flag is set.
+struct Op(Arc<Seen>);
+
+/// What a test sees of an operation.
+#[derive(Default)]
+struct Seen {
+    is_met: AtomicBool,
+    looks: AtomicUsize,
+    ended: Mutex<Vec<(Completion, ThreadId)>>,
+}
+
+impl DelayedOperation for Op {
+    fn try_complete(&mut self) -> bool {
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
+        self.0.is_met.load(Ordering::Acquire)
+    }
+
+    fn on_complete(self, how: Completion) {
+        self.0.ended.lock().expect("sound").push((how, thread::current().id()));
+    }
+}
+
+impl Seen {
+    fn set(&self) {
+        self.is_met.store(true, Ordering::Release);
+    }
+
+    fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    fn ended(&self) -> Vec<Completion> {
+        self.ended.lock().expect("sound").iter().map(|&(how, _)| how).collect()
+    }
+}
+
+fn group() -> PurgatoryGroup<Key> {
+    PurgatoryGroup::by(|&key| key)
+}
+
+/// Cores of which these have joined the group.
+fn cores(count: usize, joined: &[usize], group: &PurgatoryGroup<Key>) -> Cores {
+    let cores = Cores::start(count);
+    joined.iter().for_each(|&core| join(&cores, core, group));
+    cores
+}
+
+fn join(cores: &Cores, core: usize, group: &PurgatoryGroup<Key>) {
+    let (group, shards) = (group.clone(), cores.shards.clone());
+    cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+}
+
+fn with<R: Send + 'static>(cores: &Cores, core: usize, ask: impl FnOnce(&Waits) -> R + Send + 'static) -> R {
+    cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
+}
+
+fn add(cores: &Cores, core: usize, keys: &'static [Key], ticks: u32) -> Arc<Seen> {
+    let seen = Arc::new(Seen::default());
+    let op = Op(Arc::clone(&seen));
+    with(cores, core, move |own| {
+        let outcome = own.try_complete_else_watch(op, keys.iter().copied(), TICK * ticks).expect("there is room");
+        assert!(matches!(outcome, Outcome::Waits(_)));
+    });
+    seen
+}
+
+fn notify(cores: &Cores, core: usize, key: Key) {
+    with(cores, core, move |own| own.notify(&key));
+}
+
+fn counts(cores: &Cores, core: usize) -> PurgatoryCounts {
+    with(cores, core, Purgatory::counts)
+}
+
+/// That no watch is left on these cores, and nothing unsaid.
+fn assert_nothing_left(cores: &Cores, of: impl IntoIterator<Item = usize>) {
+    for core in of {
+        let counts = counts(cores, core);
+        assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent), (0, 0, 0, 0), "on core {core}");
+    }
+}
+
+#[test]
+fn an_event_on_any_core_completes_an_operation_on_its_own() {
+    for (owner, key, from) in [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 1, 2), (2, 0, 1), (1, 1, 0)] {
+        let group = group();
+        let cores = cores(3, &[0, 1, 2], &group);
+        let keys: &'static [Key] = [&[0][..], &[1], &[2]][key];
+        let seen = add(&cores, owner, keys, 50);
+        cores.settle();
+        assert_eq!((counts(&cores, owner).live, with(&cores, key, move |own| own.watched(&key))), (1, 1));
+        notify(&cores, from, key);
+        cores.settle();
+        assert_eq!(seen.ended(), [], "its condition is not met");
+        seen.set();
+        notify(&cores, from, key);
+        cores.settle();
+        assert_eq!(seen.ended(), [Completion::Condition], "{owner} {key} {from}");
+        let its_thread = cores.on(owner, |_| thread::current().id());
+        assert_eq!(seen.ended.lock().expect("sound")[0].1, its_thread);
+        assert_nothing_left(&cores, 0..3);
+    }
+}
+
+/// An event at each moment between the adding and the last confirmation, with the watches on two other cores.
+#[test]
+fn no_event_falls_between_the_registrations() {
+    for moment in 0..12 {
+        for (key, turns) in [(1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0]), (2, [1, 2, 0])] {
+            let group = group();
+            let cores = cores(3, &[0, 1, 2], &group);
+            let seen = add(&cores, 0, &[0, 1, 2], 50);
+            let steps = turns.into_iter().cycle().take(12).enumerate();
+            for (at, core) in steps {
+                if at == moment {
+                    seen.set();
+                    group.notify(&key);
+                }
+                cores.turn(core);
+            }
+            cores.settle();
+            assert_eq!(seen.ended(), [Completion::Condition], "at {moment}, on {key}, in the order {turns:?}");
+            assert_nothing_left(&cores, 0..3);
+        }
+    }
+}
+
+#[test]
+fn a_core_that_does_not_turn_keeps_no_event_of_another_from_anybody() {
+    let group = group();
+    let cores = cores(3, &[0, 1, 2], &group);
+    let seen = add(&cores, 0, &[1, 2], 50);
+    cores.turn(0);
+    seen.set();
+    group.notify(&1);
+    for core in [1, 0, 1, 0] {
+        cores.turn(core);
+    }
+    assert_eq!(seen.ended(), [Completion::Condition]);
+    cores.settle();
+    assert_nothing_left(&cores, 0..3);
+}
+
+#[test]
+fn what_ends_otherwise_leaves_the_other_cores_too() {
+    let group = group();
+    let cores = cores(2, &[0, 1], &group);
+    // One that expires before its watch is confirmed, one after, one that is forced, one that is handed back.
+    let early = add(&cores, 0, &[1, 1], 1);
+    cores.clock.advance(TICK);
+    cores.turn(0);
+    assert_eq!(early.ended(), [Completion::Expired]);
+    let late = add(&cores, 0, &[0, 1], 5);
+    cores.settle();
+    assert_eq!(counts(&cores, 1).watches, 1);
+    cores.clock.advance(TICK * 5);
+    let other = add(&cores, 0, &[1, 0], 5);
+    cores.settle();
+    assert_eq!(late.ended(), [Completion::Expired]);
+    assert_eq!(with(&cores, 0, |own| own.cancel_for_key(&1)).len(), 0, "the watches are on the other core");
+    assert_eq!(with(&cores, 0, |own| own.cancel_for_key(&0)).len(), 1);
+    cores.settle();
+    assert_eq!(other.ended(), []);
+    assert_nothing_left(&cores, 0..2);
+    let counts = counts(&cores, 0);
+    assert_eq!((counts.added, counts.expired, counts.handed_back), (3, 2, 1));
+}
+
+#[test]
+fn events_travel_together_and_are_not_counted_by_keys() {
+    let group = group();
+    let cores = cores(2, &[0, 1], &group);
+    let seen = add(&cores, 1, &[1], 50);
+    with(&cores, 0, |own| (0..200).for_each(|_| own.notify(&1)));
+    assert_eq!(counts(&cores, 0).unsent, 200 % 64);
+    assert_eq!(cores.turn(1).fired, 3);
+    cores.turn(0);
+    assert_eq!(counts(&cores, 0).unsent, 0);
+    assert_eq!((cores.turn(1).fired, seen.looks()), (1, 201));
+}
+
+#[test]
+fn what_is_said_before_a_core_joins_is_heard() {
+    for event_first in [true, false] {
+        let group = group();
+        group.notify(&1); // nobody is there
+        let cores = cores(2, &[0], &group);
+        let (seen, brief) = (add(&cores, 0, &[1], 50), add(&cores, 0, &[1], 1));
+        cores.settle();
+        cores.clock.advance(TICK);
+        cores.settle();
+        assert_eq!(brief.ended(), [Completion::Expired]);
+        seen.set();
+        if event_first {
+            notify(&cores, 0, 1);
+            cores.settle();
+        }
+        assert_eq!(seen.ended(), []);
+        join(&cores, 1, &group);
+        if !event_first {
+            notify(&cores, 1, 1);
+        }
+        cores.settle();
+        assert_eq!(seen.ended(), [Completion::Condition]);
+        assert_nothing_left(&cores, 0..2);
+    }
+}
+
+#[test]
+fn a_core_that_ends_leaves_no_watch_behind() {
+    // How many steps its watches have come on their way.
+    for steps in 0..6 {
+        let group = group();
+        let mut cores = cores(3, &[0, 1, 2], &group);
+        let seen = add(&cores, 0, &[1, 2], 50);
+        let stays = add(&cores, 2, &[0, 1], 50);
+        for core in [0, 1, 2, 0, 1].into_iter().take(steps) {
+            cores.turn(core);
+        }
+        cores.end(0);
+        cores.settle();
+        cores.settle();
+        assert_eq!((seen.ended(), Arc::strong_count(&seen)), (vec![], 1), "dropped, and not completed");
+        assert_eq!([1, 2].map(|core| counts(&cores, core).watches), [1, 0], "after {steps} steps");
+        // And what is left goes on.
+        stays.set();
+        notify(&cores, 2, 1);
+        cores.settle();
+        assert_eq!(stays.ended(), [Completion::Condition]);
+        assert_nothing_left(&cores, [1, 2]);
+    }
+}
+
+#[test]
+fn a_purgatory_that_goes_leaves_no_watch_behind() {
+    for steps in 0..5 {
+        let group = group();
+        let cores = cores(2, &[0, 1], &group);
+        let seen = add(&cores, 0, &[1], 50);
+        for core in [0, 1, 0, 1].into_iter().take(steps) {
+            cores.turn(core);
+        }
+        cores.on(0, |own| *own = None);
+        cores.settle();
+        assert_eq!(Arc::strong_count(&seen), 1);
+        assert_nothing_left(&cores, [1]);
+    }
+}
+
+/// An operation that holds its own purgatory is not dropped when its thread ends; its watch goes at the next event.
+#[test]
+fn watches_of_what_a_core_has_leaked_go_at_the_next_event() {
+    let group = group();
+    let mut cores = cores(2, &[0, 1], &group);
+    add(&cores, 0, &[1], 50);
+    cores.settle();
+    cores.on(0, |own| std::mem::forget(own.take()));
+    cores.end(0);
+    cores.settle();
+    assert_eq!(counts(&cores, 1).watches, 1);
+    group.notify(&1);
+    cores.settle();
+    assert_nothing_left(&cores, [1]);
+}
+
+#[test]
+fn when_the_core_of_a_key_has_ended_the_other_keys_and_the_timeout_are_left() {
+    for steps in 0..4 {
+        let group = group();
+        let mut cores = cores(3, &[0, 1, 2], &group);
+        let (by_key, by_time) = (add(&cores, 0, &[1, 2], 50), add(&cores, 0, &[1], 5));
+        for core in [0, 1, 0].into_iter().take(steps) {
+            cores.turn(core);
+        }
+        cores.end(1);
+        cores.settle();
+        by_key.set();
+        notify(&cores, 0, 1); // to nobody
+        notify(&cores, 0, 2);
+        cores.settle();
+        cores.clock.advance(TICK * 5);
+        cores.settle();
+        assert_eq!((by_key.ended(), by_time.ended()), (vec![Completion::Condition], vec![Completion::Expired]));
+        assert_nothing_left(&cores, [0, 2]);
+    }
+}
+
+#[test]
+fn a_full_timer_takes_messages() {
+    let group = group();
+    let cores = Cores::start_with(2, |config| config.limit(1));
+    (0..2).for_each(|core| join(&cores, core, &group));
+    let (seen, other) = (add(&cores, 0, &[1], 50), add(&cores, 1, &[1], 50));
+    cores.settle();
+    for seen in [&seen, &other] {
+        seen.set();
+    }
+    group.notify(&1);
+    cores.settle();
+    assert_eq!((seen.ended(), other.ended()), (vec![Completion::Condition], vec![Completion::Condition]));
+    assert_nothing_left(&cores, 0..2);
+    // One may be added again: messages have left no trace in the limit.
+    add(&cores, 0, &[0], 50);
+}
+
+#[test]
+fn what_is_said_after_a_sleep_was_announced_ends_it() {
+    let woken = Arc::new(AtomicUsize::new(0));
+    let group = group();
+    let noted = Arc::clone(&woken);
+    let cores = Cores::start_with(2, |config| {
+        let woken = Arc::clone(&noted);
+        config.on_wake(move || _ = woken.fetch_add(1, Ordering::Relaxed))
+    });
+    (0..2).for_each(|core| join(&cores, core, &group));
+    let seen = add(&cores, 1, &[1], 50);
+    seen.set();
+    with(&cores, 0, |own| {
+        let sleep = local_timer().prepare_sleep();
+        own.notify(&1);
+        own.notify(&1);
+        drop(sleep);
+    });
+    assert_eq!(woken.load(Ordering::Relaxed), 1);
+    // Preparing to sleep sends.
+    cores.on(0, |_| drop(local_timer().prepare_sleep()));
+    cores.turn(1);
+    assert_eq!(seen.ended(), [Completion::Condition]);
+}
+
+#[test]
+fn a_thread_without_a_timer_tells_of_events() {
+    let group = group();
+    let cores = cores(2, &[0, 1], &group);
+    let seen = add(&cores, 0, &[1], 50);
+    cores.settle();
+    seen.set();
+    let events = group.clone();
+    thread::spawn(move || events.notify(&1)).join().expect("no panic");
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition]);
+    // Nor does a thread wait for itself: its own event comes in its next turn.
+    let own = add(&cores, 0, &[0], 50);
+    own.set();
+    cores.on(0, move |_| group.notify(&0));
+    assert_eq!(own.ended(), []);
+    cores.turn(0);
+    assert_eq!(own.ended(), [Completion::Condition]);
+}
+
+#[test]
+fn who_joins_wrongly_is_told() {
+    let group = group();
+    let cores = cores(2, &[0, 1], &group);
+    let refused = |core: usize, index: usize, count: usize| {
+        let (group, shards) = (group.clone(), cores.shards[..count].to_vec());
+        let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
+        catch_unwind(AssertUnwindSafe(|| cores.on(core, join))).expect_err("it panics")
+    };
+    std::panic::set_hook(Box::new(|_| ()));
+    for (core, index, count) in [(0, 0, 2), (0, 1, 2), (0, 2, 2), (0, 0, 1)] {
+        refused(core, index, count);
+    }
+    // None of that has harmed who has joined well.
+    let seen = add(&cores, 0, &[1], 50);
+    seen.set();
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition], "at the confirmation");
+}
+
+#[test]
+fn a_purgatory_may_go_in_its_own_callback() {
+    struct Last(Option<Waits2>);
+    type Waits2 = Purgatory<Key, Last>;
+    impl DelayedOperation for Last {
+        fn try_complete(&mut self) -> bool {
+            false
+        }
+
+        fn on_complete(mut self, _: Completion) {
+            self.0 = None;
+        }
+    }
+    common::in_virtual_time(|clock| {
+        let purgatory = Waits2::new();
+        for ticks in [1, 5] {
+            let own = purgatory.clone();
+            let _ = purgatory.try_complete_else_watch(Last(Some(own)), [1], TICK * ticks).expect("there is room");
+        }
+        drop(purgatory);
+        for _ in 0..2 {
+            clock.advance(TICK * 5);
+            let _: Turn = local_timer().turn();
+        }
+        assert_eq!(local_timer().len(), 0);
+    });
+}
+
+// ---- in real time
+
+#[path = "common/purgatory_stress.rs"]
+mod stress;
+
+#[test]
+fn under_stress_each_operation_ends_once_and_no_event_is_lost() {
+    stress::run(common::operations(1), Duration::from_secs(30));
+}
