@@ -59,6 +59,7 @@ impl<S: Default + 'static> Lockstep<S> {
     }
 
     /// Ends a core's thread.
+    #[allow(dead_code, reason = "not every test ends one")]
     pub(crate) fn end(&mut self, core: usize) {
         let Core { jobs, thread } = self.cores[core].take().expect("it has not ended");
         drop(jobs);

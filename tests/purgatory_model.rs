@@ -1,0 +1,299 @@
+//! Random operations, events, timeouts and ends on several cores in step, held against what the documentation says. Scaled by
+//! `COREWHEEL_TEST_SCALE`.
+#![cfg(feature = "std")]
+
+mod common;
+#[path = "common/lockstep.rs"]
+mod lockstep;
+
+use std::{
+    array,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use common::{TICK, operations, seeded};
+use corewheel::{
+    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, local_timer,
+};
+use lockstep::Lockstep;
+
+const CORES: usize = 3;
+const KEYS: usize = 9;
+const PLANNED: [&str; 2] = ["while it looks", "when it has completed"];
+
+/// Belongs to the core of its number modulo `CORES`.
+type Key = usize;
+type Waits = Purgatory<Key, Op>;
+
+/// How far each key has come.
+#[derive(Default)]
+struct World([AtomicU32; KEYS]);
+
+/// What an operation waits for: that its keys have come so far, together.
+#[derive(Clone, Debug)]
+struct Wish {
+    keys: Vec<Key>,
+    wanted: u32,
+    /// Its code panics: while it looks (then it is never met), or when it has completed.
+    panics: Panics,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Panics {
+    Never,
+    Looking,
+    Ending,
+}
+
+impl Wish {
+    fn is_met(&self, world: &World) -> bool {
+        let level: u32 = self.keys.iter().map(|&key| world.0[key].load(Ordering::Relaxed)).sum();
+        self.panics != Panics::Looking && level >= self.wanted
+    }
+}
+
+struct Op {
+    id: u64,
+    wish: Wish,
+    world: Arc<World>,
+    ends: Arc<Mutex<Vec<(u64, Completion)>>>,
+}
+
+impl DelayedOperation for Op {
+    fn try_complete(&mut self) -> bool {
+        assert!(self.wish.panics != Panics::Looking, "{}", PLANNED[0]);
+        self.wish.is_met(&self.world)
+    }
+
+    fn on_complete(self, how: Completion) {
+        assert!(how != Completion::Condition || self.wish.is_met(&self.world), "its condition is not met");
+        self.ends.lock().expect("sound").push((self.id, how));
+        assert!(self.wish.panics != Panics::Ending, "{}", PLANNED[1]);
+    }
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+struct Live {
+    core: usize,
+    name: OperationId,
+    wish: Wish,
+    /// In ticks.
+    deadline: u64,
+    /// There was an event when its condition was met: it ends when everybody has heard of that.
+    must_end: bool,
+}
+
+/// The simple model: what lives, and how many ended how.
+struct Model {
+    cores: Lockstep<Option<Waits>>,
+    world: Arc<World>,
+    ends: Arc<Mutex<Vec<(u64, Completion)>>>,
+    live: BTreeMap<u64, Live>,
+    counts: [PurgatoryCounts; CORES],
+    group: PurgatoryGroup<Key>,
+    next: u64,
+    now: u64,
+}
+
+impl Model {
+    fn new() -> Self {
+        let group = PurgatoryGroup::by(|&key| key);
+        let cores = Lockstep::start(CORES);
+        for core in 0..CORES {
+            let (group, shards) = (group.clone(), cores.shards.clone());
+            cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        }
+        Self {
+            cores,
+            world: Arc::default(),
+            ends: Arc::default(),
+            live: BTreeMap::new(),
+            counts: array::from_fn(|_| PurgatoryCounts::default()),
+            group,
+            next: 0,
+            now: 0,
+        }
+    }
+
+    fn on<R: Send + 'static>(&self, core: usize, ask: impl FnOnce(&Waits) -> R + Send + 'static) -> R {
+        self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
+    }
+
+    fn any_step(&mut self, random: &mut fastrand::Rng) {
+        let (core, key) = (random.usize(..CORES), random.usize(..KEYS));
+        match random.u32(..20) {
+            0..5 => self.add(core, random),
+            5..8 => self.event(core, key, random),
+            8 => self.raise(key),
+            9 => self.force(random),
+            10 => {
+                let back = self.on(core, move |own| own.cancel_for_key(&key));
+                self.handed_back(&back, core, |live| live.wish.keys.contains(&key) && key % CORES == core);
+            }
+            11 if random.u32(..20) == 0 => {
+                let back = self.on(core, Purgatory::drain);
+                self.handed_back(&back, core, |_| true);
+            }
+            12..14 => self.pass(random.u32(1..4)),
+            14 => self.settle(),
+            _ => self.turn(core),
+        }
+        self.take_ends();
+        self.check_counts(core);
+    }
+
+    fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
+        let (id, keys) = (self.next, (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect::<Vec<_>>());
+        let level: u32 = keys.iter().map(|&key| self.world.0[key].load(Ordering::Relaxed)).sum();
+        let panics = match random.u32(..16) {
+            0 => Panics::Looking,
+            1 => Panics::Ending,
+            _ => Panics::Never,
+        };
+        let wish = Wish { keys: keys.clone(), wanted: level + random.u32(..5), panics };
+        let op = Op { id, wish: wish.clone(), world: Arc::clone(&self.world), ends: Arc::clone(&self.ends) };
+        let ticks = random.u32(1..30);
+        let is_met = wish.is_met(&self.world);
+        let outcome = self.on(core, move |own| own.try_complete_else_watch(op, keys, TICK * ticks));
+        self.next += 1;
+        self.counts[core].added += 1;
+        match outcome.expect("there is room") {
+            // Its end is in the list; only those that live are looked for there.
+            Outcome::Completed => {
+                assert!(is_met);
+                self.counts[core].by_condition += 1;
+                assert_eq!(self.ends.lock().expect("sound").pop(), Some((id, Completion::Condition)));
+            }
+            Outcome::Waits(name) => {
+                assert!(!is_met);
+                let deadline = self.now + u64::from(ticks);
+                self.live.insert(id, Live { core, name, wish, deadline, must_end: false });
+            }
+        }
+    }
+
+    /// A key goes on, and nobody is told.
+    fn raise(&self, key: Key) {
+        self.world.0[key].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn event(&mut self, core: usize, key: Key, random: &mut fastrand::Rng) {
+        if random.u32(..8) != 0 {
+            self.raise(key);
+        }
+        let watching = self.live.values_mut().filter(|live| live.wish.keys.contains(&key));
+        watching.for_each(|live| live.must_end |= live.wish.is_met(&self.world));
+        match random.u32(..4) {
+            0 => self.group.notify(&key),
+            1 if key % CORES == core => _ = self.on(core, move |own| own.check_and_complete(&key)),
+            _ => self.on(core, move |own| own.notify(&key)),
+        }
+    }
+
+    fn force(&mut self, random: &mut fastrand::Rng) {
+        self.take_ends();
+        let Some((&id, live)) = self.live.iter().nth(random.usize(..self.live.len().max(1))) else { return };
+        let (core, name) = (live.core, live.name);
+        assert!(self.on(core, move |own| own.force_complete(name)));
+        assert_eq!(self.ends.lock().expect("sound").last(), Some(&(id, Completion::Forced)));
+        assert!(!self.on(core, move |own| own.force_complete(name)));
+    }
+
+    fn handed_back(&mut self, back: &[Op], core: usize, which: impl Fn(&Live) -> bool) {
+        let expected = self.live.iter().filter(|(_, live)| live.core == core && which(live)).map(|(&id, _)| id);
+        let expected: Vec<_> = expected.collect();
+        let mut ids: Vec<_> = back.iter().map(|op| op.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, expected);
+        ids.iter().for_each(|id| _ = self.live.remove(id));
+        self.counts[core].handed_back += ids.len() as u64;
+    }
+
+    fn pass(&mut self, ticks: u32) {
+        self.now += u64::from(ticks);
+        self.cores.clock.advance(TICK * ticks);
+    }
+
+    fn turn(&mut self, core: usize) {
+        let _ = self.cores.turn(core);
+        self.take_ends();
+        let late = self.live.values().find(|live| live.core == core && live.deadline <= self.now);
+        assert!(late.is_none(), "at {}: {late:?}", self.now);
+    }
+
+    /// Everybody hears of everything: who must end has ended, and the watches are those of what lives.
+    fn settle(&mut self) {
+        self.cores.settle();
+        self.take_ends();
+        let lost = self.live.values().find(|live| live.must_end || live.deadline <= self.now);
+        assert!(lost.is_none(), "at {}: {lost:?}", self.now);
+        let mut watched = [0; KEYS];
+        self.live.values().flat_map(|live| &live.wish.keys).for_each(|&key| watched[key] += 1);
+        for core in 0..CORES {
+            let (found, counts) =
+                self.on(core, |own| (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts()));
+            let own = watched.iter().enumerate().map(|(key, &count)| if key % CORES == core { count } else { 0 });
+            let expected: Vec<usize> = own.collect();
+            assert_eq!(found[..], expected[..], "on core {core}");
+            let keys = expected.iter().filter(|&&count| count > 0).count();
+            let watches: usize = expected.iter().sum();
+            assert_eq!((counts.watches, counts.keys, counts.unsent), (watches as u64, keys as u64, 0));
+        }
+    }
+
+    /// What has ended since the last look, each once and while it lived.
+    fn take_ends(&mut self) {
+        for (id, how) in self.ends.lock().expect("sound").drain(..) {
+            let live = self.live.remove(&id).unwrap_or_else(|| panic!("{id} ends again, {how:?}"));
+            let counts = &mut self.counts[live.core];
+            match how {
+                Completion::Condition => counts.by_condition += 1,
+                Completion::Forced => counts.forced += 1,
+                Completion::Expired => {
+                    counts.expired += 1;
+                    assert!(live.deadline <= self.now, "early at {}: {live:?}", self.now);
+                }
+            }
+        }
+    }
+
+    fn check_counts(&self, core: usize) {
+        let counts = self.on(core, Purgatory::counts);
+        let live = self.live.values().filter(|live| live.core == core).count() as u64;
+        let expected = self.counts[core];
+        assert_eq!(
+            (counts.added, counts.by_condition, counts.forced, counts.expired, counts.handed_back, counts.live),
+            (expected.added, expected.by_condition, expected.forced, expected.expired, expected.handed_back, live),
+        );
+    }
+}
+
+#[test]
+fn several_cores_keep_their_promises() {
+    // The panics of the operations are as planned, and kept in; those of the model are told with their seed.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let planned =
+            panic.payload().downcast_ref::<String>().is_some_and(|message| PLANNED.contains(&message.as_str()));
+        if !planned {
+            hook(panic);
+        }
+    }));
+    seeded(0..operations(20), |random| {
+        let mut model = Model::new();
+        for _ in 0..500 {
+            model.any_step(random);
+        }
+        model.pass(100);
+        model.settle();
+        assert!(model.live.is_empty());
+        for core in 0..CORES {
+            assert_eq!(model.cores.on(core, |_| local_timer().len()), 0);
+        }
+    });
+}
