@@ -71,7 +71,9 @@ fn group() -> PurgatoryGroup<Key> {
 /// Cores of which these have joined the group.
 fn cores(count: usize, joined: &[usize], group: &PurgatoryGroup<Key>) -> Cores {
     let cores = Cores::start(count);
-    joined.iter().for_each(|&core| join(&cores, core, group));
+    for &core in joined {
+        join(&cores, core, group);
+    }
     cores
 }
 

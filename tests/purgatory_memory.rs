@@ -140,7 +140,7 @@ fn ten_million_operations_take_no_more_than_the_first() {
         let mut held = [0; 10];
         for number in 0..all {
             stream.next(number);
-            let most = &mut held[(number * 10 / all) as usize];
+            let most = &mut held[usize::try_from(number * 10 / all).expect("a tenth")];
             *most = HELD.load(Ordering::Relaxed).max(*most);
         }
         let counts = stream.purgatory.counts();

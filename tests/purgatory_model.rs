@@ -210,7 +210,7 @@ impl Model {
         let mut ids: Vec<_> = back.iter().map(|op| op.id).collect();
         ids.sort_unstable();
         assert_eq!(ids, expected);
-        ids.iter().for_each(|id| _ = self.live.remove(id));
+        self.live.retain(|id, _| !ids.contains(id));
         self.counts[core].handed_back += ids.len() as u64;
     }
 

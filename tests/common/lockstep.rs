@@ -75,7 +75,9 @@ impl<S: Default + 'static> Core<S> {
             config.install().expect("a new thread");
             refer.send(local_timer().shard_ref()).expect("somebody waits");
             let mut state = S::default();
-            received.into_iter().for_each(|job| job(&mut state));
+            for job in received {
+                job(&mut state);
+            }
         });
         (Self { jobs, thread }, referred.recv().expect("it has a timer"))
     }

@@ -1,0 +1,335 @@
+//! Delayed operations: whatever races, each ends once, and no event is lost.
+//!
+//! An operation lives on one thread. What races is what comes there from others, as messages: events, watches that are in
+//! place, a wish to complete it by force; with the clock, and with each other.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use std::sync::Arc;
+
+use corewheel::{
+    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup, ShardRef,
+    local_purgatory, local_timer,
+};
+use loom::{
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+};
+use loom_tests::{TICK, config, elsewhere, explore, local, race, stage};
+
+/// Completes when its flag is set. All accesses are relaxed: what orders them is what the models are about.
+struct Op {
+    is_met: Arc<AtomicBool>,
+    ended: Arc<AtomicUsize>,
+}
+
+const BY_CONDITION: usize = 1;
+const FORCED: usize = 10;
+const EXPIRED: usize = 100;
+
+impl DelayedOperation for Op {
+    fn try_complete(&mut self) -> bool {
+        self.is_met.load(Ordering::Relaxed)
+    }
+
+    fn on_complete(self, how: Completion) {
+        let how = match how {
+            Completion::Condition => BY_CONDITION,
+            Completion::Forced => FORCED,
+            Completion::Expired => EXPIRED,
+        };
+        self.ended.fetch_add(how, Ordering::Relaxed);
+    }
+}
+
+/// What a model sees of an operation.
+#[derive(Clone)]
+struct Seen {
+    is_met: Arc<AtomicBool>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self { is_met: Arc::new(AtomicBool::new(false)), ended: Arc::new(AtomicUsize::new(0)) }
+    }
+
+    fn add(&self, purgatory: &Purgatory<usize, Op>, keys: &[usize]) -> Option<OperationId> {
+        let op = Op { is_met: Arc::clone(&self.is_met), ended: Arc::clone(&self.ended) };
+        match purgatory.try_complete_else_watch(op, keys.iter().copied(), TICK).expect("there is room") {
+            Outcome::Completed => None,
+            Outcome::Waits(id) => Some(id),
+        }
+    }
+
+    fn set(&self) {
+        self.is_met.store(true, Ordering::Relaxed);
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+/// Keys belong to the core of their number.
+fn group() -> PurgatoryGroup<usize> {
+    PurgatoryGroup::by(|&key| key)
+}
+
+/// This thread's timer, in virtual time.
+fn timer() -> (ManualClock, ShardRef) {
+    let clock = local();
+    (clock, local_timer().shard_ref())
+}
+
+fn assert_over(purgatory: &Purgatory<usize, Op>, how: &[(u64, usize)]) {
+    let counts = purgatory.counts();
+    let ended = how.iter().map(|&(count, _)| count).sum::<u64>();
+    assert_eq!((counts.added, counts.live, counts.watches, counts.keys, counts.unsent), (ended, 0, 0, 0, 0));
+}
+
+/// The event of another thread, which has no timer, against the timeout.
+#[test]
+fn an_event_or_the_timeout_completes_it() {
+    explore("an_event_or_the_timeout_completes_it", 9, || {
+        let (clock, shard) = timer();
+        let (group, seen) = (group(), Seen::new());
+        let purgatory = group.join(0, &[shard]);
+        assert!(seen.add(&purgatory, &[0]).is_some());
+        clock.advance(TICK);
+        let (told, events) = (seen.clone(), group.clone());
+        let teller = race(move || {
+            told.set();
+            events.notify(&0);
+        });
+        let _ = local_timer().turn();
+        teller.join().unwrap();
+        let _ = local_timer().turn();
+        assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());
+        assert_over(&purgatory, &[(1, seen.ended())]);
+    });
+}
+
+/// Without a timeout the event must do it: also one that comes while the operation is being added.
+#[test]
+fn no_event_is_lost_while_an_operation_is_added() {
+    explore("no_event_is_lost_while_an_operation_is_added", 80, || {
+        let (_clock, shard) = timer();
+        let (group, seen) = (group(), Seen::new());
+        let (told, events) = (seen.clone(), group.clone());
+        let teller = race(move || {
+            told.set();
+            events.notify(&0);
+        });
+        let purgatory = group.join(0, &[shard]);
+        seen.add(&purgatory, &[0]);
+        let _ = local_timer().turn();
+        teller.join().unwrap();
+        let _ = local_timer().turn();
+        assert_eq!(seen.ended(), BY_CONDITION);
+        assert_over(&purgatory, &[(1, seen.ended())]);
+    });
+}
+
+/// Two threads tell of an event.
+#[test]
+fn two_events_complete_it_once() {
+    explore("two_events_complete_it_once", 14000, || {
+        let (group, seen, purgatory) = stage(|| {
+            let (_clock, shard) = timer();
+            let group = group();
+            let purgatory = group.join(0, &[shard]);
+            let events = group.clone();
+            elsewhere(move || [0, 0].iter().for_each(|key| events.notify(key)));
+            let _ = local_timer().turn();
+            (group, Seen::new(), purgatory)
+        });
+        assert!(seen.add(&purgatory, &[0, 0]).is_some());
+        let tellers = [(); 2].map(|()| {
+            let (told, events) = (seen.clone(), group.clone());
+            race(move || {
+                told.set();
+                events.notify(&0);
+            })
+        });
+        let _ = local_timer().turn();
+        for teller in tellers {
+            teller.join().unwrap();
+        }
+        let _ = local_timer().turn();
+        assert_eq!(seen.ended(), BY_CONDITION);
+        assert_over(&purgatory, &[(1, seen.ended())]);
+    });
+}
+
+/// Another thread has it completed by force, on its own.
+#[test]
+fn force_or_the_timeout_completes_it() {
+    explore("force_or_the_timeout_completes_it", 9, || {
+        let (clock, shard) = timer();
+        let seen = Seen::new();
+        let purgatory = local_purgatory::<usize, Op>();
+        let id = seen.add(&purgatory, &[0]).expect("it waits");
+        clock.advance(TICK);
+        let was_forced = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&was_forced);
+        let forcer = race(move || {
+            shard.run(move || {
+                let forced = local_purgatory::<usize, Op>().force_complete(id);
+                noted.store(forced, Ordering::Relaxed);
+            });
+        });
+        let _ = local_timer().turn();
+        forcer.join().unwrap();
+        let _ = local_timer().turn();
+        let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
+        assert_eq!(seen.ended(), how);
+        assert_over(&purgatory, &[(1, seen.ended())]);
+    });
+}
+
+/// A core that sleeps is woken for an event, or does not fall asleep.
+#[test]
+fn no_event_is_slept_through() {
+    explore("no_event_is_slept_through", 9, || {
+        let clock = ManualClock::new();
+        let owner = thread::current();
+        config(&clock).on_wake(move || owner.unpark()).install().unwrap();
+        let (group, seen) = (group(), Seen::new());
+        let purgatory = group.join(0, &[local_timer().shard_ref()]);
+        assert!(seen.add(&purgatory, &[0]).is_some());
+        let (told, events) = (seen.clone(), group.clone());
+        let teller = race(move || {
+            told.set();
+            events.notify(&0);
+        });
+        let sleep = local_timer().prepare_sleep();
+        if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
+            thread::park();
+        }
+        drop(sleep);
+        let _ = local_timer().turn();
+        assert_eq!(seen.ended(), BY_CONDITION, "what woke the core is there when it looks");
+        teller.join().unwrap();
+    });
+}
+
+/// The other core of a model: core 1 of a group, which turns when it is told to.
+struct Other {
+    orders: Sender<Option<ShardRef>>,
+    turned: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Other {
+    fn start(group: &PurgatoryGroup<usize>) -> (Self, ShardRef) {
+        let (orders, ordered): (_, Receiver<Option<ShardRef>>) = channel();
+        let (refer, referred) = channel();
+        let (turns, turned) = channel();
+        let group = group.clone();
+        let thread = thread::spawn(move || {
+            let (_clock, own) = timer();
+            refer.send(own.clone()).unwrap();
+            let first = ordered.recv().unwrap().expect("the first order names the other core");
+            let purgatory = group.join::<Op>(1, &[first, own]);
+            turns.send(()).unwrap();
+            while ordered.recv().unwrap().is_some() {
+                let _ = local_timer().turn();
+                turns.send(()).unwrap();
+            }
+            let counts = purgatory.counts();
+            assert_eq!((counts.watches, counts.unsent), (0, 0), "of a core that has settled");
+        });
+        let shard = referred.recv().unwrap();
+        (Self { orders, turned, thread }, shard)
+    }
+
+    /// Has the other core turn, while this one does something else.
+    fn begin_turn(&self, own: &ShardRef) {
+        self.orders.send(Some(own.clone())).unwrap();
+    }
+
+    fn end_turn(&self) {
+        self.turned.recv().unwrap();
+    }
+
+    /// Has both cores turn, one after the other, until nothing is left to be said.
+    fn settle(self, own: &ShardRef) {
+        for _ in 0..4 {
+            let _ = local_timer().turn();
+            self.begin_turn(own);
+            self.end_turn();
+        }
+        self.orders.send(None).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+/// Two cores, of which this is the first; an operation here that watches these keys; and its request on the way to the other
+/// core.
+fn two_cores(keys: &[usize]) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Seen) {
+    let (clock, own) = timer();
+    let (group, seen) = (group(), Seen::new());
+    let (other, others) = Other::start(&group);
+    let purgatory = group.join(0, &[own.clone(), others]);
+    other.begin_turn(&own);
+    // It has joined.
+    other.end_turn();
+    // Both have nodes for messages: two threads that need a table for them at the same time are not what this is about.
+    let events = group.clone();
+    elsewhere(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
+    other.begin_turn(&own);
+    other.end_turn();
+    let _ = local_timer().turn();
+    assert!(seen.add(&purgatory, keys).is_some());
+    let _ = local_timer().turn();
+    (other, clock, own, group, purgatory, seen)
+}
+
+/// The event is told of while the watch on the other core is on its way there, is being confirmed, or is in place.
+#[test]
+fn no_event_falls_between_the_registrations_on_two_cores() {
+    for key in [0, 1] {
+        explore("no_event_falls_between_the_registrations_on_two_cores", 120, move || {
+            let (other, _clock, own, group, purgatory, seen) = stage(|| two_cores(&[0, 1]));
+            let (told, events) = (seen.clone(), group.clone());
+            let teller = race(move || {
+                told.set();
+                events.notify(&key);
+            });
+            other.begin_turn(&own);
+            let _ = local_timer().turn();
+            teller.join().unwrap();
+            other.end_turn();
+            stage(|| other.settle(&own));
+            assert_eq!(seen.ended(), BY_CONDITION);
+            assert_over(&purgatory, &[(1, seen.ended())]);
+        });
+    }
+}
+
+/// An event of the other core, on a key of its own, against the timeout.
+#[test]
+fn an_event_from_another_core_or_the_timeout_completes_it() {
+    explore("an_event_from_another_core_or_the_timeout_completes_it", 33, || {
+        let (other, clock, own, group, purgatory, seen) = stage(|| {
+            let set = two_cores(&[1]);
+            set.0.begin_turn(&set.2);
+            set.0.end_turn();
+            let _ = local_timer().turn();
+            set
+        });
+        seen.set();
+        group.notify(&1);
+        clock.advance(TICK);
+        // The other core's turn sends word of the event.
+        other.begin_turn(&own);
+        let _ = local_timer().turn();
+        other.end_turn();
+        stage(|| other.settle(&own));
+        assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());
+        assert_over(&purgatory, &[(1, seen.ended())]);
+    });
+}
