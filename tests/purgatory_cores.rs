@@ -389,7 +389,6 @@ fn who_joins_wrongly_is_told() {
         let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
         catch_unwind(AssertUnwindSafe(|| cores.on(core, join))).expect_err("it panics")
     };
-    std::panic::set_hook(Box::new(|_| ()));
     for (core, index, count) in [(0, 0, 2), (0, 1, 2), (0, 2, 2), (0, 0, 1)] {
         refused(core, index, count);
     }
