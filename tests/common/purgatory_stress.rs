@@ -86,7 +86,8 @@ impl Site {
 
     fn step(&mut self) {
         match self.random.u32(..16) {
-            0..8 => self.add(),
+            // What an event costs grows with what waits.
+            0..8 if self.own.len() < 200 => self.add(),
             8..12 => {
                 let key = self.random.usize(..KEYS);
                 self.world.levels[key].fetch_add(1, Ordering::Relaxed);
