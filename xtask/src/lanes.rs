@@ -81,6 +81,11 @@ fn examples() -> Vec<Lane> {
             "cargo run --release --locked --example idle_timeouts -- --json --connections 1000",
         )
         .verdict(),
+        Lane::new(
+            "example: delayed_requests",
+            "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 6",
+        )
+        .verdict(),
     ]
 }
 

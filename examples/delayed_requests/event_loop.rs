@@ -1,0 +1,119 @@
+//! The event loop of one core: it accepts, takes requests in, and lets the turns complete them.
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use corewheel::{Counts, local_timer};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+
+use crate::board::Board;
+use crate::broker::{Broker, Refused, Totals};
+use crate::wire::{Heard, Messages, REQUEST, Request, unless_interrupted};
+
+/// Every other token is the key of a connection.
+pub(crate) const LISTENER: Token = Token(usize::MAX);
+pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+
+const EVENTS: usize = 4_096;
+
+/// What a core has to say at its end.
+#[derive(Debug)]
+pub(crate) struct CoreReport {
+    pub(crate) totals: Totals,
+    pub(crate) timers: Counts,
+}
+
+/// One core of the server.
+pub(crate) struct EventLoop {
+    poll: Poll,
+    listener: TcpListener,
+    connections: Slab<Connection>,
+    broker: Broker,
+    board: Arc<Board>,
+    index: usize,
+}
+
+struct Connection {
+    /// Shared with its requests that wait.
+    stream: Rc<TcpStream>,
+    messages: Messages<REQUEST>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(
+        (poll, listener): (Poll, TcpListener),
+        broker: Broker,
+        board: Arc<Board>,
+        index: usize,
+    ) -> Self {
+        Self { poll, listener, connections: Slab::new(), broker, board, index }
+    }
+
+    /// Serves until the board says that it is over.
+    pub(crate) fn run(mut self) -> io::Result<CoreReport> {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.board.is_over() {
+            let sleep = local_timer().prepare_sleep();
+            unless_interrupted(self.poll.poll(&mut events, sleep.timeout()))?;
+            drop(sleep);
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept_all()?,
+                    WAKER => {}
+                    Token(key) => self.serve(key),
+                }
+            }
+            local_timer().turn();
+            self.board.cores[self.index].publish(&self.broker.totals());
+        }
+        Ok(CoreReport { totals: self.broker.totals(), timers: local_timer().counts() })
+    }
+
+    fn accept_all(&mut self) -> io::Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.accept(stream)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn accept(&mut self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let place = self.connections.vacant_entry();
+        self.poll.registry().register(&mut stream, Token(place.key()), Interest::READABLE)?;
+        place.insert(Connection { stream: Rc::new(stream), messages: Messages::new() });
+        Ok(())
+    }
+
+    /// Takes in all requests that have arrived. A connection that has ended, or asks for what makes no sense, goes; what
+    /// it has asked for before completes all the same, and the answer gets nowhere.
+    fn serve(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.serve(&mut self.broker).is_err() {
+            self.connections.remove(key);
+        }
+    }
+}
+
+impl Connection {
+    fn serve(&mut self, broker: &mut Broker) -> Result<(), Refused> {
+        loop {
+            match self.messages.next(&mut &*self.stream) {
+                Heard::Message(bytes) => broker.serve(Request::of(bytes).ok_or(Refused)?, &self.stream)?,
+                Heard::Nothing => return Ok(()),
+                Heard::End => return Err(Refused),
+            }
+        }
+    }
+}
+
+/// Errors of accepting that say something about that one connection only.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
+}
