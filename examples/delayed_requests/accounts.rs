@@ -29,7 +29,7 @@ impl Accounts {
         accounts
     }
 
-    fn take_in(&mut self, index: usize, CoreReport { totals, timers }: &CoreReport) {
+    fn take_in(&mut self, index: usize, CoreReport { totals, timers, .. }: &CoreReport) {
         self.totals += *totals;
         if timers.added != timers.live + timers.fired + timers.cancelled + timers.handed_back {
             self.faults.push(format!("core {index}: the timers added do not add up: {timers:?}"));

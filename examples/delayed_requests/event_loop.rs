@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use corewheel::{Counts, local_timer};
 use mio::net::{TcpListener, TcpStream};
@@ -24,6 +25,8 @@ const EVENTS: usize = 4_096;
 pub(crate) struct CoreReport {
     pub(crate) totals: Totals,
     pub(crate) timers: Counts,
+    /// The longest that a sleep took longer than asked for: what the machine is to blame for.
+    pub(crate) held_up: Duration,
 }
 
 /// One core of the server.
@@ -55,10 +58,13 @@ impl EventLoop {
     /// Serves until the board says that it is over.
     pub(crate) fn run(mut self) -> io::Result<CoreReport> {
         let mut events = Events::with_capacity(EVENTS);
+        let mut held_up = Duration::ZERO;
         while !self.board.is_over() {
             let sleep = local_timer().prepare_sleep();
-            unless_interrupted(self.poll.poll(&mut events, sleep.timeout()))?;
+            let (asleep, timeout) = (Instant::now(), sleep.timeout());
+            unless_interrupted(self.poll.poll(&mut events, timeout))?;
             drop(sleep);
+            held_up = held_up.max(timeout.map_or(Duration::ZERO, |timeout| asleep.elapsed().saturating_sub(timeout)));
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept_all()?,
@@ -69,7 +75,7 @@ impl EventLoop {
             local_timer().turn();
             self.board.cores[self.index].publish(&self.broker.totals());
         }
-        Ok(CoreReport { totals: self.broker.totals(), timers: local_timer().counts() })
+        Ok(CoreReport { totals: self.broker.totals(), timers: local_timer().counts(), held_up })
     }
 
     fn accept_all(&mut self) -> io::Result<()> {

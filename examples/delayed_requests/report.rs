@@ -35,7 +35,7 @@ fn print_as_json(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
 
 fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     let Verdict { answers, server, .. } = verdict;
-    let Lateness { p50, p99, p999, max, limit_p99 } = verdict.lateness_us;
+    let Lateness { p50, p99, p999, max, limit_p99, held_up } = verdict.lateness_us;
     let kinds = [
         ("produce", answers.produces),
         ("fetch", answers.fetches),
@@ -61,7 +61,10 @@ fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         answers.early,
     )?;
     writeln!(out, "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us")?;
-    writeln!(out, "                      (limit: p99 {limit_p99} us, seen by the clients' clocks)")?;
+    writeln!(
+        out,
+        "                      (limit: p99 {limit_p99} us, and {held_up} us that the machine held up a thread)"
+    )?;
     writeln!(out, "contested           {:>8}  the condition came about when they timed out", answers.contested)?;
     writeln!(
         out,

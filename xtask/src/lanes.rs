@@ -83,7 +83,7 @@ fn examples() -> Vec<Lane> {
         .verdict(),
         Lane::new(
             "example: delayed_requests",
-            "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 6",
+            "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
         )
         .verdict(),
     ]
