@@ -25,6 +25,7 @@ pub mod alloc;
 pub mod cores;
 pub mod crossing;
 pub mod mailboxes;
+pub mod delayed;
 pub mod measure;
 pub mod peers;
 pub mod plan;

@@ -88,6 +88,8 @@ pub enum Workload {
     Memory,
     /// Add and cancel by the machine's clock.
     Call,
+    /// Delayed operations, by how many cores take part.
+    Purgatory,
     /// How late timers fire by the machine's clock.
     Late,
     /// What a loop saves when timers may fire somewhat later.
@@ -139,6 +141,8 @@ pub enum Pass {
     Allocations,
     /// ns per pair.
     Call,
+    /// Delayed operations a second, and the time that the threads ran for one.
+    Purgatory,
     /// Lateness at a tick of 1 ms, or the peer's own.
     Late,
     /// Lateness at a tick of 50 us.
@@ -214,6 +218,10 @@ impl Peer {
         self.is_corewheel() || matches!(self, Self::Linked64 | Self::BTree)
     }
 
+    fn has_delayed_operations(self) -> bool {
+        matches!(self, Self::CorewheelLocal | Self::Linked64 | Self::BTree)
+    }
+
     fn has_a_clock(self) -> bool {
         let tokio = matches!(self, Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt);
         tokio || matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast)
@@ -235,6 +243,7 @@ impl Peer {
             _ if pass.needs_two_cores() && cores::count() < 2 => "there is one core",
             _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => "built without --cfg tokio_unstable",
             Pass::Call if !self.has_a_clock() => "reads no clock",
+            Pass::Purgatory if !self.has_delayed_operations() => "has no delayed operations",
             Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
             _ if self == Self::CorewheelLocalFast && pass.runs_in_virtual_time() => {
                 "in virtual time it is corewheel-local"
@@ -272,6 +281,7 @@ impl Workload {
             Self::Idle => &[Pass::Idle, Pass::IdleHour],
             Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
             Self::Call => &[Pass::Call],
+            Self::Purgatory => &[Pass::Purgatory],
             Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
             Self::Within => &[Pass::Within],
             Self::Spread => &[Pass::Spread],
@@ -301,6 +311,8 @@ impl Pass {
             Self::Flood => &[1_000_000],
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
+            // Keys.
+            Self::Purgatory => &[1000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
                 &[1_000_000]
             }
@@ -317,10 +329,16 @@ impl Pass {
     pub fn instead(self) -> Option<&'static str> {
         match self {
             Self::PauseAllDue | Self::PauseAfterSleep => Some("Without a budget, all at once"),
+            Self::Purgatory => Some("With a map of watch lists, all behind one lock"),
             Self::Within => Some("The caller rounds the deadlines"),
             Self::Spread => Some("The caller draws the deadlines at random"),
             _ => None,
         }
+    }
+
+    /// What its sizes are numbers of.
+    pub fn counted(self) -> &'static str {
+        if self == Self::Purgatory { "keys" } else { "timers" }
     }
 
     /// Whether time is told to move in it.

@@ -12,6 +12,7 @@ use tokio::{
 
 use crate::{
     alloc,
+    delayed::{Corewheel, Locked},
     measure::{self, Effort, Sample, ns_per_operation_in_task, settled},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, DelayQueuePeer,
@@ -24,6 +25,7 @@ use crate::{
         churn::{self, Churn, Delay, Longest},
         drain, idle, in_thread, late, memory,
         pause::{self, Variant},
+        purgatory,
         reset::{self, Reset},
         spread,
         steady::{self, Steady},
@@ -43,6 +45,7 @@ pub fn run(job: Job) -> Vec<Sample> {
         (_, Pass::Scaling) => two_cores::scaling(job),
         (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
         (_, Pass::Within | Pass::Spread) => run_waking(job),
+        (_, Pass::Purgatory) => run_delayed(job),
         (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime<false>>(job),
         (Peer::CorewheelLocalFast, _) => run_virtual::<CorewheelLocalRealTime<true>>(job),
         (Peer::DelayQueue, Pass::Call) => run_in_task::<DelayQueueRealTime>(job),
@@ -83,6 +86,7 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
         Pass::PauseAllDue => pause(Variant::AllDue),
         Pass::PauseAfterReset => pause(Variant::AfterReset),
         Pass::PauseAfterSleep => pause(Variant::AfterSleep),
+        Pass::Purgatory => unreachable!("it is about more than timers"),
         Pass::Idle => idle::run::<T>(name, n, effort),
         Pass::IdleHour => idle::run_hours::<T>(name, effort),
         Pass::Memory => memory::run::<T>(n),
@@ -104,6 +108,17 @@ fn run_waking(job: Job) -> Vec<Sample> {
         Peer::CorewheelLocal => run_loop::<CorewheelLocal>(job),
         Peer::Linked64 => run_loop::<Linked64>(job),
         Peer::BTree => run_loop::<BTree>(job),
+        _ => unreachable!("it has refused"),
+    }
+}
+
+/// Delayed operations, on timers of the peer.
+fn run_delayed(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
+    let (effort, name) = (effort(quick), &pass.name());
+    match peer {
+        Peer::CorewheelLocal => purgatory::run::<Corewheel>(name, n, effort),
+        Peer::Linked64 => purgatory::run::<Locked<Linked64>>(name, n, effort),
+        Peer::BTree => purgatory::run::<Locked<BTree>>(name, n, effort),
         _ => unreachable!("it has refused"),
     }
 }

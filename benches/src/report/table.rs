@@ -65,7 +65,8 @@ fn tables_by_setting(of_pass: &[&Figure]) -> String {
     let mut text = String::new();
     for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
         let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-        let title = format!("{workload}, {} ({} timers)", figures[0].unit, grouped(figures[0].n));
+        let Figure { pass, n, unit, .. } = figures[0];
+        let title = format!("{workload}, {unit} ({} {})", grouped(*n), pass.counted());
         text += &titled(&title, |detail| by_setting(&figures, detail));
     }
     text

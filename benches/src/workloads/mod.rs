@@ -10,6 +10,7 @@ pub mod late;
 pub mod mailbox;
 pub mod memory;
 pub mod pause;
+pub mod purgatory;
 pub mod reset;
 pub mod scaling;
 pub mod spread;
