@@ -24,8 +24,8 @@
 pub mod alloc;
 pub mod cores;
 pub mod crossing;
-pub mod mailboxes;
 pub mod delayed;
+pub mod mailboxes;
 pub mod measure;
 pub mod peers;
 pub mod plan;
