@@ -114,10 +114,9 @@ impl ShardRef {
     /// Runs `callback` once on the thread that owns the timer, in its next turn or what is left of this one, even if the timer
     /// is full. Drops it if the thread has ended. A sleeping owner is woken.
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
-        match self.shared.post(Sent::new(callback)) {
-            Ok(Remote { wake: true, .. }) => self.shared.wake(),
-            Ok(_) => (),
-            Err((_, callback)) => drop(callback),
+        // An error drops the callback.
+        if let Ok(Remote { wake: true, .. }) = self.shared.post(Sent::new(callback)) {
+            self.shared.wake();
         }
     }
 
