@@ -131,8 +131,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             member.send(core, Message::Watch { key, core: member.core(), operation: id });
             return;
         }
-        // The code of the keys may have completed it, or taken it out.
-        let Some(sibling) = self.with(id, |parked| parked.last_watch) else { return };
+        let sibling = self.with(id, |parked| parked.last_watch).flatten();
         let watch = self.watches.borrow_mut().add(key, Watcher::Own(id), sibling);
         self.with(id, |parked| parked.last_watch = Some(watch));
     }
