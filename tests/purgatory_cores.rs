@@ -19,7 +19,7 @@ use std::{
 
 use common::TICK;
 use corewheel::{
-    Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, Turn, local_timer,
+    Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, ShardRef, Turn, local_timer,
 };
 use lockstep::Lockstep;
 
@@ -383,15 +383,19 @@ fn a_thread_without_a_timer_tells_of_events() {
 #[test]
 fn who_joins_wrongly_is_told() {
     let group = group();
-    let cores = cores(2, &[0, 1], &group);
-    let refused = |core: usize, index: usize, count: usize| {
-        let (group, shards) = (group.clone(), cores.shards[..count].to_vec());
+    let cores = cores(3, &[0, 1], &group);
+    let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
+        let (group, shards) = (group.clone(), shards.to_vec());
         let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
-        catch_unwind(AssertUnwindSafe(|| cores.on(core, join))).expect_err("it panics")
+        let panic = catch_unwind(AssertUnwindSafe(|| cores.on(core, join))).expect_err("it panics");
+        let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
     };
-    for (core, index, count) in [(0, 0, 2), (0, 1, 2), (0, 2, 2), (0, 0, 1)] {
-        refused(core, index, count);
-    }
+    let all = &cores.shards;
+    assert_eq!(refusal(0, 0, all), "this thread has joined the group before");
+    assert_eq!(refusal(2, 1, all), "core 1 is not this thread's");
+    assert_eq!(refusal(2, 3, all), "core 3 of 3");
+    assert_eq!(refusal(2, 0, &all[2..]), "1 cores, and 3 for others");
     // None of that has harmed who has joined well.
     let seen = add(&cores, 0, &[1], 50);
     seen.set();
