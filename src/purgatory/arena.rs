@@ -1,16 +1,19 @@
 //! Values by number, whose numbers are used again and told apart by a generation: 64 bits, because the number that is used
 //! again at once, ten million times a second, would be through with 32 in minutes.
 
+use std::num::NonZeroU64;
+
 /// Names a value of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Id {
+    /// Not zero, so that an `Option` takes no more room.
+    generation: NonZeroU64,
     index: u32,
-    generation: u64,
 }
 
 impl Id {
     /// No value has it.
-    pub(super) const NONE: Self = Self { index: u32::MAX, generation: 0 };
+    pub(super) const NONE: Self = Self { index: u32::MAX, generation: NonZeroU64::MAX };
 }
 
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub(super) struct Arena<T> {
 #[derive(Debug)]
 struct Slot<T> {
     /// Of the value that is here, or will be.
-    generation: u64,
+    generation: NonZeroU64,
     value: Option<T>,
 }
 
@@ -35,7 +38,7 @@ impl<T> Default for Arena<T> {
 impl<T> Arena<T> {
     pub(super) fn insert(&mut self, value: T) -> Id {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 1, value: None });
+            self.slots.push(Slot { generation: NonZeroU64::MIN, value: None });
             u32::try_from(self.slots.len() - 1).unwrap_or_else(|_| panic!("more than 2^32 operations or watches"))
         });
         let slot = &mut self.slots[index as usize];
@@ -55,7 +58,7 @@ impl<T> Arena<T> {
     pub(super) fn remove(&mut self, id: Id) -> Option<T> {
         let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)?;
         let value = slot.value.take()?;
-        slot.generation += 1;
+        slot.generation = slot.generation.saturating_add(1);
         self.free.push(id.index);
         Some(value)
     }
@@ -74,6 +77,11 @@ impl<T> Arena<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_optional_name_takes_no_more_room() {
+        assert_eq!(size_of::<Option<Id>>(), size_of::<Id>());
+    }
 
     #[test]
     fn a_name_never_means_another_value() {

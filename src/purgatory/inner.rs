@@ -28,7 +28,7 @@ pub(super) struct Inner<K: WatchKey, Op: DelayedOperation> {
     events: Cell<u64>,
     /// Room for the watchers of one event, kept for the next.
     room: Cell<Vec<(Id, Watcher)>>,
-    counts: Cell<PurgatoryCounts>,
+    counts: RefCell<PurgatoryCounts>,
     /// How it reaches other cores, if it does.
     member: Option<Member<K>>,
 }
@@ -63,7 +63,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             watches: RefCell::default(),
             events: Cell::new(0),
             room: Cell::default(),
-            counts: Cell::default(),
+            counts: RefCell::default(),
             member,
         }
     }
@@ -331,14 +331,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             watches: self.watches.borrow().len() as u64,
             keys: self.watches.borrow().keys() as u64,
             unsent: self.member.as_ref().map_or(0, Member::unsent),
-            ..self.counts.get()
+            ..*self.counts.borrow()
         }
     }
 
     fn count(&self, count: impl FnOnce(&mut PurgatoryCounts)) {
-        let mut counts = self.counts.get();
-        count(&mut counts);
-        self.counts.set(counts);
+        count(&mut self.counts.borrow_mut());
     }
 
     fn with<R>(&self, id: Id, look: impl FnOnce(&mut Parked<Op>) -> R) -> Option<R> {
