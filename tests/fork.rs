@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use common::{on_a_thread, operations};
+use common::on_a_thread;
 use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -72,15 +72,6 @@ fn turn_until(happened: impl Fn() -> bool) {
         thread::park_timeout(sleep.timeout().unwrap_or_default());
         drop(sleep);
         let _ = local_timer().turn();
-    }
-}
-
-/// Ends what looks at it, also when a test fails.
-struct Over<'test>(&'test AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -219,52 +210,6 @@ fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
         drop(end);
         assert!(handle.cancel_wait().is_ok());
         assert_eq!(handle.cancel(), Cancel::Ended);
-        others.end();
-    });
-}
-
-/// Forks while others are in the middle of everything but making and ending timers.
-#[test]
-fn a_fork_in_the_middle_of_what_others_do_hurts_nobody() {
-    let _alone = alone();
-    on_a_thread(|| {
-        let (others, over) = (Others::start(), AtomicBool::new(false));
-        let mine = local_timer().shard_ref();
-        thread::scope(|scope| {
-            let over_soon = Over(&over);
-            for seed in 0..2 {
-                let (others, over, mine) = (&others, &over, &mine);
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed);
-                    let mut handles = Vec::new();
-                    while !over.load(Ordering::Relaxed) {
-                        let shard = random.choice(others.shards()).filter(|_| random.u8(..) > 60).unwrap_or(mine);
-                        handles.push(shard.add(Duration::from_micros(random.u64(..5_000)), || {}));
-                        if handles.len() > 2_000 {
-                            random.shuffle(&mut handles);
-                            handles.drain(..1_500).for_each(|handle| _ = handle.cancel());
-                        }
-                        let _ = random.choice(&handles).map(|handle| handle.reset(Duration::from_millis(3)));
-                        thread::yield_now();
-                    }
-                });
-            }
-            for _ in 0..operations(30) {
-                let _ = local_timer().turn();
-                let own = local_timer().add(HOUR, || {});
-                let there: Vec<_> = others.shards().iter().map(|shard| shard.add(HOUR, || {})).collect();
-                in_a_child(|| {
-                    for (shard, &handle) in others.shards().iter().zip(&there) {
-                        use_a_timer_of_nobody(shard, handle)?;
-                    }
-                    // What was on the way to it at the fork arrives.
-                    use_the_own_timer(own)
-                });
-                assert_eq!(own.cancel(), Cancel::Cancelled);
-                assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-            }
-            drop(over_soon);
-        });
         others.end();
     });
 }

@@ -284,7 +284,7 @@ fn several_cores_keep_their_promises() {
             hook(panic);
         }
     }));
-    seeded(0..operations(8), |random| {
+    seeded(0..operations(8).min(80), |random| {
         let mut model = Model::new();
         for _ in 0..500 {
             model.any_step(random);
