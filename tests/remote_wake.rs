@@ -172,7 +172,7 @@ fn no_wake_up_is_lost<S: Sleeper>(adders: u64, budget: usize, rounds: u64) {
             scope.spawn(move || {
                 let (ran, runs) = mpsc::channel();
                 let mut random = fastrand::Rng::with_seed(adder);
-                for round in 0..operations(rounds) {
+                for round in 0..operations(rounds).min(5 * rounds) {
                     let ran = ran.clone();
                     let run = move || ran.send(round).expect("it is waited for");
                     if random.bool() {
