@@ -1,76 +1,15 @@
 //! Nothing is allocated and nothing freed in the steady state (P4): counted by an allocator that tells threads apart.
 #![cfg(feature = "std")]
-#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    hint::black_box,
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{hint::black_box, sync::mpsc, thread, time::Duration};
 
 use common::{TICK, in_virtual_time};
 use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-thread_local! {
-    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
-    static FREED: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count(counter: &'static thread::LocalKey<Cell<u64>>) {
-    // A thread that has no locals any more is not measured.
-    let _ = counter.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing, since the counters are constants without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(&ALLOCATED);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(&ALLOCATED);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(&ALLOCATED);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(&FREED);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-/// How often this thread allocates and frees while `run` runs.
-fn allocations(run: impl FnOnce()) -> (u64, u64) {
-    let before = (ALLOCATED.get(), FREED.get());
-    run();
-    (ALLOCATED.get() - before.0, FREED.get() - before.1)
-}
-
-/// One test at a time: what a shard leaves behind when it ends may be freed by whichever thread comes along.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use counting::{alone, calls};
 
 /// Live timers beside those that the test is about, too far ahead to fire.
 const LIVE: u32 = 3_000;
@@ -79,7 +18,7 @@ const ROUNDS: u32 = 5_000;
 /// Does `step` until everything is warm, and asserts that from then on it neither allocates nor frees.
 fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     (0..ROUNDS).for_each(&mut step);
-    let counted = allocations(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
+    let counted = calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
@@ -213,9 +152,9 @@ fn a_callback_that_captures_more_is_boxed_once() {
         let captured = [1_u8; 33];
         let callback = move || _ = black_box(captured);
         assert_eq!(size_of_val(&callback), 33);
-        assert_eq!(allocations(|| _ = local_timer().add(TICK, callback)), (1, 0));
-        assert_eq!(allocations(|| assert_eq!(turn_after(clock, 1), 1)), (0, 1));
-        let counted = allocations(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
+        assert_eq!(calls(|| _ = local_timer().add(TICK, callback)), (1, 0));
+        assert_eq!(calls(|| assert_eq!(turn_after(clock, 1), 1)), (0, 1));
+        let counted = calls(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
         assert_eq!(counted, (1, 1));
     });
 }
@@ -224,9 +163,9 @@ fn a_callback_that_captures_more_is_boxed_once() {
 fn a_first_burst_allocates_and_the_next_one_of_its_size_does_not() {
     among_others(|clock| {
         let burst = || (0..20_000).for_each(|round| _ = local_timer().add(delay(round, 100), || {}));
-        assert!(allocations(burst).0 > 0, "memory for 20 000 timers comes from somewhere");
+        assert!(calls(burst).0 > 0, "memory for 20 000 timers comes from somewhere");
         assert_eq!(turn_after(clock, 100), 20_000);
-        assert_eq!(allocations(burst), (0, 0));
+        assert_eq!(calls(burst), (0, 0));
     });
 }
 
@@ -236,9 +175,9 @@ fn reserved_capacity_is_not_allocated_again() {
     let clock = ManualClock::new();
     let config = corewheel::Config::new().tick(TICK).clock(&clock).capacity(20_000);
     let mut shard = Shard::with_config(config).expect("valid");
-    let counted = allocations(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
+    let counted = calls(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
     assert_eq!(counted, (0, 0));
-    let counted = allocations(|| {
+    let counted = calls(|| {
         clock.advance(TICK * 100);
         shard.turn();
         assert_eq!(std::iter::from_fn(|| shard.next_expired()).count(), 20_000);
@@ -255,14 +194,14 @@ fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner
         let canceller = thread::spawn(move || {
             for batch in handles {
                 let cancel = || batch.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
-                to_owner.send(allocations(cancel)).expect("the owner listens");
+                to_owner.send(calls(cancel)).expect("the owner listens");
             }
         });
         for round in 0..200 {
             let batch = [(); BATCH].map(|()| local_timer().add(TICK, || unreachable!("it is cancelled")));
             to_canceller.send(batch).expect("the canceller listens");
             let there = counted.recv().expect("the canceller answers");
-            let here = allocations(|| assert_eq!(local_timer().turn().collected, BATCH));
+            let here = calls(|| assert_eq!(local_timer().turn().collected, BATCH));
             // The first ones make the canceller known to the epochs and free what earlier shards have left.
             if round >= 100 {
                 assert_eq!((there, here), ((0, 0), (0, 0)), "allocations and frees there and here, round {round}");

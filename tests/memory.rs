@@ -1,81 +1,27 @@
 //! Memory is bounded (P8): few bytes for a timer, none for one that has gone, in bounded steps: counted by an allocator.
 #![cfg(feature = "std")]
-#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    hint::black_box,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{hint::black_box, thread, time::Duration};
 
 use common::{TICK, in_virtual_time, operations};
 use corewheel::{Cancel, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer};
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Bytes that are allocated now.
-static HELD: AtomicI64 = AtomicI64::new(0);
-
-fn count(more: usize, less: usize) {
-    let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    HELD.fetch_add(signed(more) - signed(less), Ordering::Relaxed);
-}
-
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use counting::{alone, held};
 
 /// Bytes held since some moment.
 struct Since(i64);
 
 impl Since {
     fn now() -> Self {
-        Self(HELD.load(Ordering::Relaxed))
+        Self(held())
     }
 
     fn bytes(&self) -> i64 {
-        HELD.load(Ordering::Relaxed) - self.0
+        held() - self.0
     }
-}
-
-/// One test at a time: they count what all threads hold.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What 24 bytes of payload are.

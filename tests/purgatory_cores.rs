@@ -317,6 +317,55 @@ fn when_the_core_of_a_key_has_ended_the_other_keys_and_the_timeout_are_left() {
     }
 }
 
+/// The condition is met, but whoever should have told of it has ended: with the watch on its way, in place, or kept for a core
+/// that never joined.
+#[test]
+fn when_the_core_of_a_key_ends_its_watchers_look_once_more() {
+    for steps in 0..6 {
+        for has_joined in [true, false] {
+            let group = group();
+            let mut cores = cores(3, if has_joined { &[0, 1, 2] } else { &[0, 2] }, &group);
+            let (seen, other) = (add(&cores, 0, &[1], 50), add(&cores, 0, &[1, 2, 1], 50));
+            for core in [0, 1, 0, 1].into_iter().cycle().take(steps) {
+                cores.turn(core);
+            }
+            seen.set();
+            assert_eq!(seen.ended(), []);
+            cores.end(1);
+            cores.settle();
+            assert_eq!((seen.ended(), other.ended()), (vec![Completion::Condition], vec![]), "{steps} {has_joined}");
+            // Whoever comes later hears of it too.
+            let late = add(&cores, 2, &[1], 50);
+            late.set();
+            cores.settle();
+            assert_eq!(late.ended(), [Completion::Condition]);
+            other.set();
+            notify(&cores, 0, 2);
+            cores.settle();
+            assert_eq!(other.ended(), [Completion::Condition]);
+            assert_nothing_left(&cores, [0, 2]);
+        }
+    }
+}
+
+/// The same if only the purgatory goes and its thread stays.
+#[test]
+fn when_the_purgatory_of_a_key_goes_its_watchers_look_once_more() {
+    for steps in 0..6 {
+        let group = group();
+        let cores = cores(2, &[0, 1], &group);
+        let seen = add(&cores, 0, &[1], 50);
+        for core in [0, 1, 0].into_iter().cycle().take(steps) {
+            cores.turn(core);
+        }
+        seen.set();
+        cores.on(1, |own| *own = None);
+        cores.settle();
+        assert_eq!(seen.ended(), [Completion::Condition], "{steps}");
+        assert_nothing_left(&cores, [0]);
+    }
+}
+
 #[test]
 fn a_full_timer_takes_messages() {
     let group = group();

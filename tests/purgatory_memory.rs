@@ -1,55 +1,19 @@
 //! A purgatory's memory: what a completed operation took is there for the next one, at once; nothing grows with what has been.
 #![cfg(feature = "std")]
-#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     collections::VecDeque,
     rc::Rc,
-    sync::atomic::{AtomicI64, Ordering},
     time::{Duration, Instant},
 };
 
 use common::{TICK, in_virtual_time};
 use corewheel::{Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer};
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Bytes that are allocated now.
-static HELD: AtomicI64 = AtomicI64::new(0);
-
-fn count(more: usize, less: usize) {
-    let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    HELD.fetch_add(signed(more) - signed(less), Ordering::Relaxed);
-}
-
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 /// Timeouts pass a tick after so many operations.
 const IN_A_TICK: u64 = 1000;
@@ -141,7 +105,7 @@ fn ten_million_operations_take_no_more_than_the_first() {
         for number in 0..all {
             stream.next(number);
             let most = &mut held[usize::try_from(number * 10 / all).expect("a tenth")];
-            *most = HELD.load(Ordering::Relaxed).max(*most);
+            *most = counting::held().max(*most);
         }
         let counts = stream.purgatory.counts();
         println!("{all} operations, {:?} each, {counts:?}", begun.elapsed() / u32::try_from(all).expect("few"));

@@ -1,98 +1,25 @@
 //! Memory of what comes from other threads (P8, P4): a burst of it is given back in bounded steps, the steady state allocates
 //! nothing, and what has ended keeps nothing alive: counted by an allocator, in all and by thread.
 #![cfg(feature = "std")]
-#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     hint::black_box,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
 use common::{TICK, in_virtual_time, on_a_thread, operations};
 use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Bytes that are allocated now.
-static HELD: AtomicI64 = AtomicI64::new(0);
-
-thread_local! {
-    /// Calls of this thread that allocate, and that free.
-    static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-}
-
-fn count(more: usize, less: usize) {
-    let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    HELD.fetch_add(signed(more) - signed(less), Ordering::Relaxed);
-    // A thread that has no locals any more is not measured.
-    let _ = CALLS.try_with(|calls| {
-        let (allocated, freed) = calls.get();
-        calls.set((allocated + u64::from(more > 0), freed + u64::from(less > 0)));
-    });
-}
-
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing, since the thread's counter is a constant without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-fn held() -> i64 {
-    HELD.load(Ordering::Relaxed)
-}
+use counting::{alone, calls, held};
 
 /// Bytes, from a count of them or of what takes them.
 fn bytes(count: usize) -> i64 {
     i64::try_from(count).expect("small")
-}
-
-/// How often this thread allocates and frees while `run` runs.
-fn calls(run: impl FnOnce()) -> (u64, u64) {
-    let before = CALLS.get();
-    run();
-    let after = CALLS.get();
-    (after.0 - before.0, after.1 - before.1)
-}
-
-/// One test at a time: they count what all threads hold.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -67,6 +67,10 @@ impl<T> Arena<T> {
         self.slots.len() - self.free.len()
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
     /// The names of all values.
     pub(super) fn ids(&self) -> Vec<Id> {
         let there = self.slots.iter().zip(0..).filter(|(slot, _)| slot.value.is_some());

@@ -29,6 +29,9 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// Each core's thread [joins](Self::join) with its own purgatory. Any thread may tell of an event: the key's core hears of
 /// it, and from there every core with an operation that watches the key.
 ///
+/// When a core's purgatory goes, its keys are nobody's: operations of other cores that watch one of them look at their
+/// condition a last time for it, and are left with their other keys and the timeout.
+///
 /// # Examples
 ///
 /// ```
@@ -54,8 +57,11 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///     let purgatory = group.join(core.index(), core.shards());
 ///     let wait = UntilSet(Arc::clone(&is_set));
 ///     let _ = purgatory.try_complete_else_watch(wait, ["topic"], Duration::from_secs(10)).unwrap();
-///     while !purgatory.is_empty() {
+///     loop {
 ///         local_timer().turn();
+///         if purgatory.is_empty() {
+///             break;
+///         }
 ///         let sleep = local_timer().prepare_sleep();
 ///         sleep.timeout().map_or_else(thread::park, thread::park_timeout);
 ///     }

@@ -277,7 +277,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     pub(super) fn take_in(&self, message: Message<K>) {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
-            Message::Check { operation, .. } => _ = self.check(operation),
+            Message::Check { operation, .. } | Message::Gone { operation } => _ = self.check(operation),
             Message::Watch { key, core, operation } => {
                 let watch = self.watches.borrow_mut().add(key, Watcher::Other { core, operation }, None);
                 self.send(core, |member| Message::Watching { operation, core: member.core(), watch });
@@ -359,6 +359,9 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
         }
         if let Some(member) = &self.member {
+            for (core, operation) in self.watches.get_mut().of_others() {
+                member.send(core, Message::Gone { operation });
+            }
             member.flush();
         }
     }

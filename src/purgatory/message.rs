@@ -14,6 +14,8 @@ pub(super) enum Message<K> {
     Leave { watch: Id },
     /// There was an event on a key that your operation watches, by that watch at that core.
     Check { operation: Id, core: u32, watch: Id },
+    /// The core of a key that your operation watches has ended, or never was: there will be no event on that key any more.
+    Gone { operation: Id },
 }
 
 impl<K> Message<K> {
@@ -21,11 +23,15 @@ impl<K> Message<K> {
         matches!(self, Self::Watch { .. })
     }
 
-    /// The watch, and its core, that is nobody's if this message can reach nobody: its operation has gone with its purgatory.
-    pub(super) fn orphan(&self) -> Option<(u32, Id)> {
+    /// What its sender, a core, is told if this message can reach nobody.
+    pub(super) fn answer(&self) -> Option<(u32, Self)> {
         match *self {
-            Self::Watching { core, watch, .. } | Self::Check { core, watch, .. } => Some((core, watch)),
-            Self::Event { .. } | Self::Watch { .. } | Self::Leave { .. } => None,
+            // The operation has gone with its purgatory.
+            Self::Watching { core, watch, .. } | Self::Check { core, watch, .. } => {
+                Some((core, Self::Leave { watch }))
+            }
+            Self::Watch { core, operation, .. } => Some((core, Self::Gone { operation })),
+            Self::Event { .. } | Self::Leave { .. } | Self::Gone { .. } => None,
         }
     }
 }

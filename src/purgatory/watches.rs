@@ -127,6 +127,14 @@ impl<K: Hash + Eq + Clone> Watches<K> {
         }
     }
 
+    /// The operations of other cores that watch a key here, once for each watch.
+    pub(super) fn of_others(&self) -> impl Iterator<Item = (u32, Id)> {
+        self.all.values().filter_map(|watch| match watch.watcher {
+            Watcher::Own(_) => None,
+            Watcher::Other { core, operation } => Some((core, operation)),
+        })
+    }
+
     /// How many watch `key`.
     pub(super) fn len_of(&self, key: &K) -> usize {
         self.by_key.get(key).and_then(|&list| self.lists.get(list)).map_or(0, |list| list.len)

@@ -5,6 +5,7 @@ use std::{
     fmt::{self, Display, Formatter},
     path::{Path, PathBuf},
     process,
+    time::Duration,
 };
 
 /// One command of a list, with what it changes in the environment.
@@ -13,6 +14,8 @@ pub(crate) struct Lane {
     pub(crate) name: &'static str,
     /// Whether the command's last line must be a verdict, a JSON object with `"ok":true`.
     pub(crate) verdict: bool,
+    /// How long it may take: one that hangs is a failure, and not the end of whoever waits for it.
+    pub(crate) limit: Option<Duration>,
     words: Vec<&'static str>,
     env: Vec<(&'static str, &'static str)>,
     unset: Vec<&'static str>,
@@ -25,6 +28,7 @@ impl Lane {
         Self {
             name,
             verdict: false,
+            limit: None,
             words: command.split_whitespace().collect(),
             env: Vec::new(),
             unset: Vec::new(),
@@ -53,6 +57,12 @@ impl Lane {
     /// Asks for a verdict in the last line of output.
     pub(crate) fn verdict(mut self) -> Self {
         self.verdict = true;
+        self
+    }
+
+    /// Stops the command after so long.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
         self
     }
 

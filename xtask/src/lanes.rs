@@ -1,6 +1,11 @@
 //! Every lane of every command: to add one, add an entry.
 
+use std::time::Duration;
+
 use crate::lane::Lane;
+
+/// More than any lane of the tests takes on a slow machine.
+const TEST_MAX: Duration = Duration::from_secs(20 * 60);
 
 const DENY_WARNINGS: &str = "-D warnings";
 /// How many times as many random operations the long lane asks of the property and stress tests.
@@ -54,7 +59,7 @@ pub(crate) fn test() -> Vec<Lane> {
     lanes.extend(loom());
     lanes.push(shuttle());
     lanes.extend(benches());
-    lanes
+    lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
 }
 
 /// That everything which measures runs; the figures are thrown away.

@@ -8,6 +8,7 @@ mod breakage;
 mod lane;
 mod lanes;
 mod run;
+mod stop;
 mod tools;
 
 use std::process::ExitCode;

@@ -3,11 +3,13 @@
 use std::{
     fmt::{self, Display, Formatter},
     io::{self, BufRead, BufReader},
-    process::{Child, Stdio},
+    process::{Child, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
-use crate::lane::Lane;
+use crate::{lane::Lane, stop};
 
 /// Why a command did not succeed, for the person who called it.
 #[derive(Debug)]
@@ -48,8 +50,8 @@ fn one(lane: &Lane) -> Result<(), Failure> {
         process.stdout(Stdio::piped());
     }
     let mut child = process.spawn().map_err(|error| failed(format!("cannot be started: {error}")))?;
-    let verdict = last_line(&mut child).map_err(|error| failed(error.to_string()))?;
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    let limit = lane.limit.unwrap_or(Duration::MAX);
+    let (verdict, status) = watched(&mut child, limit).map_err(|error| failed(error.to_string()))?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
@@ -57,6 +59,20 @@ fn one(lane: &Lane) -> Result<(), Failure> {
         return Err(failed("its last line holds no \"ok\":true".to_owned()));
     }
     Ok(())
+}
+
+/// What the process said last and how it ended; one that takes longer than `limit` is stopped.
+fn watched(child: &mut Child, limit: Duration) -> io::Result<(String, ExitStatus)> {
+    let process = child.id();
+    let (over, is_over) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        let hangs = is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if hangs { stop::tree(process).and(Err(io::Error::from(io::ErrorKind::TimedOut))) } else { Ok(()) }
+    });
+    let ended = last_line(child).and_then(|last| Ok((last, child.wait()?)));
+    drop(over);
+    watchdog.join().unwrap_or_else(|_| Err(io::Error::other("the watchdog panicked")))?;
+    ended
 }
 
 /// Passes captured output on, line by line; the last one is the verdict. Empty where nothing was captured.
@@ -93,6 +109,8 @@ fn summarize(lanes: &[Lane], times: &[Duration], all_ok: bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::{all, is_ok};
     use crate::lane::Lane;
 
@@ -113,5 +131,15 @@ mod tests {
         let failure = all(&[version, unknown]).expect_err("cargo refuses it").to_string();
         assert!(failure.starts_with("lane \"unknown\" failed: "), "{failure}");
         assert!(failure.ends_with("    cargo no-such-command"), "{failure}");
+    }
+
+    #[test]
+    fn a_lane_that_hangs_is_stopped_with_all_it_has_started() {
+        let begun = Instant::now();
+        // A process that starts another, which has the output too.
+        let hangs = Lane::new("hangs", "timeout 60 sleep 60").verdict().limit(Duration::from_millis(300));
+        let failure = all(&[hangs]).expect_err("it was stopped").to_string();
+        assert!(failure.starts_with("lane \"hangs\" failed: timed out"), "{failure}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the sleep holds the output open");
     }
 }

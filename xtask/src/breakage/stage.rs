@@ -2,15 +2,14 @@
 
 use std::{
     io::{self, Read},
-    os::unix::process::CommandExt,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::{lane::Lane, run::Failure};
+use crate::{lane::Lane, run::Failure, stop};
 
 /// How often a running test is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -110,8 +109,7 @@ impl Outcome {
 /// Runs `command` until it ends, it has taken `limit`, or its output so far is `enough`.
 fn watch(mut command: Command, limit: Duration, enough: impl Fn(&str) -> bool) -> io::Result<Outcome> {
     let start = Instant::now();
-    // A group of its own, so that cargo can be stopped together with the tests that it has started.
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let output = Arc::new(Mutex::new(String::new()));
     let readers = [
         child.stdout.take().map(|from| collect(from, &output)),
@@ -123,7 +121,8 @@ fn watch(mut command: Command, limit: Duration, enough: impl Fn(&str) -> bool) -
             break Some(status);
         }
         if start.elapsed() > limit || enough(&so_far()) {
-            stop(&mut child)?;
+            stop::tree(child.id())?;
+            child.wait()?;
             break None;
         }
         thread::sleep(LOOK);
@@ -145,14 +144,6 @@ fn collect(mut from: impl Read + Send + 'static, output: &Arc<Mutex<String>>) ->
             output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
         }
     })
-}
-
-/// Stops the process and all that it has started.
-fn stop(child: &mut Child) -> io::Result<()> {
-    // The shell's own `kill`, because the library of this program has none for groups.
-    let command = format!("kill -s KILL -- -{}", child.id());
-    Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).status()?;
-    child.wait().map(drop)
 }
 
 /// A test has failed, and the rest need not run.
