@@ -66,8 +66,8 @@ impl Config {
         self
     }
 
-    /// Timers for which memory is reserved from the start, about 80 bytes each
-    /// (in a `Shard<T>`, 40 and an `Option` of the payload); at most 16 million are. More can be added
+    /// Timers for which memory is reserved from the start, about 90 bytes each
+    /// (in a `Shard<T>`, 48 and an `Option` of the payload); at most 16 million are. More can be added
     /// at any time.
     #[must_use]
     pub fn capacity(mut self, timers: usize) -> Self {

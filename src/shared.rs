@@ -281,6 +281,7 @@ mod tests {
         }
         assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
     }
+
     /// The owner may end between the last look at whether it has, and the push.
     #[test]
     fn an_add_that_comes_too_late_gives_its_node_back() {

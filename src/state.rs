@@ -17,7 +17,7 @@
 //! |---|---|
 //! | *periodic* | it runs again and again; does not change while the timer lives |
 //! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
-//! | *moved* | another thread has said when the timer is due, beside the word (`Node::asked`); the owner has not placed it there yet |
+//! | *moved* | another thread has said when the timer is due, beside the word (`slab::Asked`); the owner has not placed it there yet |
 //! | *guest* | of a node whose timer was added from another core: the word that counts is the other node's (`guests`) |
 //! | *taken* | of a cancelled timer: the owner cancelled it itself and has the payload |
 //!

@@ -15,8 +15,8 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
-/// thread has ended, adding is an error. (It keeps the shard's empty nodes, some 24 bytes for each timer that was live at
-/// once.)
+/// thread has ended, adding is an error. (It keeps the shard's empty nodes: 24 bytes for each timer that was live at once,
+/// and 72 for each of them that came from elsewhere.)
 ///
 /// # Examples
 ///

@@ -194,11 +194,10 @@ impl<T> Shard<T> {
 
     /// A timer that another thread has added arrives: gets an entry, and a node that stands for it.
     fn welcome(&mut self, guest: u32) -> Message<T> {
-        // Before it has gone from the gate, where it was counted so far.
-        self.shared.gate.set_live(self.counts.live + 1);
         let Some(payload) = self.unpack(guest) else { return Message::Done };
         let nanos = self.guests.place(guest).asked.read();
         self.counts.live += 1;
+        // In this order: it is never missing from both, see `gate`.
         self.shared.gate.set_live(self.counts.live);
         self.shared.gate.left();
         let index = self.wheel.insert(self.tick.deadline(nanos)).index;
