@@ -308,6 +308,8 @@ fn what_races_with_the_end_of_a_shard_gets_true_answers() {
             Config::new().tick(Duration::from_micros(20)).install().expect("a fresh thread");
             sender.send(local_timer().shard_ref()).expect("it is waited for");
             (0..turns).for_each(|_| _ = local_timer().turn());
+            // The others may all come too late on a busy machine.
+            while round % 3 == 1 && local_timer().turn().fired == 0 {}
             assert!(round % 5 > 0, "as it must");
         });
         let shards = [shards.recv().expect("it has a timer")];
