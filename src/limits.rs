@@ -87,6 +87,16 @@ pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 /// Messages of a purgatory to one other core that go together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
 
+/// Room for the watchers of one event that a purgatory keeps for the next.
+pub(crate) const WATCHERS_KEPT: usize = 1024;
+
+/// A purgatory's arena with more slots than this, and its table of keys, give their memory back when nothing is in them.
+pub(crate) const SLOTS_KEPT: usize = if TINY { 2 } else { 1024 };
+
+/// Read letters that a purgatory keeps to write in: as many as come in a turn when there is much to say, with 1.5 KiB each
+/// where keys are small.
+pub(crate) const LETTERS_KEPT: usize = if TINY { 1 } else { 16 };
+
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 

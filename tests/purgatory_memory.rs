@@ -90,6 +90,7 @@ impl Stream<'_> {
 #[test]
 fn ten_million_operations_take_no_more_than_the_first() {
     let all = if cfg!(debug_assertions) { 200_000 } else { 10_000_000 };
+    let _alone = counting::alone();
     let begun = Instant::now();
     in_virtual_time(|clock| {
         let mut stream = Stream {
@@ -117,5 +118,34 @@ fn ten_million_operations_take_no_more_than_the_first() {
         assert_eq!(counts.watches, 2 * counts.live);
         assert!(counts.live.abs_diff(stream.live) < stream.live / 5, "{} wait", counts.live);
         assert!(expired > all / 20 && forced > all / 20);
+    });
+}
+
+/// A burst of a hundred thousand operations on as many keys, and one event with very many watchers: when nothing waits any more,
+/// what they took has gone back, but for the pages that a timer keeps.
+#[test]
+fn the_memory_of_a_burst_goes_back() {
+    const MANY: u64 = 100_000;
+    let _alone = counting::alone();
+    in_virtual_time(|clock| {
+        let purgatory = Purgatory::new();
+        let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();
+        let before = counting::held();
+        for number in 0..MANY {
+            let (is_met, ended) = (Rc::clone(&is_met), Rc::clone(&ended));
+            let op = Op { is_met, is_patient: false, ended, _payload: Box::default() };
+            let outcome = purgatory.try_complete_else_watch(op, [number, MANY], TICK * 5);
+            assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
+        }
+        let most = counting::held() - before;
+        purgatory.check_and_complete(&MANY);
+        clock.advance(TICK * 5);
+        let _ = local_timer().turn();
+        assert!(purgatory.is_empty());
+        // The timer gives a page back per turn.
+        (0..1_000).for_each(|_| _ = local_timer().turn());
+        let left = counting::held() - before;
+        println!("{most} bytes held, {} for each; {left} left", most / i64::try_from(MANY).expect("few"));
+        assert!(left < 192 * 1024, "{left} bytes are left of {most}");
     });
 }

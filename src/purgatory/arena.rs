@@ -1,49 +1,64 @@
-//! Values by number, whose numbers are used again and told apart by a generation: 64 bits, because the number that is used
-//! again at once, ten million times a second, would be through with 32 in minutes.
+//! Values by number, whose numbers are used again and told apart by a generation. A number whose generations are used up is
+//! not used again: after 2^32 lives, it costs the room of one value.
 
-use std::num::NonZeroU64;
+use std::num::NonZeroU32;
+
+use crate::limits::SLOTS_KEPT;
 
 /// Names a value of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Id {
     /// Not zero, so that an `Option` takes no more room.
-    generation: NonZeroU64,
+    generation: NonZeroU32,
     index: u32,
 }
 
 impl Id {
-    /// No value has it.
-    pub(super) const NONE: Self = Self { index: u32::MAX, generation: NonZeroU64::MAX };
+    /// Where the value is, as long as it is there.
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Arena<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    len: usize,
+    /// Of slots that come next: no name that was given before has it.
+    generation: NonZeroU32,
 }
 
 #[derive(Debug)]
 struct Slot<T> {
     /// Of the value that is here, or will be.
-    generation: NonZeroU64,
+    generation: NonZeroU32,
     value: Option<T>,
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new(), len: 0, generation: NonZeroU32::MIN }
     }
 }
 
 impl<T> Arena<T> {
+    /// No value is there.
+    pub(super) const NOWHERE: u32 = u32::MAX;
+
     pub(super) fn insert(&mut self, value: T) -> Id {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: NonZeroU64::MIN, value: None });
-            u32::try_from(self.slots.len() - 1).unwrap_or_else(|_| panic!("more than 2^32 operations or watches"))
-        });
+        self.len += 1;
+        let Some(index) = self.free.pop() else { return self.push(value) };
         let slot = &mut self.slots[index as usize];
         slot.value = Some(value);
         Id { index, generation: slot.generation }
+    }
+
+    fn push(&mut self, value: T) -> Id {
+        let index = u32::try_from(self.slots.len()).ok().filter(|&index| index != Self::NOWHERE);
+        let index = index.unwrap_or_else(|| panic!("2^32 operations or watches"));
+        self.slots.push(Slot { generation: self.generation, value: Some(value) });
+        Id { index, generation: self.generation }
     }
 
     pub(super) fn get(&self, id: Id) -> Option<&T> {
@@ -54,17 +69,50 @@ impl<T> Arena<T> {
         self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)?.value.as_mut()
     }
 
+    /// The value that is there now, and its name.
+    pub(super) fn at(&self, index: u32) -> Option<(Id, &T)> {
+        let slot = self.slots.get(index as usize)?;
+        Some((Id { index, generation: slot.generation }, slot.value.as_ref()?))
+    }
+
+    /// The value that is there now.
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slots.get_mut(index as usize)?.value.as_mut()
+    }
+
     /// Takes a value out.
     pub(super) fn remove(&mut self, id: Id) -> Option<T> {
-        let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        self.get(id)?;
+        self.remove_at(id.index)
+    }
+
+    /// Takes out what is there now.
+    pub(super) fn remove_at(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
         let value = slot.value.take()?;
-        slot.generation = slot.generation.saturating_add(1);
-        self.free.push(id.index);
+        // One without a next generation is not used again.
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            self.free.push(index);
+        }
+        self.len -= 1;
+        if self.len == 0 && self.slots.len() > SLOTS_KEPT {
+            self.give_back();
+        }
         Some(value)
     }
 
+    #[cold]
+    fn give_back(&mut self) {
+        let newest = self.slots.iter().map(|slot| slot.generation).max();
+        // The slots of the last generation hold the place of names that have been given.
+        if let Some(newest) = newest.filter(|&newest| newest < NonZeroU32::MAX) {
+            *self = Self { generation: newest, ..Self::default() };
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.len
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
@@ -84,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_optional_name_takes_no_more_room() {
-        assert_eq!(size_of::<Option<Id>>(), size_of::<Id>());
+        assert_eq!((size_of::<Option<Id>>(), size_of::<Id>()), (8, 8));
     }
 
     #[test]
@@ -94,9 +142,42 @@ mod tests {
         assert_eq!((arena.get(first), arena.len()), (Some(&'a'), 1));
         assert_eq!((arena.remove(first), arena.remove(first)), (Some('a'), None));
         let second = arena.insert('b');
-        assert_eq!((arena.get(first), arena.get(Id::NONE), arena.get(second)), (None, None, Some(&'b')));
+        assert_eq!(second.index(), first.index());
+        assert_eq!((arena.get(first), arena.get(second)), (None, Some(&'b')));
+        assert_eq!(arena.at(first.index()), Some((second, &'b')));
         assert_eq!(arena.get_mut(first), None);
-        assert_eq!(arena.remove(first), None);
-        assert_eq!(arena.ids(), [second]);
+        assert_eq!(arena.at(7), None);
+        assert_eq!(arena.remove_at(Arena::<char>::NOWHERE), None);
+    }
+
+    #[test]
+    fn a_number_whose_generations_are_used_up_is_not_used_again() {
+        let mut arena = Arena { generation: NonZeroU32::MAX, ..Arena::default() };
+        let last = arena.insert('a');
+        let other = arena.insert('b');
+        assert_eq!(arena.remove(last), Some('a'));
+        let next = arena.insert('c');
+        assert_ne!(next.index(), last.index());
+        assert_eq!((arena.get(last), arena.ids(), arena.len()), (None, vec![other, next], 2));
+        // Nor does it give their memory back.
+        for id in [other, next] {
+            arena.remove(id);
+        }
+        assert_eq!((arena.get(last), arena.len(), arena.slots.len()), (None, 0, 3));
+        assert_eq!(arena.insert('d').index(), 3);
+    }
+
+    #[test]
+    fn memory_goes_back_and_names_stay_distinct() {
+        let mut arena = Arena::default();
+        let names: Vec<_> = (0..5).map(|value| arena.insert(value)).collect();
+        for &name in &names {
+            assert!(arena.remove(name).is_some());
+        }
+        assert_eq!((arena.slots.capacity(), arena.free.capacity()), (0, 0));
+        for value in 0..5 {
+            assert!(!names.contains(&arena.insert(value)));
+        }
+        assert!(names.iter().all(|&name| arena.get(name).is_none()));
     }
 }

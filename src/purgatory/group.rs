@@ -4,7 +4,6 @@ use std::{
     cell::RefCell,
     fmt,
     hash::{BuildHasher, RandomState},
-    mem,
     rc::Rc,
     sync::Arc,
 };
@@ -16,7 +15,7 @@ use super::{
     message::Message,
 };
 use crate::{
-    limits::MESSAGES_TOGETHER,
+    limits::{LETTERS_KEPT, MESSAGES_TOGETHER},
     local::{Flush, LocalTimer, ShardRef},
     sync::{Ordering, SetOnce, fence},
 };
@@ -81,11 +80,13 @@ pub(super) struct Group<K> {
 }
 
 /// One core's part in a group: what it has to say to the others goes together.
-pub(super) struct Member<K> {
+pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     core: u32,
     /// By core.
-    unsent: RefCell<Vec<Vec<Message<K>>>>,
+    unsent: RefCell<Vec<Option<Letter<K>>>>,
+    /// Letters that have been read.
+    spare: RefCell<Vec<Letter<K>>>,
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
@@ -120,15 +121,16 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         assert!(shards.len() == known.len(), "{} cores, and {} for others", shards.len(), known.len());
         // SeqCst: between the group's cores being known and any look at a condition, see `Group::shards`.
         fence(Ordering::SeqCst);
-        let unsent = RefCell::new(shards.iter().map(|_| Vec::new()).collect());
+        let unsent = RefCell::new(shards.iter().map(|_| None).collect());
         #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-        let member = Member { group: Arc::clone(&self.0), core: index as u32, unsent };
+        let member = Member { group: Arc::clone(&self.0), core: index as u32, unsent, spare: RefCell::default() };
         let inner = Rc::new(Inner::<K, Op>::new(Some(member)));
         let flush: Rc<dyn Flush> = Rc::clone(&inner) as Rc<dyn Flush>;
         LocalTimer::flush_at_the_end_of_turns(&flush);
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as Rc<dyn Receiver<K>>;
-        let early = letter::register(&self.0, Rc::downgrade(&receiver));
-        receiver.receive(early);
+        for (from, watch) in letter::register(&self.0, Rc::downgrade(&receiver)) {
+            inner.take_in(from, watch);
+        }
         Purgatory(inner)
     }
 
@@ -136,7 +138,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// own thread better uses [`Purgatory::notify`], whose messages go together.
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        self.0.send(self.0.core_of(key, shards), vec![Message::Event { key: key.clone() }]);
+        // Nobody answers an event.
+        self.0.post(self.0.core_of(key, shards), Letter::new(&self.0, 0, vec![Message::Event { key: key.clone() }]));
     }
 }
 
@@ -161,66 +164,74 @@ impl<K: Send + 'static> Group<K> {
         ((self.core_of)(key) % shards.len()) as u32
     }
 
+    /// Has a core take answers, if there are any, in its next turn.
+    pub(super) fn send(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
+        if !answers.is_empty() {
+            // Nobody answers an answer.
+            self.post(core, Letter::new(self, core, answers));
+        }
+    }
+
     /// Has a core take messages in its next turn.
-    pub(super) fn send(self: &Arc<Self>, core: u32, messages: Vec<Message<K>>) {
-        let letter = Letter::new(self, messages);
+    fn post(&self, core: u32, letter: Letter<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
             shard.post(move || letter.open());
         }
     }
 }
 
-impl<K> Member<K> {
+impl<K: Send + 'static> Member<K> {
     pub(super) fn core(&self) -> u32 {
         self.core
     }
-}
 
-impl<K: Send + 'static> Member<K> {
     pub(super) fn core_of(&self, key: &K) -> u32 {
         self.group.shards().map_or(self.core, |shards| self.group.core_of(key, shards))
     }
 
     /// Says something to another core, when the loop next turns or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
-        let full = {
+        let (together, full) = {
             let mut unsent = self.unsent.borrow_mut();
-            let Some(messages) = unsent.get_mut(core as usize) else { return };
-            messages.push(message);
-            (messages.len() >= MESSAGES_TOGETHER).then(|| mem::take(messages))
+            let Some(place) = unsent.get_mut(core as usize) else { return };
+            let letter = place.get_or_insert_with(|| self.begin_letter());
+            letter.messages_mut().push(message);
+            let together = letter.messages().len();
+            (together, if together >= MESSAGES_TOGETHER { place.take() } else { None })
         };
-        match full {
-            Some(messages) => self.group.send(core, messages),
-            None => LocalTimer::wants_flush(),
+        if let Some(letter) = full {
+            self.group.post(core, letter);
+        } else if together == 1 {
+            LocalTimer::wants_flush();
+        }
+    }
+
+    fn begin_letter(&self) -> Letter<K> {
+        let spare = self.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| Letter::new(&self.group, self.core, Vec::new()))
+    }
+
+    /// Keeps a letter that has been read, to write in.
+    pub(super) fn keep(&self, mut letter: Letter<K>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < LETTERS_KEPT {
+            letter.hand_over(self.core);
+            spare.push(letter);
         }
     }
 
     pub(super) fn flush(&self) {
         let cores = self.unsent.borrow().len();
         for (core, at) in (0..).zip(0..cores) {
-            let messages = mem::take(&mut self.unsent.borrow_mut()[at]);
-            if !messages.is_empty() {
-                self.group.send(core, messages);
+            let letter = self.unsent.borrow_mut()[at].take();
+            if let Some(letter) = letter {
+                self.group.post(core, letter);
             }
         }
     }
 
     pub(super) fn unsent(&self) -> u64 {
-        self.unsent.borrow().iter().map(|messages| messages.len() as u64).sum()
-    }
-}
-
-impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
-    fn receive(&self, messages: Vec<Message<K>>) {
-        for message in messages {
-            self.take_in(message);
-        }
-    }
-}
-
-impl<K: WatchKey, Op: DelayedOperation> Flush for Inner<K, Op> {
-    fn flush(&self) {
-        self.send_all();
+        self.unsent.borrow().iter().flatten().map(|letter| letter.messages().len() as u64).sum()
     }
 }
 

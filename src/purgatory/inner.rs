@@ -1,5 +1,7 @@
 //! The operations of one core. Nothing is borrowed while an operation's own code runs (P5).
 
+mod across;
+
 use std::{
     cell::{Cell, RefCell},
     mem,
@@ -7,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use self::across::ElsewhereArena;
 use super::{
     Completion, DelayedOperation, OperationId, Outcome, PurgatoryCounts, WatchKey,
     arena::{Arena, Id},
@@ -18,12 +21,18 @@ use crate::{
     error::AddError,
     handle::{Cancel, LocalHandle},
     hooks::PanicPlace,
+    limits::WATCHERS_KEPT,
     local::{LocalTimer, local_timer},
 };
+
+/// Where no watch is.
+const NOWHERE: u32 = ElsewhereArena::NOWHERE;
 
 pub(super) struct Inner<K: WatchKey, Op: DelayedOperation> {
     operations: RefCell<Arena<Parked<Op>>>,
     watches: RefCell<Watches<K>>,
+    /// The watches of these operations on other cores.
+    elsewhere: RefCell<ElsewhereArena>,
     /// Events so far: an operation that is being added looks again if there was one meanwhile.
     events: Cell<u64>,
     /// Room for the watchers of one event, kept for the next.
@@ -39,10 +48,10 @@ struct Parked<Op> {
     operation: Option<Op>,
     /// `None` while it is being added.
     timer: Option<LocalHandle>,
-    /// Its last watch on this core, which knows the others.
-    last_watch: Option<Id>,
-    /// Its watches on other cores, as far as those have confirmed them.
-    elsewhere: Vec<(u32, Id)>,
+    /// Where its last watch on this core is, which knows the others.
+    last_watch: u32,
+    /// Where its last watch on another core is, as far as those have confirmed them.
+    elsewhere: u32,
     /// How it was completed while it was out.
     completed: Option<Completion>,
     /// There was another event while it was out.
@@ -61,6 +70,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Self {
             operations: RefCell::default(),
             watches: RefCell::default(),
+            elsewhere: RefCell::default(),
             events: Cell::new(0),
             room: Cell::default(),
             counts: RefCell::default(),
@@ -102,8 +112,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let id = self.operations.borrow_mut().insert(Parked {
             operation: Some(operation),
             timer: None,
-            last_watch: None,
-            elsewhere: Vec::new(),
+            last_watch: NOWHERE,
+            elsewhere: NOWHERE,
             completed: None,
             look_again: false,
         });
@@ -128,12 +138,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn watch(&self, id: Id, key: K) {
         if let Some((member, core)) = self.member_of(&key) {
-            member.send(core, Message::Watch { key, core: member.core(), operation: id });
+            member.send(core, Message::Watch { key, operation: id });
             return;
         }
-        let sibling = self.with(id, |parked| parked.last_watch).flatten();
-        let watch = self.watches.borrow_mut().add(key, Watcher::Own(id), sibling);
-        self.with(id, |parked| parked.last_watch = Some(watch));
+        self.with(id, |parked| {
+            let watch = self.watches.borrow_mut().add(key, Watcher::own(id), parked.last_watch);
+            parked.last_watch = watch.index();
+        });
     }
 
     pub(super) fn notify(&self, key: &K) {
@@ -149,15 +160,17 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut watchers = self.room.take();
         self.watches.borrow().of(key, &mut watchers);
         let mut completed = 0;
-        for (watch, watcher) in watchers.drain(..) {
-            match watcher {
-                Watcher::Own(id) => completed += usize::from(self.check(id)),
-                Watcher::Other { core, operation } => {
-                    self.send(core, |member| Message::Check { operation, core: member.core(), watch });
-                }
+        for (watch, Watcher { operation, .. }, elsewhere) in
+            watchers.drain(..).map(|(id, it)| (id, it, it.elsewhere()))
+        {
+            match elsewhere {
+                None => completed += usize::from(self.check(operation)),
+                Some(core) => self.send(core, Message::Check { operation, watch }),
             }
         }
-        self.room.set(watchers);
+        if watchers.capacity() <= WATCHERS_KEPT {
+            self.room.set(watchers);
+        }
         completed
     }
 
@@ -227,11 +240,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn forget(&self, id: Id) -> Option<Op> {
         let parked = self.operations.borrow_mut().remove(id)?;
         self.watches.borrow_mut().remove_all(parked.last_watch);
-        if let Some(member) = &self.member {
-            for (core, watch) in parked.elsewhere {
-                member.send(core, Message::Leave { watch });
-            }
-        }
+        self.leave_all(parked.elsewhere);
         parked.operation
     }
 
@@ -248,11 +257,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     pub(super) fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let mut watchers = Vec::new();
         self.watches.borrow().of(key, &mut watchers);
-        let own = watchers.into_iter().filter_map(|(_, watcher)| match watcher {
-            Watcher::Own(id) => Some(id),
-            Watcher::Other { .. } => None,
-        });
-        self.hand_back(own)
+        let own = watchers.into_iter().filter(|(_, watcher)| watcher.elsewhere().is_none());
+        self.hand_back(own.map(|(_, watcher)| watcher.operation))
     }
 
     pub(super) fn drain(&self) -> Vec<Op> {
@@ -273,48 +279,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operations
     }
 
-    /// A message from another core.
-    pub(super) fn take_in(&self, message: Message<K>) {
-        match message {
-            Message::Event { key } => _ = self.check_key(&key),
-            Message::Check { operation, .. } | Message::Gone { operation } => _ = self.check(operation),
-            Message::Watch { key, core, operation } => {
-                let watch = self.watches.borrow_mut().add(key, Watcher::Other { core, operation }, None);
-                self.send(core, |member| Message::Watching { operation, core: member.core(), watch });
-            }
-            Message::Watching { operation, core, watch } => self.confirmed(operation, core, watch),
-            Message::Leave { watch } => _ = self.watches.borrow_mut().remove(watch),
-        }
-    }
-
-    /// Another core has the watch on one of the operation's keys, which looks once more: there may have been an event on that
-    /// key before the watch. (It does not wait for the other watches: a core may be slow, or have ended.)
-    fn confirmed(&self, operation: Id, core: u32, watch: Id) {
-        match self.with(operation, |parked| parked.elsewhere.push((core, watch))) {
-            Some(()) => _ = self.check(operation),
-            // It has completed meanwhile.
-            None => self.send(core, |_| Message::Leave { watch }),
-        }
-    }
-
-    fn send(&self, core: u32, message: impl FnOnce(&Member<K>) -> Message<K>) {
-        if let Some(member) = &self.member {
-            member.send(core, message(member));
-        }
-    }
-
     /// How to reach the core that a key belongs to, if it is another one.
     fn member_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
         let member = self.member.as_ref()?;
         let core = member.core_of(key);
         (core != member.core()).then_some((member, core))
-    }
-
-    /// Sends what waits to be sent.
-    pub(super) fn send_all(&self) {
-        if let Some(member) = &self.member {
-            member.flush();
-        }
     }
 
     pub(super) fn watched(&self, key: &K) -> usize {
@@ -351,11 +320,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             if let Some(timer) = parked.timer {
                 timer.cancel();
             }
-            if let Some(member) = &self.member {
-                for (core, watch) in parked.elsewhere {
-                    member.send(core, Message::Leave { watch });
-                }
-            }
+            self.leave_all(parked.elsewhere);
             LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
         }
         if let Some(member) = &self.member {

@@ -7,15 +7,20 @@ use std::{any::Any, cell::RefCell, collections::HashMap, mem, rc, sync};
 use super::{group::Group, message::Message};
 use crate::sync::per_thread;
 
-/// Messages of a group to one of its cores. If they can reach nobody, their sender is told.
-pub(super) struct Letter<K: Send + 'static> {
+/// Messages of a group to one of its cores. If they can reach nobody, their sender is told. It travels as a whole and is used
+/// again by who has read it.
+pub(super) struct Letter<K: Send + 'static>(Box<Content<K>>);
+
+struct Content<K: Send + 'static> {
     group: sync::Arc<Group<K>>,
+    /// The core whose messages they are; of no account for events.
+    from: u32,
     messages: Vec<Message<K>>,
 }
 
 /// Who takes the messages of a group on one thread.
-pub(super) trait Receiver<K> {
-    fn receive(&self, messages: Vec<Message<K>>);
+pub(super) trait Receiver<K: Send + 'static> {
+    fn receive(&self, letter: Letter<K>);
 }
 
 /// A thread's part in a group.
@@ -31,7 +36,7 @@ struct Part {
 struct Early<K: Send + 'static> {
     /// Of the thread's part, which must not keep the group.
     group: sync::Weak<Group<K>>,
-    watches: Vec<Message<K>>,
+    watches: Vec<(u32, Message<K>)>,
 }
 
 per_thread! {
@@ -40,48 +45,58 @@ per_thread! {
 }
 
 impl<K: Send + 'static> Letter<K> {
-    pub(super) fn new(group: &sync::Arc<Group<K>>, messages: Vec<Message<K>>) -> Self {
-        Self { group: sync::Arc::clone(group), messages }
+    pub(super) fn new(group: &sync::Arc<Group<K>>, from: u32, messages: Vec<Message<K>>) -> Self {
+        Self(Box::new(Content { group: sync::Arc::clone(group), from, messages }))
+    }
+
+    pub(super) fn from(&self) -> u32 {
+        self.0.from
+    }
+
+    /// Makes it another one's, to write in.
+    pub(super) fn hand_over(&mut self, to: u32) {
+        self.0.from = to;
+    }
+
+    pub(super) fn messages(&self) -> &[Message<K>] {
+        &self.0.messages
+    }
+
+    pub(super) fn messages_mut(&mut self) -> &mut Vec<Message<K>> {
+        &mut self.0.messages
     }
 
     /// Hands the messages to this thread's part of the group, or keeps them until it joins.
     pub(super) fn open(mut self) {
-        let receiver = with_part(&self.group, |part| match part.receiver.downcast_mut::<Early<K>>() {
+        let Content { group, from, messages } = &mut *self.0;
+        let receiver = with_part(group, |part| match part.receiver.downcast_mut::<Early<K>>() {
             Some(early) => {
-                early.watches.extend(self.messages.extract_if(.., |message| message.is_watch()));
+                let watches = messages.extract_if(.., |message| message.is_watch());
+                early.watches.extend(watches.map(|watch| (*from, watch)));
                 None
             }
             None => part.receiver.downcast_ref::<rc::Weak<dyn Receiver<K>>>().and_then(rc::Weak::upgrade),
         });
         if let Some(receiver) = receiver.flatten() {
-            receiver.receive(mem::take(&mut self.messages));
+            receiver.receive(self);
         }
     }
 }
 
 impl<K: Send + 'static> Drop for Letter<K> {
     fn drop(&mut self) {
-        answer(&self.group, &self.messages);
+        let answers: Vec<_> = self.messages().iter().filter_map(Message::answer).collect();
+        self.0.group.send(self.0.from, answers);
     }
 }
 
 impl<K: Send + 'static> Drop for Early<K> {
     fn drop(&mut self) {
-        if let Some(group) = self.group.upgrade() {
-            answer(&group, &self.watches);
+        let Some(group) = self.group.upgrade() else { return };
+        for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
+            let answers = watches.iter().filter_map(|(_, watch)| watch.answer()).collect();
+            group.send(watches[0].0, answers);
         }
-    }
-}
-
-/// Tells the senders of what has reached nobody.
-fn answer<K: Send + 'static>(group: &sync::Arc<Group<K>>, messages: &[Message<K>]) {
-    let mut answers = messages.iter().filter_map(Message::answer).peekable();
-    while let Some((core, first)) = answers.next() {
-        let mut together = vec![first];
-        while let Some((_, next)) = answers.next_if(|&(next, _)| next == core) {
-            together.push(next);
-        }
-        group.send(core, together);
     }
 }
 
@@ -93,7 +108,7 @@ fn answer<K: Send + 'static>(group: &sync::Arc<Group<K>>, messages: &[Message<K>
 pub(super) fn register<K: Send + 'static>(
     group: &sync::Arc<Group<K>>,
     receiver: rc::Weak<dyn Receiver<K>>,
-) -> Vec<Message<K>> {
+) -> Vec<(u32, Message<K>)> {
     let before = with_part(group, |part| {
         let is_first = part.receiver.is::<Early<K>>();
         is_first.then(|| mem::replace(&mut part.receiver, Box::new(receiver)))
