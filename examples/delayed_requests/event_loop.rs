@@ -12,11 +12,8 @@ use slab::Slab;
 
 use crate::board::Board;
 use crate::broker::{Broker, Refused, Totals};
+use crate::seats::{LISTENER, Seat, WAKER};
 use crate::wire::{Heard, Messages, REQUEST, Request, unless_interrupted};
-
-/// Every other token is the key of a connection.
-pub(crate) const LISTENER: Token = Token(usize::MAX);
-pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
 const EVENTS: usize = 4_096;
 
@@ -46,12 +43,7 @@ struct Connection {
 }
 
 impl EventLoop {
-    pub(crate) fn new(
-        (poll, listener): (Poll, TcpListener),
-        broker: Broker,
-        board: Arc<Board>,
-        index: usize,
-    ) -> Self {
+    pub(crate) fn new((poll, listener): Seat, broker: Broker, board: Arc<Board>, index: usize) -> Self {
         Self { poll, listener, connections: Slab::new(), broker, board, index }
     }
 

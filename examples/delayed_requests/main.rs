@@ -25,6 +25,7 @@ mod broker;
 mod client;
 mod delayed;
 mod event_loop;
+#[path = "../common/files.rs"]
 mod files;
 mod group_cast;
 mod load;
@@ -32,6 +33,8 @@ mod log;
 mod partition_cast;
 mod plan;
 mod report;
+#[path = "../common/seats.rs"]
+mod seats;
 mod server;
 mod verdict;
 mod view;
@@ -56,7 +59,8 @@ const IMPOSSIBLE: u8 = 2;
 fn main() -> ExitCode {
     let args = Args::read();
     let plan = Plan::new(args.partitions, args.groups, args.timeout(), args.duration());
-    if let Err(reason) = files::reserve(plan.connections(), args.cores()) {
+    let fewer = |_| String::from("fewer --partitions or --groups");
+    if let Err(reason) = files::reserve(plan.connections(), args.cores(), load::THREADS as usize, fewer) {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }
@@ -81,7 +85,7 @@ fn run(args: &Args, plan: Plan) -> io::Result<Verdict> {
         report::print_start(args, &plan, server.pinned());
     }
     let start = Instant::now();
-    let load = load::start(&plan, &board, server.address, start)?;
+    let load = load::start(&plan, &board, server.address(), start)?;
     view::show_until(|| load.iter().all(JoinHandle::is_finished), plan.end, start, &board, args.json);
 
     // The clients keep their sockets until the server has ended: whoever it still owes an answer is missed, not gone.

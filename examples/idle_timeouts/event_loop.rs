@@ -13,10 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::board::Board;
 use crate::connections::Connections;
 use crate::packet::{self, Heard};
-
-/// Every other token is the key of a connection.
-pub(crate) const LISTENER: Token = Token(usize::MAX);
-pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+use crate::seats::{LISTENER, Seat, WAKER};
 
 /// How many events one pass takes at most: more than there can be connections. Whoever has spoken while the core was
 /// held up must be heard before the turn that finds who was silent.
@@ -61,7 +58,7 @@ enum Served {
 
 impl EventLoop {
     pub(crate) fn new(
-        (poll, listener): (Poll, TcpListener),
+        (poll, listener): Seat,
         idle: Duration,
         handles: Sender<(u32, TimerHandle)>,
         board: Arc<Board>,

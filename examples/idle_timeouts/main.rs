@@ -24,11 +24,14 @@ mod board;
 mod client;
 mod connections;
 mod event_loop;
+#[path = "../common/files.rs"]
 mod files;
 mod load;
 mod packet;
 mod plan;
 mod report;
+#[path = "../common/seats.rs"]
+mod seats;
 mod server;
 mod verdict;
 mod view;
@@ -51,7 +54,8 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::read();
-    if let Err(reason) = files::reserve(args.connections, args.cores()) {
+    let at_most = |possible| format!("at most --connections {possible}");
+    if let Err(reason) = files::reserve(args.connections as usize, args.cores(), load::THREADS as usize, at_most) {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }
@@ -78,7 +82,7 @@ fn run(args: &Args) -> io::Result<Verdict> {
     let start = Instant::now();
     let admin = admin::start(&plan, &board, handles, start)?;
     let load =
-        load::start(&Brief { plan: Arc::clone(&plan), board: Arc::clone(&board), server: server.address, start })?;
+        load::start(&Brief { plan: Arc::clone(&plan), board: Arc::clone(&board), server: server.address(), start })?;
     view::show_until(plan.end, start, &board, args.connections, args.json);
 
     // The clients end first and keep their sockets; so when the server takes its counts, who is open is open on both ends.

@@ -1,107 +1,45 @@
-//! The server: one event loop per core, each with a listener of its own on the same port. The kernel deals the
-//! connections out, and a connection never leaves the core that accepted it.
+//! The server: one event loop per core; a connection never leaves the core that accepted it.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use corewheel::{Config, Cores, TimerHandle};
-use mio::net::TcpListener;
-use mio::{Interest, Poll, Waker};
-use socket2::{Domain, Protocol, Socket, Type};
+use corewheel::TimerHandle;
 
 use crate::board::Board;
-use crate::event_loop::{CoreReport, EventLoop, LISTENER, WAKER};
-
-/// More than can queue up while a core is busy for a while.
-const BACKLOG: i32 = 4_096;
+use crate::event_loop::{CoreReport, EventLoop};
+use crate::seats::Seats;
 
 pub(crate) struct Server {
-    cores: Cores<io::Result<CoreReport>>,
-    wakers: Vec<Arc<Waker>>,
-    pub(crate) address: SocketAddr,
+    seats: Seats<CoreReport>,
     board: Arc<Board>,
 }
 
 impl Server {
     /// Starts a loop per core of the board. The receiver gets the handle of every connection's idle timer.
     pub(crate) fn start(idle: Duration, board: &Arc<Board>) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
-        let listeners = listen(board.cores.len())?;
-        let address = listeners[0].local_addr()?;
-        let (wakers, seats): (Vec<_>, Vec<_>) = prepare(listeners)?.into_iter().unzip();
         let (handles, published) = mpsc::channel();
-        let cores = Cores::builder()
-            .config({
-                let wakers = wakers.clone();
-                move |index| wake_through(&wakers[index])
-            })
-            .start_with(seats, {
-                let board = Arc::clone(board);
-                move |core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
-            })?;
-        let server = Self { cores, wakers, address, board: Arc::clone(board) };
-        Ok((server, published))
+        let seats = Seats::start(board.cores.len(), {
+            let board = Arc::clone(board);
+            move |core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
+        })?;
+        Ok((Self { seats, board: Arc::clone(board) }, published))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.seats.address
     }
 
     /// Which core of the machine each loop is pinned to; `None` where that was not possible.
     pub(crate) fn pinned(&self) -> &[Option<usize>] {
-        self.cores.pinned()
+        self.seats.pinned()
     }
 
     /// Ends the loops and gives what each has to say, or in words what has ended it before.
     pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
         self.board.call_it_over();
-        self.wakers.iter().try_for_each(|waker| waker.wake())?;
-        let ends = self.cores.join().into_iter();
-        Ok(ends
-            .map(|end| match end {
-                Ok(report) => report.map_err(|error| format!("failed: {error}")),
-                Err(_) => Err(String::from("panicked")),
-            })
-            .collect())
+        self.seats.join()
     }
-}
-
-/// How a core is woken from its sleep when another one wants something of its timers.
-fn wake_through(waker: &Arc<Waker>) -> Config {
-    let waker = Arc::clone(waker);
-    Config::new().on_wake(move || {
-        waker.wake().expect("the poll lives as long as the core");
-    })
-}
-
-/// Listeners on one port that the first of them has found.
-fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
-    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    (0..count)
-        .map(|_| {
-            let listener = listen_at(address)?;
-            address = listener.local_addr()?;
-            Ok(listener)
-        })
-        .collect()
-}
-
-fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(TcpListener::from_std(socket.into()))
-}
-
-/// What a core will poll, prepared before it starts: its waker must be there when its timer is configured.
-type Seat = (Poll, TcpListener);
-
-fn prepare(listeners: Vec<TcpListener>) -> io::Result<Vec<(Arc<Waker>, Seat)>> {
-    let seat = |mut listener: TcpListener| {
-        let poll = Poll::new()?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        Ok((waker, (poll, listener)))
-    };
-    listeners.into_iter().map(seat).collect()
 }

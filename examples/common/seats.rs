@@ -1,0 +1,102 @@
+//! Cores that each poll a listener of their own on the same port; the kernel deals the connections out.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use corewheel::{Config, Core, Cores};
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Token, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// What a loop's own listener and waker are polled as; its connections begin at zero.
+pub(crate) const LISTENER: Token = Token(usize::MAX);
+pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+
+/// More than can queue up while a core is busy for a while.
+const BACKLOG: i32 = 4_096;
+
+/// What a core polls, prepared before it starts: its waker must be there when its timer is configured.
+pub(crate) type Seat = (Poll, TcpListener);
+
+/// A loop per core, each with what it says at its end.
+pub(crate) struct Seats<R> {
+    cores: Cores<io::Result<R>>,
+    wakers: Vec<Arc<Waker>>,
+    pub(crate) address: SocketAddr,
+}
+
+impl<R: Send + 'static> Seats<R> {
+    /// Starts `run` on so many cores.
+    pub(crate) fn start(
+        count: usize,
+        run: impl Fn(Core, Seat) -> io::Result<R> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let listeners = listen(count)?;
+        let address = listeners[0].local_addr()?;
+        let (wakers, seats): (Vec<_>, Vec<_>) = prepare(listeners)?.into_iter().unzip();
+        let config = {
+            let wakers = wakers.clone();
+            move |index: usize| wake_through(&wakers[index])
+        };
+        let cores = Cores::builder().config(config).start_with(seats, run)?;
+        Ok(Self { cores, wakers, address })
+    }
+
+    /// Which core of the machine each loop is pinned to; `None` where that was not possible.
+    pub(crate) fn pinned(&self) -> &[Option<usize>] {
+        self.cores.pinned()
+    }
+
+    /// Wakes the loops, which have been told that it is over, and gives what each has to say, or in words what has ended it
+    /// before.
+    pub(crate) fn join(self) -> io::Result<Vec<Result<R, String>>> {
+        self.wakers.iter().try_for_each(|waker| waker.wake())?;
+        let ends = self.cores.join().into_iter();
+        Ok(ends
+            .map(|end| match end {
+                Ok(report) => report.map_err(|error| format!("failed: {error}")),
+                Err(_) => Err(String::from("panicked")),
+            })
+            .collect())
+    }
+}
+
+/// How a core is woken from its sleep when another one wants something of its timers.
+fn wake_through(waker: &Arc<Waker>) -> Config {
+    let waker = Arc::clone(waker);
+    Config::new().on_wake(move || {
+        waker.wake().expect("the poll lives as long as the core");
+    })
+}
+
+/// Listeners on one port that the first of them has found.
+fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
+    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    (0..count)
+        .map(|_| {
+            let listener = listen_at(address)?;
+            address = listener.local_addr()?;
+            Ok(listener)
+        })
+        .collect()
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+fn prepare(listeners: Vec<TcpListener>) -> io::Result<Vec<(Arc<Waker>, Seat)>> {
+    let seat = |mut listener: TcpListener| {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok((waker, (poll, listener)))
+    };
+    listeners.into_iter().map(seat).collect()
+}
