@@ -13,11 +13,8 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, any_magnitude, in_virtual_time, operations, seeded};
+use common::{TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of};
 use corewheel::{Cancel, Counts, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
-
-const TICK_NANOS: u64 = 1_000_000;
-const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -336,23 +333,6 @@ impl Model {
             // Something is in the mailbox that may be due.
             assert!(!self.urgent || self.partly || slept == Some(Duration::ZERO), "{slept:?}");
         }
-    }
-}
-
-fn tick_of(deadline: u64) -> u64 {
-    deadline.div_ceil(TICK_NANOS)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn any_delay(random: &mut fastrand::Rng) -> Duration {
-    match random.u32(..10) {
-        0 => Duration::ZERO,
-        1 => Duration::MAX,
-        2..5 => Duration::from_nanos(any_magnitude(random)),
-        _ => Duration::from_nanos(random.u64(..20 * TICK_NANOS)),
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, any_magnitude, in_virtual_time, operations, seeded};
+use common::{TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of};
 use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
 
 /// A shard or the thread's timer: what the model drives.
@@ -221,26 +221,6 @@ impl Ledger {
             let now = self.latest.max(nanos(self.clock.elapsed()));
             assert!(until <= truth.saturating_sub(now), "a sleep of {until} ns would be too long");
         }
-    }
-}
-
-const TICK_NANOS: u64 = 1_000_000;
-const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
-
-fn tick_of(deadline: u64) -> u64 {
-    deadline.div_ceil(TICK_NANOS)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn any_delay(random: &mut fastrand::Rng) -> Duration {
-    match random.u32(..10) {
-        0 => Duration::ZERO,
-        1 => Duration::MAX,
-        2..5 => Duration::from_nanos(any_magnitude(random)),
-        _ => Duration::from_nanos(random.u64(..20 * TICK_NANOS)),
     }
 }
 

@@ -11,6 +11,10 @@ use corewheel::{Config, ManualClock};
 /// A tick of the tests that use virtual time.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
+/// The same in nanoseconds.
+pub(crate) const TICK_NANOS: u64 = 1_000_000;
+const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
+
 /// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that is set. Under Miri, which takes
 /// a thousand times as long, a hundredth.
 pub(crate) fn operations(base: u64) -> u64 {
@@ -30,6 +34,26 @@ pub(crate) fn seeded(seeds: impl IntoIterator<Item = u64>, test: impl Fn(&mut fa
 /// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally likely.
 pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
     random.u64(..) >> random.u32(..64)
+}
+
+/// A delay of any size: none, less than twenty ticks, more, and for ever.
+pub(crate) fn any_delay(random: &mut fastrand::Rng) -> Duration {
+    match random.u32(..10) {
+        0 => Duration::ZERO,
+        1 => Duration::MAX,
+        2..5 => Duration::from_nanos(any_magnitude(random)),
+        _ => Duration::from_nanos(random.u64(..20 * TICK_NANOS)),
+    }
+}
+
+/// The tick of the turn that fires what is due at `deadline`, in nanoseconds.
+pub(crate) fn tick_of(deadline: u64) -> u64 {
+    deadline.div_ceil(TICK_NANOS)
+}
+
+/// A duration as clocks count it.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Runs `test` on a thread of its own, whose timer counts virtual time, and passes its panic on.
