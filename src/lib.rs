@@ -62,8 +62,10 @@
 //! fire in the child: their handles still answer, cancel and move, in the child's copy only, and adding to them works and fires
 //! nothing. A callback that ran on another thread at that moment runs for ever in the child, so
 //! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
-//! wakes the parent. In the child, making or ending a timer (which the end of a thread also does) may hang if another thread was
-//! doing the same when the process forked. A child that ends by `exec` or `_exit` is always safe.
+//! wakes the parent. Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the
+//! making or ending of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages
+//! that nobody looks at any more. If it did, the child may hang in one of the same. A child that ends by `exec` or `_exit` without
+//! using timers of other threads is always safe.
 //!
 //! # Features
 //!

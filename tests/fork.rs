@@ -7,6 +7,8 @@
 //!   `cancel_wait` would wait for ever.
 //! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of the registry. It hangs if
 //!   another thread did the same at the moment of the fork, and works otherwise. A child that ends by `_exit` or `exec` ends none.
+//! * So do the first add from elsewhere to a shard, whose table of pages one thread makes and others wait for, and the queue
+//!   through which pages go that nobody looks at any more.
 //! * Memory that another thread looked at in that moment is never freed in the child.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
