@@ -306,6 +306,7 @@ impl Pass {
             Self::IdleWakeUps => &[1],
             Self::Late | Self::LateFine if quick => &[4000],
             Self::Late | Self::LateFine => &[10_000],
+            Self::Memory if quick => &[100_000],
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
             Self::Flood => &[1_000_000],
@@ -372,7 +373,7 @@ impl Pass {
             Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
             Self::Late | Self::LateFine | Self::ChurnLongest | Self::Flood => 1,
-            _ if n >= 1_000_000 => 1,
+            _ if n >= 100_000 => 1,
             _ => 3,
         }
     }
