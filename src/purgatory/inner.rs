@@ -160,12 +160,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut watchers = self.room.take();
         self.watches.borrow().of(key, &mut watchers);
         let mut completed = 0;
-        for (watch, Watcher { operation, .. }, elsewhere) in
-            watchers.drain(..).map(|(id, it)| (id, it, it.elsewhere()))
-        {
-            match elsewhere {
-                None => completed += usize::from(self.check(operation)),
-                Some(core) => self.send(core, Message::Check { operation, watch }),
+        for (watch, watcher) in watchers.drain(..) {
+            match watcher.elsewhere() {
+                None => completed += usize::from(self.check(watcher.operation)),
+                Some(core) => self.send(core, Message::Check { operation: watcher.operation, watch }),
             }
         }
         if watchers.capacity() <= WATCHERS_KEPT {
