@@ -9,6 +9,8 @@ use std::{
 };
 
 use crate::sync::{AtomicU64, Ordering};
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+use crate::{descriptor::Descriptor, sync::SetOnce};
 
 /// What a panic in a callback, a destructor, the wake hook or a delayed operation was; see [`Config::on_panic`](crate::Config::on_panic).
 pub struct PanicReport<'a> {
@@ -63,6 +65,9 @@ pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 /// What a shard calls of the user's besides callbacks.
 pub(crate) struct Hooks {
     wake: Wake,
+    /// Fires at every wake, if somebody has opened it.
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    descriptor: SetOnce<std::sync::Arc<Descriptor>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
 }
@@ -78,11 +83,28 @@ enum Wake {
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
         let wake = wake.map_or_else(|| Wake::Unpark(Mutex::new(thread::current())), Wake::Hook);
-        Self { wake, panic, panicked: AtomicU64::new(0) }
+        Self {
+            wake,
+            #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+            descriptor: SetOnce::new(),
+            panic,
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    /// What fires at every wake. Whoever finds a sleep announced after it was opened finds it as well: both come before the
+    /// owner's fence, see `parker`.
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn descriptor(&self) -> &SetOnce<std::sync::Arc<Descriptor>> {
+        &self.descriptor
     }
 
     /// Wakes the owner. On any thread. False if the hook has panicked.
     pub(crate) fn wake(&self) -> bool {
+        #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.fire();
+        }
         match &self.wake {
             Wake::Hook(hook) => {
                 let mut has_woken = false;

@@ -89,6 +89,8 @@ mod clock;
 mod config;
 #[cfg(feature = "std")]
 mod cores;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+mod descriptor;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
@@ -129,6 +131,8 @@ mod state;
 mod sync;
 #[cfg(feature = "std")]
 mod tick;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+mod timer_fd;
 mod wheel;
 
 #[cfg(feature = "std")]
@@ -148,6 +152,8 @@ pub use self::{
 };
 
 pub use self::wheel::{Due, Key, Wheel};
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+pub use self::{error::TimerFdError, timer_fd::TimerFd};
 
 #[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../README.md")]

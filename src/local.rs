@@ -3,6 +3,8 @@
 //! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a hook or a destructor
 //! may add, cancel, reset and even turn (P5).
 
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+mod descriptor;
 mod inner;
 mod services;
 mod shard_ref;

@@ -37,7 +37,7 @@ impl Drop for Turning<'_> {
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
     shard: RefCell<Shard<Callback>>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     turning: Cell<bool>,
     /// What is called at the end of a turn, if somebody wants it.
     flushes: RefCell<Vec<Weak<dyn Flush>>>,
@@ -213,6 +213,11 @@ impl Local {
 
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
         self.flush();
+        self.announce_sleep()
+    }
+
+    /// Announces a sleep until the next deadline, or refuses it.
+    pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         let next = self.step(|shard| shard.next_nanos());
         self.sleeps_until.set(next.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, next, || self.step(|shard| shard.time_until_next()))
@@ -237,7 +242,7 @@ impl Local {
     }
 
     #[inline]
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         if self.wants_flush.get() {
             self.flush_all();
         }

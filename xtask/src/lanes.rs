@@ -52,7 +52,7 @@ pub(crate) fn test() -> Vec<Lane> {
         Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
         Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
         Lane::new("tests", "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --locked"),
-        Lane::new("tests, long", "cargo test --release -p corewheel --tests --locked")
+        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --tests --locked")
             .env("COREWHEEL_TEST_SCALE", LONG),
     ];
     lanes.extend(examples());
@@ -91,6 +91,8 @@ fn examples() -> Vec<Lane> {
             "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
         )
         .verdict(),
+        Lane::new("example: mio_loop", "cargo run --release --locked --example mio_loop"),
+        Lane::new("example: timer_fd", "cargo run --release --locked --features fd --example timer_fd"),
     ]
 }
 

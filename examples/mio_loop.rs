@@ -1,0 +1,117 @@
+//! A plain mio loop with corewheel: a table of who is online. A client sends its name every so often; who has been silent for
+//! the length of a lease is offline. A second thread asks the loop who is there.
+//!
+//! It plays the clients itself and ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release --example mio_loop
+//! ```
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{Config, ShardRef, TimerHandle, local_timer};
+use mio::{Events, Interest, Poll, Token, Waker, net::UdpSocket};
+
+const SOCKET: Token = Token(0);
+const WAKER: Token = Token(1);
+const LEASE: Duration = Duration::from_millis(300);
+
+/// Who is online, and the timer that ends it.
+#[derive(Clone, Default)]
+struct Online(Rc<RefCell<BTreeMap<u8, TimerHandle>>>);
+
+/// Who was silent, and when that was found.
+type Offline = mpsc::Sender<(u8, Instant)>;
+
+impl Online {
+    /// A packet came: the lease begins anew.
+    fn heard_of(&self, client: u8, offline: &Offline) {
+        let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
+        if !renewed {
+            let (online, offline) = (self.clone(), offline.clone());
+            let lease = local_timer().add(LEASE, move || online.forget(client, &offline));
+            self.0.borrow_mut().insert(client, lease);
+        }
+    }
+
+    fn forget(&self, client: u8, offline: &Offline) {
+        self.0.borrow_mut().remove(&client);
+        // Whoever listens may have seen enough.
+        let _ = offline.send((client, Instant::now()));
+    }
+}
+
+/// The loop: until the first client has gone.
+fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()> {
+    let (mut events, online) = (Events::with_capacity(64), Online::default());
+    while local_timer().counts().fired < 2 {
+        let sleep = local_timer().prepare_sleep(); // from here on, what cannot wait wakes us
+        match poll.poll(&mut events, sleep.timeout()) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            _ => drop(sleep),
+        }
+        if events.iter().any(|event| event.token() == SOCKET) {
+            let mut packet = [0];
+            while socket.recv(&mut packet).is_ok() {
+                online.heard_of(packet[0], offline);
+            }
+        }
+        local_timer().turn();
+    }
+    Ok(())
+}
+
+/// The loop's thread: its poll, whose waker ends a sleep, and its timer.
+fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, thread::JoinHandle<io::Result<()>>)> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKER)?;
+    let mut socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
+    let (address, (ready, shard)) = (socket.local_addr()?, mpsc::channel());
+    let server = thread::spawn(move || {
+        let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
+        config.install().expect("nothing has used this thread's timer before");
+        ready.send(local_timer().shard_ref()).expect("it is waited for");
+        serve(poll, &socket, &offline)
+    });
+    Ok((address, shard.recv().expect("the thread has a timer"), server))
+}
+
+fn main() -> io::Result<()> {
+    let (offline, seen_offline) = mpsc::channel();
+    let (address, shard, server) = start(offline)?;
+    let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+
+    // Client 1 speaks once; client 2 goes on until client 1 has been found silent.
+    let spoke = Instant::now();
+    client.send_to(&[1], address)?;
+    let (silent, found) = loop {
+        client.send_to(&[2], address)?;
+        if let Ok(silent) = seen_offline.recv_timeout(LEASE / 10) {
+            break silent;
+        }
+    };
+    // Another thread's question is a timer that is due at once.
+    let (answer, answers) = mpsc::channel();
+    let asked = Instant::now();
+    shard.run(move || answer.send(local_timer().len()).expect("it is waited for"));
+    let live = answers.recv().expect("the loop answers");
+
+    let silence = found - spoke;
+    println!(
+        "client {silent} is offline after {silence:?} of silence; {live} more timer; asked {:?} ago",
+        asked.elapsed()
+    );
+    assert_eq!((silent, live), (1, 1), "client 1 was silent, client 2 was not");
+    assert!(silence >= LEASE, "never early");
+    server.join().expect("no panic")
+}

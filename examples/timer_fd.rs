@@ -1,0 +1,139 @@
+//! A loop over `poll(2)` that knows nothing of timers: corewheel is one more file descriptor in it. A client sends a request
+//! over UDP and repeats it, after twice as long each time, until the answer is there; a deadline ends it otherwise.
+//!
+//! It plays the lossy server itself and ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release --features fd --example timer_fd
+//! ```
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn main() -> std::io::Result<()> {
+    linux::main()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn main() {
+    println!("skipped: only Linux has timerfd");
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux {
+    use std::{
+        cell::RefCell,
+        io,
+        net::{Ipv4Addr, SocketAddr, UdpSocket},
+        rc::Rc,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use corewheel::{TimerHandle, local_timer};
+    use rustix::{
+        event::{PollFd, PollFlags, poll},
+        io::Errno,
+    };
+
+    const FIRST_WAIT: Duration = Duration::from_millis(20);
+    const DEADLINE: Duration = Duration::from_millis(500);
+
+    /// How a request has ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Outcome {
+        Answered,
+        TimedOut,
+    }
+
+    /// A request on its way.
+    struct Request {
+        socket: UdpSocket,
+        server: SocketAddr,
+        sent: u32,
+        /// The timer that sends it again.
+        retry: Option<TimerHandle>,
+        outcome: Option<Outcome>,
+    }
+
+    /// Sends the request, now and again.
+    fn send(request: &Rc<RefCell<Request>>) {
+        let again = Rc::clone(request);
+        let mut request = request.borrow_mut();
+        // A packet that cannot be sent is one that is lost.
+        let _ = request.socket.send_to(b"time?", request.server);
+        let wait = FIRST_WAIT * 2u32.pow(request.sent);
+        request.sent += 1;
+        request.retry = Some(local_timer().add(wait, move || send(&again)));
+    }
+
+    fn end(request: &RefCell<Request>, outcome: Outcome) {
+        let mut request = request.borrow_mut();
+        request.retry.take().map(TimerHandle::cancel);
+        request.outcome = Some(outcome);
+    }
+
+    /// Waits for the socket and the timer alike, as for any two descriptors.
+    fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let answers = socket.try_clone()?;
+        let request = Rc::new(RefCell::new(Request { socket, server, sent: 0, retry: None, outcome: None }));
+        let late = Rc::clone(&request);
+        let deadline = local_timer().add(DEADLINE, move || end(&late, Outcome::TimedOut));
+        send(&request);
+
+        let mut timer = local_timer().timer_fd()?;
+        timer.arm();
+        loop {
+            let mut ready = [PollFd::new(&answers, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Err(error) if error != Errno::INTR => return Err(error.into()),
+                _ => {}
+            }
+            let [answered, due] = ready.map(|polled| polled.revents().contains(PollFlags::IN));
+            if answered {
+                answers.recv(&mut [0; 16])?;
+                deadline.cancel();
+                end(&request, Outcome::Answered);
+            }
+            if due {
+                timer.turn();
+            }
+            let Request { outcome, sent, .. } = *request.borrow();
+            if let Some(outcome) = outcome {
+                return Ok((outcome, sent));
+            }
+        }
+    }
+
+    /// A server that hears one packet in three.
+    fn serve_badly(socket: &UdpSocket) -> io::Result<()> {
+        let mut packet = [0; 16];
+        for heard in 1.. {
+            let (length, client) = socket.recv_from(&mut packet)?;
+            if heard % 3 == 0 {
+                socket.send_to(&packet[..length], client)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn main() -> io::Result<()> {
+        let lossy = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = lossy.local_addr()?;
+        thread::spawn(move || serve_badly(&lossy));
+        let begun = Instant::now();
+        let (outcome, sent) = ask(address)?;
+        let took = begun.elapsed();
+        println!("{outcome:?} after {sent} packets and {took:?}");
+        assert_eq!((outcome, sent), (Outcome::Answered, 3));
+        assert!(took >= FIRST_WAIT * 3, "it was sent again too early");
+
+        let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let begun = Instant::now();
+        let (outcome, sent) = ask(deaf.local_addr()?)?;
+        let took = begun.elapsed();
+        println!("{outcome:?} after {sent} packets and {took:?}");
+        assert_eq!(outcome, Outcome::TimedOut);
+        assert!(took >= DEADLINE && local_timer().is_empty());
+        Ok(())
+    }
+}

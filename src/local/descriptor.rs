@@ -1,0 +1,42 @@
+//! What a `TimerFd` asks of its thread's timer.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{LocalTimer, inner::Local};
+use crate::{descriptor::Descriptor, error::TimerFdError, shard::PreparedSleep};
+
+impl LocalTimer {
+    /// What becomes readable at every wake; opened if it is not open yet.
+    pub(crate) fn descriptor() -> Result<Arc<Descriptor>, TimerFdError> {
+        Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)?
+    }
+
+    /// As `prepare_sleep`, for a sleep that ends when `descriptor` is readable. `None` in a thread that is exiting.
+    pub(crate) fn prepare_sleep_on(descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+        let prepared = Local::with(|local| local.prepare_sleep_on(descriptor));
+        prepared.map_err(|_| descriptor.arm(None)).ok()
+    }
+}
+
+impl Local {
+    fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
+        let place = self.shared.hooks.descriptor();
+        if let Some(descriptor) = place.get() {
+            return Ok(Arc::clone(descriptor));
+        }
+        let clock = self.step(|shard| shard.clock().of_the_kernel()).ok_or(TimerFdError::VirtualTime)?;
+        let opened = Arc::new(Descriptor::open(clock).map_err(TimerFdError::System)?);
+        Ok(Arc::clone(place.get_or_set(|| opened)))
+    }
+
+    fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
+        self.flush();
+        // Before the announcement: afterwards it might undo a wake.
+        descriptor.arm(self.step(|shard| shard.time_until_next()));
+        let sleep = self.announce_sleep();
+        if sleep.timeout() == Some(Duration::ZERO) {
+            descriptor.fire();
+        }
+        sleep
+    }
+}

@@ -1,0 +1,120 @@
+//! A file descriptor that is readable when a thread's timer wants a turn.
+//!
+//! It is one timerfd, armed at the next deadline by its owner and at once by whoever must wake the owner. The owner's arming
+//! must not undo a wake, so it comes before the sleep is announced:
+//!
+//! ```text
+//! owner                             asking thread
+//! arm at the next deadline          the request is in the mailbox
+//! announce the sleep, fence         fence
+//! is there a request?               asleep, and for too long?
+//!   then arm at once                  then arm at once
+//! ```
+//!
+//! A thread that arms at once and is overtaken by the owner's arming had found an earlier sleep; its request was there before,
+//! so the owner has either seen it in a turn or sees it now. After the announcement nobody arms it later than at once. What the
+//! owner adds itself while a sleep is announced goes the asking thread's way.
+
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
+};
+
+use crate::{
+    descriptor::Descriptor,
+    error::TimerFdError,
+    local::{LocalTimer, Turn, local_timer},
+    shard::PreparedSleep,
+};
+
+/// A file descriptor that is readable when its thread's timer wants a turn: at the next deadline, and at once when another
+/// thread has something that cannot wait. From [`LocalTimer::timer_fd`]; with the feature `fd`, on Linux.
+///
+/// Whatever waits for descriptors can drive the timer: `select`, `poll`, `epoll`, `io_uring`, or the loop of somebody
+/// else's. It asks for one thing only: call [`turn`](Self::turn) when it is readable. Nothing has to be read from it, and
+/// nothing is lost to a poller that is told of edges only: being armed again makes it unreadable, and expiring is an edge.
+///
+/// Cost: a system call each time it is armed, and one for each thread that wakes the owner. A timer that the thread adds
+/// before the moment it is armed for, outside of a turn, makes it readable at once, which costs a turn for nothing. A loop
+/// that can give its poll a timeout is cheaper without it, with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// [`Config::on_wake`](crate::Config::on_wake).
+///
+/// It belongs to its thread. Dropping it ends the announced sleep, so it is no longer readable when it should be; the
+/// descriptor itself is open until the thread's timer ends. It is closed by `exec`, and does not block.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use std::time::Duration;
+///
+/// let mut timer = local_timer().timer_fd()?;
+/// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+/// timer.arm();
+/// while !local_timer().is_empty() {
+///     poll(&mut [PollFd::new(&timer, PollFlags::IN)], None)?; // together with sockets
+///     timer.turn();
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct TimerFd {
+    descriptor: Arc<Descriptor>,
+    sleep: Option<PreparedSleep<'static>>,
+}
+
+impl LocalTimer {
+    /// A file descriptor that is readable when this thread's timer wants a turn, so that any poller can drive it. Asked for
+    /// again, it is the same descriptor.
+    ///
+    /// It is silent until it is [armed](TimerFd::arm). The hook of [`Config::on_wake`](crate::Config::on_wake) is still
+    /// called.
+    ///
+    /// # Errors
+    ///
+    /// If the timer's time is virtual, the thread has no timer, or the system has no descriptor to give.
+    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
+        Ok(TimerFd { descriptor: Self::descriptor()?, sleep: None })
+    }
+}
+
+impl TimerFd {
+    /// Runs what is due, as [`LocalTimer::turn`], and arms the descriptor for what is left. For when it is readable; at any
+    /// other time it does no harm.
+    pub fn turn(&mut self) -> Turn {
+        self.turn_within(usize::MAX)
+    }
+
+    /// As [`turn`](Self::turn), with the budget of [`LocalTimer::turn_within`]. If something due is left, the descriptor
+    /// is readable again at once.
+    pub fn turn_within(&mut self, budget: usize) -> Turn {
+        // What callbacks add needs no wake: it is armed for afterwards.
+        self.sleep = None;
+        let turn = local_timer().turn_within(budget);
+        self.arm();
+        turn
+    }
+
+    /// Arms the descriptor at the timer's next deadline, without a turn, and announces the sleep until then. Once before the
+    /// first poll; and whenever another sleep ([`LocalTimer::prepare_sleep`]) has been announced since it was last armed, as there
+    /// is only one at a time.
+    ///
+    /// In a thread that is exiting, whose timer has ended, it is silent.
+    pub fn arm(&mut self) {
+        self.sleep = None;
+        self.sleep = LocalTimer::prepare_sleep_on(&self.descriptor);
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for TimerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
