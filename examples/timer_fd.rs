@@ -80,7 +80,7 @@ mod linux {
         let deadline = local_timer().add(DEADLINE, move || end(&late, Outcome::TimedOut));
         send(&request);
 
-        let mut timer = local_timer().timer_fd()?;
+        let timer = local_timer().timer_fd()?;
         timer.arm();
         loop {
             let mut ready = [PollFd::new(&answers, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];

@@ -16,6 +16,8 @@
 //! owner adds itself while a sleep is announced goes the asking thread's way.
 
 use std::{
+    cell::Cell,
+    fmt,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::Arc,
 };
@@ -49,7 +51,7 @@ use crate::{
 /// use rustix::event::{PollFd, PollFlags, poll};
 /// use std::time::Duration;
 ///
-/// let mut timer = local_timer().timer_fd()?;
+/// let timer = local_timer().timer_fd()?;
 /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
 /// timer.arm();
 /// while !local_timer().is_empty() {
@@ -58,10 +60,10 @@ use crate::{
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
-    sleep: Option<PreparedSleep<'static>>,
+    /// The sleep that it ends; a cell, so that whoever waits for the descriptor may go on holding it.
+    sleep: Cell<Option<PreparedSleep<'static>>>,
 }
 
 impl LocalTimer {
@@ -75,22 +77,22 @@ impl LocalTimer {
     ///
     /// If the timer's time is virtual, the thread has no timer, or the system has no descriptor to give.
     pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
-        Ok(TimerFd { descriptor: Self::descriptor()?, sleep: None })
+        Ok(TimerFd { descriptor: Self::descriptor()?, sleep: Cell::new(None) })
     }
 }
 
 impl TimerFd {
     /// Runs what is due, as [`LocalTimer::turn`], and arms the descriptor for what is left. For when it is readable; at any
     /// other time it does no harm.
-    pub fn turn(&mut self) -> Turn {
+    pub fn turn(&self) -> Turn {
         self.turn_within(usize::MAX)
     }
 
     /// As [`turn`](Self::turn), with the budget of [`LocalTimer::turn_within`]. If something due is left, the descriptor
     /// is readable again at once.
-    pub fn turn_within(&mut self, budget: usize) -> Turn {
+    pub fn turn_within(&self, budget: usize) -> Turn {
         // What callbacks add needs no wake: it is armed for afterwards.
-        self.sleep = None;
+        self.sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
         turn
@@ -101,9 +103,9 @@ impl TimerFd {
     /// is only one at a time.
     ///
     /// In a thread that is exiting, whose timer has ended, it is silent.
-    pub fn arm(&mut self) {
-        self.sleep = None;
-        self.sleep = LocalTimer::prepare_sleep_on(&self.descriptor);
+    pub fn arm(&self) {
+        self.sleep.set(None);
+        self.sleep.set(LocalTimer::prepare_sleep_on(&self.descriptor));
     }
 }
 
@@ -116,5 +118,11 @@ impl AsFd for TimerFd {
 impl AsRawFd for TimerFd {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
+    }
+}
+
+impl fmt::Debug for TimerFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimerFd").field(&self.as_raw_fd()).finish()
     }
 }

@@ -52,14 +52,14 @@ fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
 fn with_timer_fd(config: Config, test: impl FnOnce(TimerFd) + Send) {
     on_a_thread(|| {
         config.install().expect("a fresh thread");
-        let mut timer = local_timer().timer_fd().expect("a descriptor");
+        let timer = local_timer().timer_fd().expect("a descriptor");
         timer.arm();
         test(timer);
     });
 }
 
 /// Turns whenever it is readable, until a turn has fired something.
-fn until_fired(timer: &mut TimerFd) -> Turn {
+fn until_fired(timer: &TimerFd) -> Turn {
     loop {
         assert!(is_readable(timer, TOO_LONG), "it sleeps through a deadline");
         let turn = timer.turn();
@@ -81,7 +81,7 @@ fn it_is_closed_by_exec_and_does_not_block() {
 
 #[test]
 fn it_is_silent_when_nothing_is_due() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         assert!(!is_readable(&timer, A_WHILE), "nothing is pending");
         for delay in [HOUR, HOUR * 24 * 365 * 100, Duration::MAX] {
             local_timer().add(delay, never);
@@ -94,12 +94,12 @@ fn it_is_silent_when_nothing_is_due() {
 #[test]
 fn it_is_readable_at_the_deadline_by_every_clock_of_the_machine() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
-        with_timer_fd(Config::new().clock(clock), |mut timer| {
+        with_timer_fd(Config::new().clock(clock), |timer| {
             for delay in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(25)] {
                 let begun = Instant::now();
                 local_timer().add(delay, || ());
                 timer.arm();
-                assert_eq!(until_fired(&mut timer).fired, 1);
+                assert_eq!(until_fired(&timer).fired, 1);
                 assert!(begun.elapsed() >= delay, "early: {delay:?}");
                 assert!(!is_readable(&timer, Duration::ZERO), "readable after its turn");
             }
@@ -119,37 +119,37 @@ fn what_has_no_real_time_has_no_descriptor() {
 
 #[test]
 fn what_the_owner_does_to_be_woken_earlier_makes_it_readable() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         let late = local_timer().add(HOUR, || ());
         timer.arm();
         let begun = Instant::now();
         local_timer().add(A_WHILE, || ());
-        until_fired(&mut timer);
+        until_fired(&timer);
         assert!(begun.elapsed() >= A_WHILE);
         assert!(!is_readable(&timer, Duration::ZERO));
         assert!(late.reset(Duration::ZERO));
-        until_fired(&mut timer);
+        until_fired(&timer);
     });
 }
 
 #[test]
 fn what_a_callback_adds_is_armed_for() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         let fired = Rc::new(Cell::new(false));
         let noted = Rc::clone(&fired);
         let _first = local_timer().add(Duration::ZERO, move || {
             local_timer().add(A_WHILE, move || noted.set(true));
         });
-        until_fired(&mut timer);
+        until_fired(&timer);
         assert!(!is_readable(&timer, A_WHILE / 2), "a wake for nothing");
-        until_fired(&mut timer);
+        until_fired(&timer);
         assert!(fired.get());
     });
 }
 
 #[test]
 fn a_budget_that_is_used_up_leaves_it_readable() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         (0..3).for_each(|_| _ = local_timer().add(Duration::ZERO, || ()));
         thread::sleep(Duration::from_millis(5));
         let mut fired = 0;
@@ -165,7 +165,7 @@ fn a_budget_that_is_used_up_leaves_it_readable() {
 
 #[test]
 fn nobody_has_to_read_it_and_an_edge_is_enough() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         let mut poll = Poll::new().expect("a poll");
         let mut events = Events::with_capacity(1);
         // mio asks for edges.
@@ -187,26 +187,26 @@ fn nobody_has_to_read_it_and_an_edge_is_enough() {
 
 #[test]
 fn another_thread_that_cannot_wait_makes_it_readable() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         let shard = local_timer().shard_ref();
         let ask = |ask: &(dyn Fn(&ShardRef) + Sync)| {
             thread::scope(|scope| scope.spawn(|| ask(&shard)).join().expect("no panic"));
         };
         ask(&|shard| _ = shard.add(HOUR, never));
-        until_quiet(&mut timer);
+        until_quiet(&timer);
         ask(&|shard| _ = shard.run(|| ()));
-        until_fired(&mut timer);
+        until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
         timer.arm();
         ask(&|_| assert!(late.reset(HOUR * 2)));
         assert!(!is_readable(&timer, A_WHILE), "what is later can wait");
         ask(&|_| assert!(late.reset(Duration::ZERO)));
-        until_fired(&mut timer);
+        until_fired(&timer);
     });
 }
 
 /// Takes in what waits to be taken in.
-fn until_quiet(timer: &mut TimerFd) {
+fn until_quiet(timer: &TimerFd) {
     while is_readable(timer, A_WHILE) {
         timer.turn();
     }
@@ -214,13 +214,13 @@ fn until_quiet(timer: &mut TimerFd) {
 
 #[test]
 fn a_debt_of_cancelled_timers_makes_it_readable() {
-    with_timer_fd(Config::new(), |mut timer| {
+    with_timer_fd(Config::new(), |timer| {
         let handles: Vec<_> = (0..1_100).map(|_| local_timer().add(HOUR, never)).collect();
         timer.arm();
         thread::spawn(move || handles.into_iter().for_each(|handle| _ = handle.cancel())).join().expect("no panic");
         assert!(is_readable(&timer, TOO_LONG));
         assert_eq!(timer.turn().collected, 1_024);
-        until_quiet(&mut timer);
+        until_quiet(&timer);
         assert_eq!(timer.turn().live, 0);
     });
 }
@@ -233,10 +233,10 @@ fn the_hook_is_called_as_well() {
         hook.fetch_add(1, Ordering::SeqCst);
         panic!("it panics, and the descriptor is readable all the same");
     });
-    with_timer_fd(config, |mut timer| {
+    with_timer_fd(config, |timer| {
         let shard = local_timer().shard_ref();
         thread::spawn(move || _ = shard.run(|| ())).join().expect("no panic");
-        until_fired(&mut timer);
+        until_fired(&timer);
         assert_eq!(wakes.load(Ordering::SeqCst), 1);
     });
 }
@@ -249,10 +249,10 @@ fn a_dropped_one_is_not_woken_and_a_new_one_sees_what_came() {
         let shard = local_timer().shard_ref();
         thread::spawn(move || _ = shard.run(|| ())).join().expect("no panic");
         assert!(!is_readable(&descriptor, A_WHILE));
-        let mut again = local_timer().timer_fd().expect("the same");
+        let again = local_timer().timer_fd().expect("the same");
         again.arm();
         assert!(is_readable(&descriptor, TOO_LONG));
-        assert_eq!(until_fired(&mut again).fired, 1);
+        assert_eq!(until_fired(&again).fired, 1);
     });
 }
 
@@ -261,7 +261,7 @@ fn it_is_silent_in_a_thread_whose_timer_has_ended() {
     struct Late(Cell<Option<TimerFd>>);
     impl Drop for Late {
         fn drop(&mut self) {
-            let mut timer = self.0.take().expect("it was put there");
+            let timer = self.0.take().expect("it was put there");
             timer.arm();
             assert!(!is_readable(&timer, A_WHILE));
             assert_eq!(timer.turn(), Turn::default());
@@ -283,7 +283,7 @@ fn start(budget: usize) -> (ShardRef, Arc<AtomicBool>, thread::JoinHandle<()>) {
     let until = Arc::clone(&over);
     let thread = thread::spawn(move || {
         Config::new().tick(Duration::from_micros(20)).install().expect("a fresh thread");
-        let mut timer = local_timer().timer_fd().expect("a descriptor");
+        let timer = local_timer().timer_fd().expect("a descriptor");
         sender.send(local_timer().shard_ref()).expect("it is waited for");
         timer.arm();
         while !until.load(Ordering::Relaxed) {

@@ -56,6 +56,7 @@ pub(crate) fn test() -> Vec<Lane> {
             .env("COREWHEEL_TEST_SCALE", LONG),
     ];
     lanes.extend(examples());
+    lanes.extend(integrations());
     lanes.extend(loom());
     lanes.push(shuttle());
     lanes.extend(benches());
@@ -93,6 +94,22 @@ fn examples() -> Vec<Lane> {
         .verdict(),
         Lane::new("example: mio_loop", "cargo run --release --locked --example mio_loop"),
         Lane::new("example: timer_fd", "cargo run --release --locked --features fd --example timer_fd"),
+    ]
+}
+
+/// The examples of `integrations/`, each held to its own verdict.
+fn integrations() -> Vec<Lane> {
+    vec![
+        Lane::new("integration: io-uring/idle", "cargo run --release --locked -p corewheel-io-uring --example idle"),
+        Lane::new(
+            "integration: tokio/per_core",
+            "cargo run --release --locked -p corewheel-tokio --example per_core",
+        ),
+        Lane::new(
+            "integration: tokio/work_stealing",
+            "cargo run --release --locked -p corewheel-tokio --example work_stealing",
+        ),
+        Lane::new("integration: compio/echo", "cargo run --release --locked -p corewheel-compio --example echo"),
     ]
 }
 
@@ -214,22 +231,36 @@ pub(crate) const BLIND_TO_ORDERINGS: [&str; 3] = ["unit", "tests", "shuttle"];
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs};
+    use std::{collections::BTreeSet, fs, path::Path};
 
     use crate::lane::root;
 
     #[test]
     fn every_example_has_a_lane() {
         let lanes: BTreeSet<String> = super::examples().iter().map(|lane| lane.name.to_owned()).collect();
-        for entry in fs::read_dir(root().join("examples")).expect("the repository has examples") {
-            let path = entry.expect("readable").path();
-            // What examples have in common is none.
-            if path.is_dir() && !path.join("main.rs").exists() {
-                continue;
-            }
-            let example = path.file_stem().expect("a name").to_string_lossy();
+        // What they have in common is none.
+        for example in names_in(&root().join("examples")).into_iter().filter(|name| name != "common") {
             assert!(lanes.contains(&format!("example: {example}")), "examples/{example} has no lane");
         }
+    }
+
+    #[test]
+    fn every_example_of_an_integration_has_a_lane() {
+        let lanes: BTreeSet<String> = super::integrations().iter().map(|lane| lane.name.to_owned()).collect();
+        for package in names_in(&root().join("integrations")) {
+            for example in names_in(&root().join("integrations").join(&package).join("examples")) {
+                assert!(
+                    lanes.contains(&format!("integration: {package}/{example}")),
+                    "integrations/{package}/examples/{example} has no lane"
+                );
+            }
+        }
+    }
+
+    /// What is in a directory, without extensions.
+    fn names_in(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
+        entries.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect()
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! An echo server on compio, over io_uring or a poller: every connection has an idle timeout, and who is silent for that long is hung
+//! up on.
+//!
+//! It plays the clients itself and ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release -p corewheel-compio --example echo
+//! ```
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn main() -> std::io::Result<()> {
+    linux::main()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn main() {
+    println!("skipped: only Linux has timerfd");
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux {
+    use std::{
+        io, net, thread,
+        time::{Duration, Instant},
+    };
+
+    use compio::{
+        BufResult,
+        io::{AsyncRead, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+        runtime::Runtime,
+    };
+    use corewheel::local_timer;
+    use futures::{FutureExt, channel::oneshot, future::try_join_all, select};
+
+    const CLIENTS: [u32; 3] = [0, 4, 8];
+    const IDLE: Duration = Duration::from_millis(200);
+
+    /// Echoes until the client hangs up, or has been silent for too long.
+    async fn serve(mut stream: TcpStream) -> io::Result<()> {
+        let (alarm, mut silent) = oneshot::channel();
+        let idle = local_timer().add(IDLE, move || _ = alarm.send(())).guard();
+        let mut buffer = Vec::with_capacity(1_024);
+        loop {
+            buffer.clear();
+            let BufResult(length, read) = select! {
+                read = stream.read(buffer).fuse() => read,
+                _ = silent => return Ok(()),
+            };
+            if length? == 0 || !idle.handle().reset(IDLE) {
+                return Ok(());
+            }
+            let BufResult(written, back) = stream.write_all(read).await;
+            written?;
+            buffer = back;
+        }
+    }
+
+    /// Serves each client once; how many timers fired.
+    async fn listen(listener: net::TcpListener) -> io::Result<u64> {
+        println!("compio waits with {:?}", Runtime::with_current(Runtime::driver_type));
+        let listener = TcpListener::from_std(listener)?;
+        let mut serving = Vec::new();
+        for _ in CLIENTS {
+            let (stream, _) = listener.accept().await?;
+            serving.push(compio::runtime::spawn(serve(stream)).map(|served| served.expect("no panic")));
+        }
+        try_join_all(serving).await?;
+        Ok(local_timer().counts().fired)
+    }
+
+    /// A client that says so much; how long it was silent when it was hung up on.
+    fn talk(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
+        use io::{Read, Write};
+        let mut stream = net::TcpStream::connect(address)?;
+        let (mut spoke, mut buffer) = (Instant::now(), [0; 16]);
+        for _ in 0..packets {
+            thread::sleep(IDLE / 4);
+            spoke = Instant::now();
+            stream.write_all(b"still here")?;
+            assert!(stream.read(&mut buffer)? > 0, "hung up on a client that speaks");
+        }
+        assert_eq!(stream.read(&mut buffer)?, 0, "it is the server that hangs up");
+        Ok(spoke.elapsed())
+    }
+
+    pub(super) fn main() -> io::Result<()> {
+        let listener = net::TcpListener::bind((net::Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let server = thread::spawn(move || corewheel_compio::run(listen(listener))?);
+        let clients = CLIENTS.map(|packets| thread::spawn(move || talk(address, packets)));
+        for client in clients {
+            let silence = client.join().expect("no panic")?;
+            println!("hung up after a silence of {silence:?}");
+            assert!(silence >= IDLE, "never early");
+        }
+        let fired = server.join().expect("no panic")?;
+        assert_eq!(fired, CLIENTS.len() as u64, "each connection by its own timer");
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! A server loop over `io_uring`: it hears its connections, and hangs up on who is silent for the length of a timeout.
+//!
+//! It plays the clients itself and ends with a verdict; where the kernel refuses `io_uring`, it says so:
+//!
+//! ```sh
+//! cargo run --release -p corewheel-io-uring --example idle
+//! ```
+
+#[cfg(target_os = "linux")]
+fn main() -> std::io::Result<()> {
+    linux::main()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    println!("skipped: only Linux has io_uring");
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::{
+        collections::BTreeMap,
+        io::{self, Read, Write},
+        net::Shutdown,
+        os::{fd::AsRawFd, unix::net::UnixStream},
+        rc::Rc,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use corewheel::{Config, TimerHandle, local_timer};
+    use corewheel_io_uring::Driver;
+    use io_uring::{IoUring, cqueue, opcode, types::Fd};
+
+    const IDLE: Duration = Duration::from_millis(200);
+    /// `POLLIN`.
+    const READABLE: u32 = 1;
+
+    /// A client of ours, until it is hung up on.
+    struct Connection {
+        stream: Rc<UnixStream>,
+        idle: TimerHandle,
+    }
+
+    impl Connection {
+        fn new(stream: UnixStream) -> io::Result<Self> {
+            stream.set_nonblocking(true)?;
+            let stream = Rc::new(stream);
+            let silent = Rc::clone(&stream);
+            // Then it is readable, has nothing to read, and is dropped for that.
+            let hang_up = move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
+            Ok(Self { idle: local_timer().add(IDLE, hang_up), stream })
+        }
+
+        /// Queues a poll that completes with `number` when there is something to read.
+        #[allow(unsafe_code)]
+        fn wait(&self, number: u64, ring: &mut IoUring) {
+            let poll = opcode::PollAdd::new(Fd(self.stream.as_raw_fd()), READABLE).build().user_data(number);
+            // SAFETY: the entry refers to no memory.
+            unsafe { ring.submission().push(&poll) }.expect("the queue has room for one per connection");
+        }
+
+        /// Reads what there is. False if the connection is at its end.
+        fn hear(&self) -> bool {
+            let mut stream = &*self.stream;
+            matches!(stream.read(&mut [0; 1_024]), Ok(1..)) && self.idle.reset(IDLE)
+        }
+    }
+
+    /// Serves until it has hung up on everybody.
+    fn serve(ring: &mut IoUring, driver: &mut Driver, streams: Vec<UnixStream>) -> io::Result<()> {
+        let mut connections = BTreeMap::new();
+        for (number, stream) in (0..).zip(streams) {
+            let connection = Connection::new(stream)?;
+            connection.wait(number, ring);
+            connections.insert(number, connection);
+        }
+        while !connections.is_empty() {
+            driver.submit_and_wait(ring)?;
+            let completions: Vec<_> = ring.completion().collect();
+            for number in completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data) {
+                if connections[&number].hear() {
+                    connections[&number].wait(number, ring);
+                } else {
+                    connections.remove(&number);
+                }
+            }
+            local_timer().turn();
+        }
+        Ok(())
+    }
+
+    /// A client that says so much; how long it was silent when it was hung up on.
+    fn talk(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
+        let mut spoke = Instant::now();
+        for _ in 0..packets {
+            thread::sleep(IDLE / 4);
+            spoke = Instant::now();
+            stream.write_all(b"still here")?;
+        }
+        assert_eq!(stream.read(&mut [0])?, 0, "it is the server that hangs up");
+        Ok(spoke.elapsed())
+    }
+
+    pub(super) fn main() -> io::Result<()> {
+        let mut ring = match IoUring::new(64) {
+            Err(error) if corewheel_io_uring::is_refusal(&error) => {
+                println!("skipped: the kernel refuses io_uring: {error}");
+                return Ok(());
+            }
+            ring => ring?,
+        };
+        let mut driver = Driver::install(Config::new())?;
+        let (mut streams, mut clients) = (Vec::new(), Vec::new());
+        for packets in [0, 4, 8] {
+            let (stream, client) = UnixStream::pair()?;
+            streams.push(stream);
+            clients.push(thread::spawn(move || talk(&client, packets)));
+        }
+        serve(&mut ring, &mut driver, streams)?;
+        for client in clients {
+            let silence = client.join().expect("no panic")?;
+            println!("hung up after a silence of {silence:?}");
+            assert!(silence >= IDLE, "never early");
+        }
+        assert_eq!(local_timer().counts().fired, 3, "each connection by its own timer");
+        Ok(())
+    }
+}

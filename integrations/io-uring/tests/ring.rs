@@ -1,0 +1,168 @@
+//! A loop over `io_uring` that sleeps as long as its timers let it: on time, beside other completions, and woken from other threads.
+//! Where the kernel refuses `io_uring`, it says so and passes.
+#![cfg(target_os = "linux")]
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{Config, ConfigError, local_timer};
+use corewheel_io_uring::Driver;
+use io_uring::{IoUring, opcode};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const TOO_LONG: Duration = Duration::from_secs(20);
+
+/// A loop on a thread of its own; `None` where there can be none.
+struct Loop {
+    ring: IoUring,
+    driver: Driver,
+    /// Completions that were not the driver's.
+    others: Vec<u64>,
+}
+
+impl Loop {
+    fn new(entries: u32) -> Option<Self> {
+        let ring = match IoUring::new(entries) {
+            Err(error) if corewheel_io_uring::is_refusal(&error) => {
+                println!("skipped: the kernel refuses io_uring: {error}");
+                return None;
+            }
+            ring => ring.expect("a ring"),
+        };
+        let driver = Driver::install(Config::new().tick(Duration::from_micros(20))).expect("a fresh thread");
+        Some(Self { ring, driver, others: Vec::new() })
+    }
+
+    /// Waits once, and turns.
+    fn go_on(&mut self) -> usize {
+        self.driver.submit_and_wait(&mut self.ring).expect("waited");
+        for completion in self.ring.completion() {
+            if !self.driver.takes(&completion) {
+                self.others.push(completion.user_data());
+            }
+        }
+        local_timer().turn().fired
+    }
+
+    #[allow(unsafe_code)]
+    fn push_nop(&mut self, user_data: u64) {
+        // SAFETY: the entry refers to nothing.
+        unsafe { self.ring.submission().push(&opcode::Nop::new().build().user_data(user_data)) }
+            .expect("there is room");
+    }
+}
+
+fn on_a_thread(test: impl FnOnce() + Send + 'static) {
+    thread::spawn(test).join().expect("no panic");
+}
+
+#[test]
+fn the_wait_ends_at_the_deadline() {
+    on_a_thread(|| {
+        let Some(mut uring) = Loop::new(8) else { return };
+        for delay in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(25)] {
+            let begun = Instant::now();
+            local_timer().add(delay, || ());
+            let mut waits = 0;
+            while uring.go_on() == 0 {
+                waits += 1;
+            }
+            assert!(begun.elapsed() >= delay, "early: {delay:?}");
+            assert!(waits < 5, "{waits} waits for nothing");
+        }
+    });
+}
+
+#[test]
+fn other_completions_end_it_too_and_a_far_deadline_does_not() {
+    on_a_thread(|| {
+        let Some(mut uring) = Loop::new(8) else { return };
+        local_timer().add(Duration::MAX, || unreachable!("the end of time"));
+        local_timer().add(HOUR * 24 * 365 * 400, || unreachable!("in 400 years"));
+        uring.push_nop(7);
+        uring.go_on();
+        assert_eq!(uring.others, [7]);
+        let shard = local_timer().shard_ref();
+        let waker = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            shard.run(|| ());
+        });
+        let mut waits = 1;
+        while uring.go_on() == 0 {
+            waits += 1;
+        }
+        assert!(waits < 5, "{waits} waits for nothing");
+        waker.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_full_queue_makes_room() {
+    on_a_thread(|| {
+        let Some(mut uring) = Loop::new(4) else { return };
+        local_timer().add(HOUR, || unreachable!("in an hour"));
+        (0..4).for_each(|number| uring.push_nop(number));
+        while uring.others.len() < 4 {
+            uring.go_on();
+        }
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    let (sender, shard) = mpsc::channel();
+    let over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&over);
+    let owner = thread::spawn(move || {
+        let Some(mut uring) = Loop::new(8) else { return };
+        local_timer().add(HOUR, || unreachable!("in an hour"));
+        sender.send(local_timer().shard_ref()).expect("it is waited for");
+        while !until.load(Ordering::Relaxed) {
+            uring.go_on();
+        }
+    });
+    if let Ok(shard) = shard.recv() {
+        let (ran, runs) = mpsc::channel();
+        let mut random = fastrand::Rng::with_seed(7);
+        for round in 0..3_000 {
+            let ran = ran.clone();
+            let run = move || ran.send(round).expect("it is waited for");
+            if random.bool() {
+                shard.add(Duration::from_micros(random.u64(..100)), run);
+            } else {
+                assert!(shard.add(HOUR, run).reset(Duration::ZERO));
+            }
+            assert_eq!(runs.recv_timeout(TOO_LONG), Ok(round), "a wake-up was lost");
+            (0..random.u32(..5_000)).for_each(|_| std::hint::spin_loop());
+        }
+        shard.run(move || over.store(true, Ordering::Relaxed));
+    }
+    owner.join().expect("no panic");
+}
+
+#[test]
+fn a_thread_that_has_a_timer_already_is_told() {
+    on_a_thread(|| {
+        local_timer().add(Duration::ZERO, || ());
+        let refused = Driver::install(Config::new()).expect_err("it has a timer");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
+        assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
+    });
+}
+
+#[test]
+fn refusals_are_told_from_mistakes() {
+    for (errno, refused) in [(1, true), (13, true), (38, true), (22, false), (12, false)] {
+        let error = io::Error::from_raw_os_error(errno);
+        assert_eq!(corewheel_io_uring::is_refusal(&error), refused, "{error}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Request timeouts in tokio's multi-thread runtime, with timers on threads of their own: most requests are answered and cancel their
+//! timer, some are not and time out.
+//!
+//! It ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release -p corewheel-tokio --example work_stealing
+//! ```
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use corewheel_tokio::Shards;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+const REQUESTS: u32 = 10_000;
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// One in a hundred is never answered.
+fn is_lost(request: u32) -> bool {
+    request.is_multiple_of(100)
+}
+
+/// What answers: it gets a number, and where to send it back to.
+async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
+    let mut lost = Vec::new();
+    while let Some((request, answer)) = requests.recv().await {
+        if is_lost(request) {
+            lost.push(answer);
+        } else {
+            let _ = answer.send(request);
+        }
+    }
+}
+
+/// The answer, or how long it was waited for in vain.
+async fn ask(
+    shards: &Shards,
+    server: &mpsc::Sender<(u32, oneshot::Sender<u32>)>,
+    request: u32,
+) -> Result<u32, Duration> {
+    let (answer, answered) = oneshot::channel();
+    let (alarm, late) = oneshot::channel();
+    let asked = Instant::now();
+    // The shard that this worker adds to. A callback only wakes the task; a guard that is dropped cancels.
+    let _timeout = shards.nearest().add(TIMEOUT, move || _ = alarm.send(())).guard();
+    server.send((request, answer)).await.expect("the server lives");
+    tokio::select! {
+        answer = answered => Ok(answer.expect("the server lives")),
+        _ = late => Err(asked.elapsed()),
+    }
+}
+
+async fn load(shards: Arc<Shards>) {
+    let (server, requests) = mpsc::channel(64);
+    tokio::spawn(serve(requests));
+    let mut asking = JoinSet::new();
+    for request in 0..REQUESTS {
+        let (shards, server) = (Arc::clone(&shards), server.clone());
+        asking.spawn(async move { (request, ask(&shards, &server, request).await) });
+    }
+    let (mut timeouts, mut longest) = (0, Duration::ZERO);
+    while let Some(asked) = asking.join_next().await {
+        match asked.expect("no panic") {
+            (request, Ok(answer)) => assert_eq!(answer, request),
+            (request, Err(waited)) => {
+                // A busy machine may also be late with an answer.
+                assert!(waited >= TIMEOUT, "request {request} was given up early");
+                timeouts += 1;
+                longest = longest.max(waited);
+            }
+        }
+    }
+    println!("{REQUESTS} requests, {timeouts} timed out, after {longest:?} at most");
+    assert!(timeouts >= REQUESTS / 100, "those that are lost time out");
+}
+
+fn main() -> io::Result<()> {
+    let shards = Arc::new(Shards::start(2)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    runtime.block_on(load(Arc::clone(&shards)));
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! A thread's timer in its current-thread runtime: a task that waits for the timer's file descriptor, and turns.
+
+use std::io;
+
+use corewheel::{TimerFd, local_timer};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime,
+    task::{self, JoinHandle, LocalSet},
+};
+
+/// How many entries a turn touches before other tasks have their go.
+const BUDGET: usize = 1_024;
+
+/// Runs `future` on this thread, in a current-thread runtime and a `LocalSet` of its own that drive the thread's timer; returns what
+/// it returns. Tasks that are left then are dropped, and timers stay until the thread ends.
+///
+/// With [`Cores`](corewheel::Cores) that makes a program of one runtime per core. To change the timer, install a
+/// [`Config`](corewheel::Config) before.
+///
+/// A timer is as punctual as its runtime: a task that computes for a millisecond makes it late by as much.
+///
+/// # Errors
+///
+/// If the runtime cannot be made, or as [`spawn_local`].
+///
+/// # Panics
+///
+/// Inside of another runtime, as `Runtime::block_on` does.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cores, local_timer};
+/// use std::{rc::Rc, time::Duration};
+/// use tokio::sync::Notify;
+///
+/// let cores = Cores::builder().shards(2).start(|core| {
+///     corewheel_tokio::run(async move {
+///         let rung = Rc::new(Notify::new());
+///         let bell = Rc::clone(&rung);
+///         local_timer().add(Duration::from_millis(5), move || bell.notify_one());
+///         rung.notified().await;
+///         core.index()
+///     })
+/// })?;
+/// for (index, core) in cores.join().into_iter().enumerate() {
+///     assert_eq!(core.unwrap()?, index);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let driver = spawn_local()?;
+        let output = future.await;
+        driver.abort();
+        Ok(output)
+    })
+}
+
+/// Spawns a task on the current `LocalSet` that drives this thread's timer, for as long as the set runs or until it is aborted.
+/// One is enough.
+///
+/// Cost: two system calls each time the timer wants a turn (tokio's poll, and arming the descriptor), and nothing in between.
+/// A timer that a task adds before all others is another turn for nothing.
+///
+/// # Errors
+///
+/// If the timer can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is virtual, or too many files
+/// are open), or the runtime takes none.
+///
+/// # Panics
+///
+/// Outside of a `LocalSet`, or if the runtime was made without `enable_io`.
+pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
+    let timer = local_timer().timer_fd()?;
+    timer.arm();
+    Ok(task::spawn_local(drive(register(timer)?)))
+}
+
+#[allow(unsafe_code)]
+fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
+    // SAFETY: a `TimerFd` owns its descriptor: it is the same one, and open, for as long as this lives.
+    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
+}
+
+/// Only the end of the runtime's own driver ends it, with that error.
+async fn drive(timer: AsyncFd<TimerFd>) -> io::Result<()> {
+    loop {
+        // Cleared before the descriptor is armed: what it is readable for afterwards is a new edge.
+        timer.readable().await?.clear_ready();
+        timer.get_ref().turn_within(BUDGET);
+    }
+}
