@@ -1,4 +1,8 @@
 //! A timerfd: the kernel's side of a `TimerFd`, and the only file that names `rustix`.
+//!
+//! Arming it costs more than a turn does, so the owner leaves it alone when it is armed for the same moment already. Others
+//! fire it at any time, also late, on behalf of a sleep that is long over; so they say when they begin and when they have
+//! done it. If nobody is in the middle of that when the owner arms it, and nobody has begun since, it is as the owner left it.
 
 use std::{
     io,
@@ -10,14 +14,28 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::clock::KernelClock;
+use crate::{
+    clock::KernelClock,
+    sync::{AtomicU64, Ordering},
+};
 
-/// The furthest that it is armed ahead, 68 years: whoever waits for longer wakes up once for nothing.
+/// The furthest that it is armed ahead, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
+
+/// The deadline of nothing, and a count that never is.
+const NONE: u64 = u64::MAX;
 
 /// Becomes readable when it expires, and unreadable when it is armed again: nobody has to read it.
 #[derive(Debug)]
-pub(crate) struct Descriptor(OwnedFd);
+pub(crate) struct Descriptor {
+    timer: OwnedFd,
+    /// How often somebody has begun to fire it, and how often that is done.
+    begun: AtomicU64,
+    done: AtomicU64,
+    /// The owner's own notes: what it is armed for, and what `begun` was then.
+    armed: AtomicU64,
+    begun_then: AtomicU64,
+}
 
 impl Descriptor {
     /// A silent one.
@@ -26,25 +44,59 @@ impl Descriptor {
             KernelClock::Monotonic => TimerfdClockId::Monotonic,
             KernelClock::BootTime => TimerfdClockId::Boottime,
         };
-        Ok(Self(timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
+        Ok(Self {
+            timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            armed: AtomicU64::new(NONE),
+            begun_then: AtomicU64::new(0),
+        })
     }
 
-    /// It is readable once that has passed, and not before; `None` means never. On any thread: the last one counts.
-    pub(crate) fn arm(&self, after: Option<Duration>) {
+    /// The owner arms it for the moment `until`, in nanoseconds of its clock, which is `after` from now; for nothing if that is
+    /// `None`.
+    pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
+        let until = until.unwrap_or(NONE);
+        let begun = self.begun_and_done();
+        // Relaxed, both: the owner's own.
+        let is_armed = until == self.armed.load(Ordering::Relaxed);
+        if is_armed && begun == Some(self.begun_then.load(Ordering::Relaxed)) {
+            return;
+        }
+        self.set(after());
+        // Relaxed: as above. What they were before `set`: who begins since may undo it.
+        self.begun_then.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        self.armed.store(until, Ordering::Relaxed);
+    }
+
+    /// It is readable at once, until the owner arms it. On any thread.
+    pub(crate) fn fire(&self) {
+        // Relaxed: who sees what the system call below has done sees this, by way of the kernel.
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.set(Some(Duration::ZERO));
+        // Release: whoever counts it as done counts it as begun; pairs with the Acquire of `begun_and_done`.
+        self.done.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often somebody has begun to fire it, if all that is done.
+    fn begun_and_done(&self) -> Option<u64> {
+        // Acquire: `begun` counts at least those who are done; pairs with the Release of `fire`.
+        let done = self.done.load(Ordering::Acquire);
+        // Relaxed: one that is missed here has not fired it yet, or is met in the next turn, which it makes the owner take.
+        let begun = self.begun.load(Ordering::Relaxed);
+        (begun == done).then_some(begun)
+    }
+
+    fn set(&self, after: Option<Duration>) {
         let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
         // The kernel refuses only what is no timerfd and no time.
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &expires).expect("a timerfd can be armed");
-    }
-
-    /// It is readable at once. On any thread.
-    pub(crate) fn fire(&self) {
-        self.arm(Some(Duration::ZERO));
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires).expect("a timerfd can be armed");
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.timer.as_fd()
     }
 }
 
@@ -53,4 +105,53 @@ const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
     Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST)).expect("the kernel knows so long a time")
+}
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests {
+    use super::*;
+
+    fn remaining(descriptor: &Descriptor) -> Duration {
+        let left = rustix::time::timerfd_gettime(&descriptor.timer).expect("a timerfd").it_value;
+        Duration::try_from(left).expect("a time to come")
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn it_is_left_alone_while_it_is_armed_for_the_same() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+        assert!(remaining(&descriptor) > MINUTE / 2);
+        descriptor.arm(None, || None);
+        descriptor.arm(None, || unreachable!("it is silent"));
+        assert_eq!(remaining(&descriptor), Duration::ZERO);
+    }
+
+    #[test]
+    fn it_is_armed_again_when_somebody_has_fired_it() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.fire();
+        assert!(remaining(&descriptor) < MINUTE / 2);
+        descriptor.arm(Some(7), || Some(MINUTE));
+        assert!(remaining(&descriptor) > MINUTE / 2);
+    }
+
+    #[test]
+    fn it_is_armed_again_as_long_as_somebody_is_about_to_fire_it() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.begun.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..3 {
+            descriptor.arm(Some(7), || Some(MINUTE));
+            // The one who is late.
+            descriptor.set(Some(Duration::ZERO));
+            descriptor.arm(Some(7), || Some(MINUTE));
+            assert!(remaining(&descriptor) > MINUTE / 2);
+        }
+        descriptor.done.fetch_add(1, Ordering::Relaxed);
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+    }
 }

@@ -36,6 +36,9 @@
 //! sleep ([`LocalTimer::prepare_sleep`]), polls, serves its events, and calls [`LocalTimer::turn`], which runs what is due.
 //! A timer fires in the first turn that reaches its deadline, so it is as punctual as the loop.
 //!
+//! A loop that cannot be given a timeout, such as somebody else's, drives it by a file descriptor instead: `TimerFd`, with the feature
+//! `fd`. There are packages for io_uring, tokio and compio beside this one, under `integrations/`.
+//!
 //! # Time
 //!
 //! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call; a turn's now is rounded down. So no
@@ -62,15 +65,19 @@
 //! fire in the child: their handles still answer, cancel and move, in the child's copy only, and adding to them works and fires
 //! nothing. A callback that ran on another thread at that moment runs for ever in the child, so
 //! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
-//! wakes the parent. Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the
-//! making or ending of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages
-//! that nobody looks at any more. If it did, the child may hang in one of the same. A child that ends by `exec` or `_exit` without
-//! using timers of other threads is always safe.
+//! wakes the parent, and so does a `TimerFd`, which is one timer for both.
+//!
+//! Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the making or ending
+//! of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages that nobody looks
+//! at any more. If it did, the child may hang in one of the same. A child that ends by `exec` or `_exit` without using timers of
+//! other threads is always safe.
 //!
 //! # Features
 //!
 //! * `std`, on by default: all of the above. Without it (`default-features = false`) the crate is [`Wheel`] alone, `no_std` with
 //!   `alloc`, has no dependencies, and runs wherever there is an allocator.
+//!
+//! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
 //!
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 

@@ -36,7 +36,7 @@ use crate::{
 /// else's. It asks for one thing only: call [`turn`](Self::turn) when it is readable. Nothing has to be read from it, and
 /// nothing is lost to a poller that is told of edges only: being armed again makes it unreadable, and expiring is an edge.
 ///
-/// Cost: a system call each time it is armed, and one for each thread that wakes the owner. A timer that the thread adds
+/// Cost: a system call each time it is armed for another moment, and one for each wake by another thread. A timer that the thread adds
 /// before the moment it is armed for, outside of a turn, makes it readable at once, which costs a turn for nothing. A loop
 /// that can give its poll a timeout is cheaper without it, with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).

@@ -14,7 +14,7 @@ impl LocalTimer {
     /// As `prepare_sleep`, for a sleep that ends when `descriptor` is readable. `None` in a thread that is exiting.
     pub(crate) fn prepare_sleep_on(descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
         let prepared = Local::with(|local| local.prepare_sleep_on(descriptor));
-        prepared.map_err(|_| descriptor.arm(None)).ok()
+        prepared.map_err(|_| descriptor.arm(None, || None)).ok()
     }
 }
 
@@ -32,7 +32,8 @@ impl Local {
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
         // Before the announcement: afterwards it might undo a wake.
-        descriptor.arm(self.step(|shard| shard.time_until_next()));
+        let next = self.step(|shard| shard.next_nanos());
+        descriptor.arm(next, || self.step(|shard| shard.time_until_next()));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();

@@ -204,12 +204,12 @@ pub(crate) fn tsan() -> Vec<Lane> {
 pub(crate) fn proving() -> Vec<Lane> {
     let [plain, epochs] = models().map(|lane| lane.env("COREWHEEL_LOOM_NO_FLOOR", "1"));
     vec![
-        Lane::new("unit", "cargo test -p corewheel --locked --lib").target("break/debug").env("CARGO_INCREMENTAL", "1"),
+        Lane::new("unit", "cargo test -p corewheel --features fd --locked --lib").target("break/debug").env("CARGO_INCREMENTAL", "1"),
         plain.target("break/loom").env("CARGO_INCREMENTAL", "1"),
         Lane::new(
             "tests",
-            "cargo test -p corewheel --locked --test races --test handles --test callbacks --test sleep --test reentrance \
-             --test misuse --test shard_model --test memory --test stress",
+            "cargo test -p corewheel --features fd --locked --test races --test handles --test callbacks --test sleep \
+             --test timer_fd --test reentrance --test misuse --test shard_model --test memory --test stress",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")

@@ -1,4 +1,4 @@
-//! corewheel in compio: [`run`] makes a runtime whose thread's [`local_timer`](corewheel::local_timer) works as it does
+//! corewheel in compio: [`run`] makes a runtime whose thread's [`local_timer`] works as it does
 //! everywhere, [`spawn`] does the same in a runtime of yours. compio's own timer is not needed. On Linux.
 //!
 //! Callbacks run between the tasks, and wake them by whatever you like: a oneshot channel, an event, a waker.
