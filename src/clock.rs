@@ -108,7 +108,8 @@ impl Clock {
     /// costs about as much as the monotonic clock's.
     ///
     /// It moves timers, not the sleep of the loop: a poll or a park that was given a timeout takes it as time awake. Turn
-    /// when the machine resumes, or at least every so often.
+    /// when the machine resumes, or at least every so often; or wait for a `TimerFd` (feature `fd`), which counts as this clock
+    /// does.
     ///
     /// Instants of this clock (from [`now`](Self::now), and of deadlines) are ahead of [`Instant::now`] by the
     /// time that the machine was suspended since the clock was made.

@@ -36,12 +36,15 @@ use crate::{
 /// else's. It asks for one thing only: call [`turn`](Self::turn) when it is readable. Nothing has to be read from it, and
 /// nothing is lost to a poller that is told of edges only: being armed again makes it unreadable, and expiring is an edge.
 ///
-/// Cost: a system call each time it is armed for another moment, and one for each wake by another thread. A timer that the thread adds
-/// before the moment it is armed for, outside of a turn, makes it readable at once, which costs a turn for nothing. A loop
-/// that can give its poll a timeout is cheaper without it, with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// It counts what the timer's clock counts: with [`Clock::boot_time`](crate::Clock::boot_time) also time in suspension, so a
+/// machine that resumes after a deadline finds it readable.
+///
+/// Cost: a system call each time it is armed for another moment, and one for each wake by another thread. A timer that the
+/// thread itself adds outside of a turn, before all others, makes it readable at once: a system call, and a turn for nothing. A
+/// loop that can give its poll a timeout is cheaper without it, with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// It belongs to its thread. Dropping it ends the announced sleep, so it is no longer readable when it should be; the
+/// It belongs to its thread. Dropping it ends the announced sleep: other threads do not make it readable any more. The
 /// descriptor itself is open until the thread's timer ends. It is closed by `exec`, and does not block.
 ///
 /// # Examples

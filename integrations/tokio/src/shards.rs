@@ -17,7 +17,7 @@ use corewheel::{Core, Cores, ShardRef, local_timer};
 /// task, and leave the work to it.
 ///
 /// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken only if the new timer is
-/// the first one due. Cancelling wakes nobody.
+/// the first one due. Of the timers that are cancelled, every thousandth wakes it.
 ///
 /// Dropping this ends the threads without waiting for them; what is pending is dropped.
 ///
@@ -47,14 +47,20 @@ use corewheel::{Core, Cores, ShardRef, local_timer};
 #[derive(Debug)]
 #[must_use = "dropped, its timers end"]
 pub struct Shards {
-    /// Until it is joined.
-    cores: Option<Cores<()>>,
+    cores: Cores<()>,
+    end: End,
+}
+
+/// Ends the threads when it is dropped.
+#[derive(Debug)]
+struct End {
     over: Arc<AtomicBool>,
+    shards: Vec<ShardRef>,
 }
 
 impl Shards {
-    /// Starts so many threads, each with a shard in the default configuration; zero counts as one. One shard takes millions of timers
-    /// a second, so a few are enough for a large runtime.
+    /// Starts so many threads, each with a shard in the default configuration; zero counts as one. One or two are enough for most
+    /// programs, as they do nothing but wake tasks.
     ///
     /// # Errors
     ///
@@ -63,7 +69,8 @@ impl Shards {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
         let cores = Cores::builder().shards(shards).start(move |_: Core| serve(&until))?;
-        Ok(Self { cores: Some(cores), over })
+        let end = End { over, shards: cores.shards().to_vec() };
+        Ok(Self { cores, end })
     }
 
     /// The shard for whoever runs on this thread: always the same one, and another thread has the next one, so that the workers
@@ -73,40 +80,34 @@ impl Shards {
         &shards[thread_number() % shards.len()]
     }
 
-    /// All of them.
+    /// All of them: at least one.
     pub fn all(&self) -> &[ShardRef] {
-        self.cores.as_ref().map_or(&[], Cores::shards)
+        self.cores.shards()
     }
 
     /// Ends the threads and waits for them; what is pending is dropped. Do not call it in a callback, which would wait for its own
     /// thread, nor in a task, which would block a worker.
-    pub fn join(mut self) {
-        self.end();
-        if let Some(cores) = self.cores.take() {
-            // Callbacks do not panic out of their turn, and there is nothing else.
-            let _ = cores.join();
-        }
+    pub fn join(self) {
+        drop(self.end);
+        // Callbacks do not panic out of their turn, and there is nothing else.
+        let _ = self.cores.join();
     }
+}
 
-    fn end(&self) {
+impl Drop for End {
+    fn drop(&mut self) {
         // Relaxed: it is alone, and the message behind it is what the thread wakes up for.
         self.over.store(true, Ordering::Relaxed);
-        for shard in self.all() {
+        for shard in &self.shards {
             // One that has 2^25 timers takes no more, and ends when the first of them is due.
             let _ = shard.try_run(|| ());
         }
     }
 }
 
-impl Drop for Shards {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 /// The life of a shard's thread.
 fn serve(over: &AtomicBool) {
-    // Relaxed: see `Shards::end`.
+    // Relaxed: see `End`.
     while !over.load(Ordering::Relaxed) {
         let sleep = local_timer().prepare_sleep();
         sleep.timeout().map_or_else(thread::park, thread::park_timeout);
