@@ -54,6 +54,8 @@ impl fmt::Display for AddErrorReason {
     }
 }
 
+impl Error for AddErrorReason {}
+
 impl<F> fmt::Display for AddError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "timer not added: {}", self.reason)

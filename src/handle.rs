@@ -187,7 +187,20 @@ impl TimerHandle {
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        self.ask_elsewhere(|shared| shared.reset(self.index(), self.generation, delay, By::Other)).unwrap_or(false)
+        let reset = |shared: &Seen<'_, Shared>| {
+            shared.reset(self.index(), self.generation, shared.nanos_after(delay), By::Other)
+        };
+        self.ask_elsewhere(reset).unwrap_or(false)
+    }
+
+    /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
+    pub(crate) fn reset_to(self, nanos: u64) -> bool {
+        match Owner::of(self) {
+            Some(owner) => (owner.reset_to)(self, nanos),
+            None => self
+                .ask_elsewhere(|shared| shared.reset(self.index(), self.generation, nanos, By::Other))
+                .unwrap_or(false),
+        }
     }
 
     /// A guard that cancels the timer when it is dropped.
@@ -242,6 +255,11 @@ impl LocalHandle {
     #[must_use = "a timer that was not moved has ended or will fire when it was going to"]
     pub fn reset(self, delay: Duration) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.reset)(self.handle, delay))
+    }
+
+    /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
+    pub(crate) fn reset_to(self, nanos: u64) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.reset_to)(self.handle, nanos))
     }
 
     /// A handle of the same timer that may leave the thread. From now on ending the timer takes a swap, as for any
@@ -308,6 +326,7 @@ pub(crate) struct Owner {
     pub(crate) shard: u32,
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
+    pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
     pub(crate) is_turning: fn() -> bool,
@@ -329,6 +348,11 @@ impl Owner {
     /// Whether the shard of this number is this thread's own timer.
     pub(crate) fn is_of(shard: u32) -> bool {
         Self::here().is_some_and(|owner| owner.shard == shard)
+    }
+
+    /// The number of the shard that is this thread's own timer, if it has one.
+    pub(crate) fn number() -> Option<u32> {
+        Self::here().map(|owner| owner.shard)
     }
 
     #[inline]

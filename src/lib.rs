@@ -101,6 +101,8 @@ mod descriptor;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
+pub mod future;
+#[cfg(feature = "std")]
 mod gate;
 #[cfg(feature = "std")]
 mod guests;

@@ -167,6 +167,20 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
+    /// Whether the clock shows `nanos` or more.
+    pub(crate) fn has_come(&self, nanos: u64) -> bool {
+        self.nanos_after(Duration::ZERO) >= nanos
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// A period in nanoseconds, at least a tick.
+    pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
+        saturating_nanos(period).max(self.tick.start(1))
+    }
+
     /// Whether this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about a
     /// deadline.
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> bool {
@@ -199,10 +213,9 @@ impl Seen<'_, Shared> {
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
     }
 
-    /// Moves a timer: two swaps, and one push if no message of it is queued. Whether to wake the owner is asked for unless
-    /// this is the owner.
-    pub(crate) fn reset(&self, index: u32, generation: u64, delay: Duration, by: By) -> Remote<bool> {
-        let nanos = self.nanos_after(delay);
+    /// Moves a timer, to when the clock shows `nanos`: two swaps, and one push if no message of it is queued. Whether to
+    /// wake the owner is asked for unless this is the owner.
+    pub(crate) fn reset(&self, index: u32, generation: u64, nanos: u64, by: By) -> Remote<bool> {
         let moved = self.look(index, |node, asked| match node.state.begin_move(generation) {
             Move::Refused => Remote::quiet(false),
             Move::Overtaken => Remote::quiet(true),

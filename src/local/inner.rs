@@ -51,7 +51,7 @@ const AWAKE: u64 = 0;
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let shard = Shard::accepting(config, Some)?;
-        Owner::set(Some(Owner { shard: shard.number(), cancel, reset, is_pending, share, is_turning }));
+        Owner::set(Some(Owner { shard: shard.number(), cancel, reset, reset_to, is_pending, share, is_turning }));
         let shared = Arc::clone(shard.shared());
         Ok(Self {
             shard: RefCell::new(shard),
@@ -81,6 +81,11 @@ impl Local {
             None => Self::make(place).map(look),
         });
         looked.unwrap_or(Err(AddErrorReason::ShutDown))
+    }
+
+    /// Whether the thread is exiting and its timer, if it had one, has ended or is about to.
+    pub(super) fn has_ended() -> bool {
+        LOCAL.try_with(|_| ()).is_err()
     }
 
     #[cold]
@@ -309,8 +314,19 @@ fn cancel(handle: TimerHandle) -> Cancel {
 
 /// The owner's path of `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
+    moved(|shard| shard.reset_own(handle, delay))
+}
+
+/// The same, to the moment at which the clock shows `nanos`.
+fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
+    moved(|shard| shard.reset_own_to(handle, |_| nanos))
+}
+
+/// Whether a step has moved a timer. If a sleep has been announced that would miss it, that ends.
+#[inline]
+fn moved(step: impl FnOnce(&mut Shard<Callback>) -> Option<u64>) -> bool {
     let moved = Local::with(|local| {
-        let Some(due) = local.step(|shard| shard.reset_own(handle, delay)) else {
+        let Some(due) = local.step(step) else {
             return false;
         };
         local.wake_if_earlier(due);

@@ -4,10 +4,19 @@ use std::{
     panic::{self, AssertUnwindSafe},
     rc::Rc,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use super::{LocalTimer, inner::Local};
-use crate::{error::AddError, handle::TimerHandle, hooks::PanicPlace, shard::Due, shared::Shared, state::Kind};
+use crate::{
+    error::{AddError, AddErrorReason},
+    handle::{LocalHandle, TimerHandle},
+    hooks::PanicPlace,
+    shard::Due,
+    shared::Shared,
+    state::Kind,
+    tick::saturating_nanos,
+};
 
 /// What has something to send when a turn ends.
 pub(crate) trait Flush {
@@ -18,6 +27,53 @@ impl LocalTimer {
     /// As `add`, due already.
     pub(crate) fn try_run<F: FnOnce() + 'static>(callback: F) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, |_| Due::at(0), callback)
+    }
+
+    /// As `try_add_local`, due when the clock shows `nanos`.
+    #[inline]
+    pub(crate) fn try_add_local_to<F: FnOnce() + 'static>(
+        nanos: u64,
+        callback: F,
+    ) -> Result<LocalHandle, AddError<F>> {
+        Self::insert(Kind::Private, |_| Due::at(nanos), callback).map(LocalHandle::new)
+    }
+
+    /// As `try_add`, due when the clock shows `nanos`.
+    pub(crate) fn try_add_to<F: FnOnce() + 'static>(nanos: u64, callback: F) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, |_| Due::at(nanos), callback)
+    }
+
+    /// What the clock shows `delay` from now. An error if there is no timer.
+    #[inline]
+    pub(crate) fn nanos_after(delay: Duration) -> Result<u64, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.nanos_after(delay)))
+    }
+
+    /// What the clock shows at `instant`. An error if there is no timer.
+    pub(crate) fn nanos_at(instant: Instant) -> Result<u64, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.clock().nanos_at(instant)))
+    }
+
+    /// When the clock shows `nanos`; now, if there is no timer.
+    pub(crate) fn instant_at(self, nanos: u64) -> Instant {
+        let instant = Local::with(|local| local.step(|shard| shard.clock().instant_at(nanos)));
+        instant.unwrap_or_else(|_| self.now())
+    }
+
+    /// Whether the clock shows `nanos` or more. An error if there is no timer.
+    #[inline]
+    pub(crate) fn has_come(nanos: u64) -> Result<bool, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.has_come(nanos)))
+    }
+
+    /// A period in nanoseconds, at least a tick. An error if there is no timer.
+    pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
+        Local::with(|local| saturating_nanos(local.step(|shard| shard.at_least_a_tick(period))))
+    }
+
+    /// Whether this thread has had a timer that has ended: the thread is exiting.
+    pub(crate) fn has_ended() -> bool {
+        Local::has_ended()
     }
 
     /// Whether this thread's timer has that as its shared part.

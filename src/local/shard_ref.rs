@@ -120,6 +120,25 @@ impl ShardRef {
         }
     }
 
+    /// As [`try_add`](Self::try_add), due when the clock shows `nanos`.
+    pub(crate) fn try_add_to<F: FnOnce() + Send + 'static>(
+        &self,
+        nanos: u64,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        if self.is_own() { LocalTimer::try_add_to(nanos, callback) } else { self.send(nanos, callback) }
+    }
+
+    /// Which shard it is: several can have had the same number, one after the other.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What the thread's timer shares with others: its clock, for one.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Whether it refers to this thread's own timer: not to one that had the same number before.
     pub(crate) fn is_own(&self) -> bool {
         Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)

@@ -1,7 +1,5 @@
 //! What other threads have asked for, as the owner meets it: in the mailbox, or in the word of a timer that is due.
 
-use std::time::Duration;
-
 use super::{
     Shard,
     steps::{Claimed, Ended},
@@ -304,17 +302,22 @@ impl<T> Shard<T> {
     /// As `reset_own`, of such an index.
     #[cold]
     #[inline(never)]
-    pub(super) fn reset_guest(&mut self, index: u32, generation: u64, delay: Duration) -> Option<u64> {
+    pub(super) fn reset_guest(
+        &mut self,
+        index: u32,
+        generation: u64,
+        due: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
         let guest = guest_of_index(index)?;
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived. When it does, what it is asked for by then counts.
-            let due = self.nanos_after(delay);
+            let due = due(self);
             return self
-                .as_anyone(|seen| seen.reset(guest | GUEST, generation, delay, By::Owner).answer)?
+                .as_anyone(|seen| seen.reset(guest | GUEST, generation, due, By::Owner).answer)?
                 .then_some(due);
         };
         let movable = self.guests.place(guest).node.state.movable(generation);
-        self.reset_otherwise(movable, index, delay)
+        self.reset_otherwise(movable, index, due)
     }
 }
 

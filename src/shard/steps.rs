@@ -125,7 +125,13 @@ impl<T> Shard<T> {
         self.read_clock().hi.saturating_add(saturating_nanos(delay))
     }
 
-    /// The same, and up to `range` later: a moment that is far from those of the timers before.
+    /// Whether the clock shows `nanos` or more, for certain.
+    #[inline]
+    pub(crate) fn has_come(&mut self, nanos: u64) -> bool {
+        self.read_clock().lo >= nanos
+    }
+
+    /// The reading of the clock at `delay` from now, and up to `range` later: a moment that is far from those of the timers before.
     pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
         // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence). Of spread timers
         // only: every 55th multiple, say, is near the one before.
@@ -217,29 +223,40 @@ impl<T> Shard<T> {
     /// Moves a timer of this shard to `delay` from now, if that is possible; when it is due then, in nanoseconds of the clock.
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        self.reset_own_to(handle, |shard| shard.nanos_after(delay))
+    }
+
+    /// The same, to a moment that is asked for if it can be moved.
+    #[inline]
+    pub(crate) fn reset_own_to(&mut self, handle: TimerHandle, due: impl FnOnce(&mut Self) -> u64) -> Option<u64> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else { return self.reset_guest(index, handle.generation(), delay) };
+        let Some(node) = self.nodes.get(index) else { return self.reset_guest(index, handle.generation(), due) };
         match node.state.movable(handle.generation()) {
             // If another thread cancels it now, it is cancelled after it was moved.
             Movable::Plainly => {
-                let due = self.nanos_after(delay);
+                let due = due(self);
                 self.wheel.reset(index, self.tick.deadline(due));
                 Some(due)
             }
-            movable => self.reset_otherwise(movable, index, delay),
+            movable => self.reset_otherwise(movable, index, due),
         }
     }
 
     /// The same, of a timer that is not in its plainest state.
     #[cold]
     #[inline(never)]
-    pub(super) fn reset_otherwise(&mut self, movable: Movable, index: u32, delay: Duration) -> Option<u64> {
+    pub(super) fn reset_otherwise(
+        &mut self,
+        movable: Movable,
+        index: u32,
+        due: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
         let (periodic, astray) = match movable {
             Movable::Plainly => (false, false),
             Movable::Otherwise { periodic, astray } => (periodic, astray),
             Movable::No => return None,
         };
-        let due = self.nanos_after(delay);
+        let due = due(self);
         let deadline = self.tick.deadline(due);
         if astray {
             self.wheel.put_again(index, deadline);

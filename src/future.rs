@@ -1,0 +1,154 @@
+//! Async sleeps, timeouts and intervals on a core's wheel, for any executor.
+//!
+//! | where | functions | its futures |
+//! |---|---|---|
+//! | this thread's [`local_timer`](crate::local_timer) | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
+//! | the timer of another thread | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
+//!
+//! The first is for a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn) its timer. The second is for
+//! runtimes that move tasks between threads: the timers live on threads that turn them ([`Cores`](crate::Cores), for one), and
+//! a drop is a [`cancel`](crate::TimerHandle::cancel), from wherever it happens.
+//!
+//! ```
+//! use corewheel::future::{VirtualTime, sleep, timeout};
+//! use std::time::Duration;
+//!
+//! let time = VirtualTime::new(); // a small executor for tests; your runtime does as well
+//! let answer = time.spawn(|| async {
+//!     timeout(Duration::from_secs(30), async {
+//!         sleep(Duration::from_secs(3600)).await;
+//!         "an hour later"
+//!     })
+//!     .await
+//! });
+//! assert_eq!(time.run(), 0);
+//! assert!(answer.take().unwrap().is_err());
+//! assert_eq!(time.elapsed(), Duration::from_secs(30));
+//! ```
+//!
+//! # What holds for all of them
+//!
+//! * **The deadline counts from creation, the timer is added late**: at the first poll that has to wait. A timeout whose
+//!   future is ready at once never touches the wheel, and a sleep that is dropped before it is polled has cost a reading of the
+//!   clock.
+//! * **Never early**, and as punctual as the loop that turns the timer: see [Time](crate#time).
+//! * **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and a future is a handful of
+//!   words.
+//! * **Each wake is called once**, for the waker of the last poll, in a turn of the thread that has the timer. One that
+//!   panics, when it is called or dropped there, is caught and reported as a callback's panic is; the rest of the turn goes on.
+//! * **Dropping a future cancels its timer.** On another thread than the timer's, its waker goes when that next turns, as a
+//!   callback would ([`TimerHandle::cancel`](crate::TimerHandle::cancel)).
+//! * **Nothing hangs because a thread has ended.** What waits there is woken, and goes on at another one of its [`Timers`]. If there
+//!   is none, it ends without having waited for its time: see below.
+//!
+//! # Without a timer
+//!
+//! No timer can be had where the thread has ended, or where as many are live as may be ([`Config::limit`](crate::Config::limit)).
+//! Then a [`Timeout`] ends with an [`Elapsed`] that says so, and a [`Sleep`] and an [`Interval`] panic, as
+//! [`LocalTimer::add`](crate::LocalTimer::add) does. Who would rather have a value polls [`Sleep::poll_elapsed`] or
+//! [`Interval::try_poll_tick`].
+//!
+//! # How a waker changes
+//!
+//! The waker is the timer's callback, so there is no cell that a poll and a firing timer would share. A poll with another
+//! waker cancels the timer and adds one with the new waker; if the cancel comes too late, the timer has fired and the poll is
+//! ready. So whatever races, the word that decides between fired and cancelled decides here as well.
+
+mod alarm;
+mod home;
+mod interval;
+mod sleep;
+mod timeout;
+mod timers;
+mod virtual_time;
+
+use std::time::{Duration, Instant};
+
+pub use self::{
+    home::Home,
+    interval::{Interval, MissedTickBehavior},
+    sleep::Sleep,
+    timeout::{Elapsed, Timeout},
+    timers::{Remote, Timers},
+    virtual_time::{Task, VirtualTime},
+};
+use crate::local::local_timer;
+
+/// Waits until `duration` from now, on this thread's timer. See [`Sleep`].
+///
+/// Zero is ready at the first poll; anything beyond 584 years never is.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{VirtualTime, sleep};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// time.spawn(|| sleep(Duration::from_millis(250)));
+/// assert_eq!(time.run(), 0);
+/// assert_eq!(time.elapsed(), Duration::from_millis(250));
+/// ```
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep::after(local_timer(), duration)
+}
+
+/// Waits until `deadline`, an instant of this thread's timer ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
+///
+/// One that has passed is ready at the first poll.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep::until(local_timer(), deadline)
+}
+
+/// Gives `future` up if it is not ready within `duration` from now, by this thread's timer. See [`Timeout`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{future::{VirtualTime, timeout}, local_timer};
+/// use std::{future, time::Duration};
+///
+/// let time = VirtualTime::new();
+/// let task = time.spawn(|| async {
+///     assert_eq!(timeout(Duration::from_secs(1), future::ready(7)).await, Ok(7));
+///     assert_eq!(local_timer().counts().added, 0, "it was ready at once");
+///     assert!(timeout(Duration::from_secs(1), future::pending::<()>()).await.is_err());
+/// });
+/// assert_eq!(time.run(), 0);
+/// ```
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout::new(future.into_future(), sleep(duration))
+}
+
+/// Gives `future` up if it is not ready by `deadline`, an instant of this thread's timer. See [`Timeout`].
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout::new(future.into_future(), sleep_until(deadline))
+}
+
+/// Ticks every `period` by this thread's timer, the first time at once. See [`Interval`].
+///
+/// A period shorter than a tick of the timer, zero included, counts as a tick.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{VirtualTime, interval};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// time.spawn(|| async {
+///     let mut interval = interval(Duration::from_secs(10));
+///     let first = interval.tick().await;
+///     assert_eq!(interval.tick().await - first, Duration::from_secs(10));
+/// });
+/// assert_eq!(time.run(), 0);
+/// assert_eq!(time.elapsed(), Duration::from_secs(10));
+/// ```
+pub fn interval(period: Duration) -> Interval {
+    Interval::new(sleep(Duration::ZERO), period)
+}
+
+/// Ticks every `period`, the first time at `start`, an instant of this thread's timer. Otherwise as [`interval`].
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    Interval::new(sleep_until(start), period)
+}

@@ -1,0 +1,90 @@
+//! Where the timer of a future lives.
+
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
+
+use super::alarm::Alarm;
+use crate::{
+    error::AddErrorReason,
+    handle::{Cancel, LocalHandle},
+    local::LocalTimer,
+};
+
+/// Where the timer of a future lives: on this thread ([`LocalTimer`]), or on one of several others
+/// ([`Remote`](super::Remote)). Nobody else implements it.
+pub trait Home: Place {}
+
+impl<P: Place> Home for P {}
+
+/// What the futures ask of it. Moments are nanoseconds of its clock.
+pub trait Place: Debug + Unpin {
+    type Handle: Copy + Debug + Unpin;
+
+    /// The moment `delay` from now.
+    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
+
+    fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
+
+    fn instant_at(&self, nanos: u64) -> Instant;
+
+    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason>;
+
+    /// A period in nanoseconds, at least a tick.
+    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
+
+    /// Adds a timer. If that is on another clock than before, `nanos` is what that shows.
+    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<Self::Handle, AddErrorReason>;
+
+    fn is_pending(handle: Self::Handle) -> bool;
+
+    fn cancel(handle: Self::Handle) -> Cancel;
+
+    fn reset_to(handle: Self::Handle, nanos: u64) -> bool;
+}
+
+impl Place for LocalTimer {
+    type Handle = LocalHandle;
+
+    #[inline]
+    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
+        Self::nanos_after(delay)
+    }
+
+    fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
+        Self::nanos_at(instant)
+    }
+
+    fn instant_at(&self, nanos: u64) -> Instant {
+        (*self).instant_at(nanos)
+    }
+
+    #[inline]
+    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason> {
+        Self::has_come(nanos)
+    }
+
+    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
+        Self::period_nanos(period)
+    }
+
+    #[inline]
+    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<LocalHandle, AddErrorReason> {
+        Self::try_add_local_to(*nanos, move || alarm.ring()).map_err(|error| error.reason())
+    }
+
+    #[inline]
+    fn is_pending(handle: LocalHandle) -> bool {
+        handle.is_pending()
+    }
+
+    #[inline]
+    fn cancel(handle: LocalHandle) -> Cancel {
+        handle.cancel()
+    }
+
+    fn reset_to(handle: LocalHandle, nanos: u64) -> bool {
+        handle.reset_to(nanos)
+    }
+}

@@ -1,0 +1,221 @@
+//! A sleep: a timer whose callback is a waker.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Home,
+    alarm::{Alarm, WakerName},
+};
+use crate::{error::AddErrorReason, handle::Cancel, local::LocalTimer};
+
+/// Waits until its deadline; from [`sleep`](super::sleep) and [`Timers::sleep`](super::Timers::sleep).
+///
+/// It is `Unpin`, so `&mut sleep` is a future as well, in a loop that selects. Polled after it was ready it is ready again,
+/// until it is [reset](Self::reset). Dropping it cancels its timer.
+///
+/// Cost: creating one reads the clock. The first poll reads it again and adds a timer, unless the deadline has come; further polls
+/// by the same task look at the timer's state. Nothing is allocated in the steady state.
+///
+/// # Panics
+///
+/// When it is polled and [no timer can be had](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed) gives an
+/// error instead.
+///
+/// # Examples
+///
+/// An idle timeout that is moved with each packet:
+///
+/// ```
+/// use corewheel::future::{VirtualTime, sleep};
+/// use std::time::Duration;
+///
+/// const IDLE: Duration = Duration::from_secs(30);
+/// let time = VirtualTime::new();
+/// time.spawn(|| async {
+///     let mut idle = sleep(IDLE);
+///     for _packet in 0..3 {
+///         sleep(Duration::from_secs(20)).await;
+///         idle.reset_after(IDLE);
+///     }
+///     idle.await;
+/// });
+/// assert_eq!(time.run(), 0);
+/// assert_eq!(time.elapsed(), Duration::from_secs(3 * 20 + 30));
+/// ```
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep<H: Home = LocalTimer> {
+    home: H,
+    /// In nanoseconds of the home's clock.
+    deadline: u64,
+    state: State<H::Handle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State<Handle> {
+    /// It has no timer.
+    Idle,
+    /// It has one, whose callback is the waker of that name. It may have fired.
+    Waits(Handle, WakerName),
+    /// A poll has found that the deadline had come.
+    Elapsed,
+    /// There was no clock to take a deadline from.
+    Homeless(AddErrorReason),
+}
+
+impl<H: Home> Sleep<H> {
+    pub(super) fn after(home: H, delay: Duration) -> Self {
+        Self::new(home, |home| home.nanos_after(delay))
+    }
+
+    pub(super) fn until(home: H, instant: Instant) -> Self {
+        Self::new(home, |home| home.nanos_at(instant))
+    }
+
+    fn new(home: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
+        let (deadline, state) = match deadline(&home) {
+            Ok(deadline) => (deadline, State::Idle),
+            Err(reason) => (0, State::Homeless(reason)),
+        };
+        Self { home, deadline, state }
+    }
+
+    /// When it ends: an instant of its timer's clock.
+    pub fn deadline(&self) -> Instant {
+        self.home.instant_at(self.deadline)
+    }
+
+    /// Whether it is over: its timer has fired, or it was found to be over when it was polled. Reads no clock.
+    ///
+    /// (Its timer may also have ended with its thread. The next poll finds that out and waits elsewhere, if it can.)
+    pub fn is_elapsed(&self) -> bool {
+        match self.state {
+            State::Elapsed => true,
+            State::Waits(handle, _) => !H::is_pending(handle),
+            State::Idle | State::Homeless(_) => false,
+        }
+    }
+
+    /// Gives it another deadline, earlier or later, also when it was over.
+    ///
+    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again; moving to later is
+    /// mostly a store. If it was over or not yet polled, it waits from the next poll on.
+    pub fn reset(&mut self, deadline: Instant) {
+        let deadline = self.home.nanos_at(deadline);
+        self.reset_or_lose(deadline);
+    }
+
+    /// Gives it a deadline `duration` from now. Otherwise as [`reset`](Self::reset).
+    pub fn reset_after(&mut self, duration: Duration) {
+        let deadline = self.home.nanos_after(duration);
+        self.reset_or_lose(deadline);
+    }
+
+    fn reset_or_lose(&mut self, deadline: Result<u64, AddErrorReason>) {
+        match deadline {
+            Ok(deadline) => self.reset_to(deadline),
+            Err(reason) => self.state = State::Homeless(reason),
+        }
+    }
+
+    pub(super) fn reset_to(&mut self, deadline: u64) {
+        self.deadline = deadline;
+        let still_waits = matches!(self.state, State::Waits(handle, _) if H::reset_to(handle, deadline));
+        if !still_waits {
+            self.state = State::Idle;
+        }
+    }
+
+    pub(super) fn deadline_nanos(&self) -> u64 {
+        self.deadline
+    }
+
+    pub(super) fn home(&self) -> &H {
+        &self.home
+    }
+
+    /// As `poll`, with an error instead of a panic. (Any `&mut Sleep` will do, without a pin.)
+    ///
+    /// # Errors
+    ///
+    /// If [no timer can be had](super#without-a-timer). Polled again, it tries again.
+    ///
+    /// # Panics
+    ///
+    /// If cloning the waker does; then nothing has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::sleep;
+    /// use std::{future::poll_fn, time::Duration};
+    ///
+    /// async fn pause() -> Result<(), corewheel::AddErrorReason> {
+    ///     let mut sleep = sleep(Duration::from_millis(100));
+    ///     poll_fn(|cx| sleep.poll_elapsed(cx)).await
+    /// }
+    /// ```
+    pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+        match self.state {
+            State::Elapsed => return Poll::Ready(Ok(())),
+            State::Homeless(reason) => return Poll::Ready(Err(reason)),
+            State::Waits(handle, name) if H::is_pending(handle) => {
+                if name == WakerName::of(cx.waker()) {
+                    return Poll::Pending;
+                }
+                let alarm = Alarm::new(cx.waker().clone());
+                let cancelled = H::cancel(handle) == Cancel::Cancelled;
+                self.state = State::Idle;
+                if cancelled {
+                    return self.wait(alarm);
+                }
+            }
+            State::Waits(..) => self.state = State::Idle,
+            State::Idle => (),
+        }
+        self.look(cx)
+    }
+
+    /// It has no timer: it was not polled before, or its timer has fired. Or the thread that had its timer has ended, which a
+    /// clock that shows less than the deadline tells.
+    fn look(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+        if self.home.has_come(self.deadline)? {
+            self.state = State::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(Alarm::new(cx.waker().clone()))
+    }
+
+    /// Adds a timer.
+    fn wait(&mut self, (alarm, name): (Alarm, WakerName)) -> Poll<Result<(), AddErrorReason>> {
+        let handle = self.home.try_add(&mut self.deadline, alarm)?;
+        self.state = State::Waits(handle, name);
+        Poll::Pending
+    }
+}
+
+impl<H: Home> Future for Sleep<H> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_elapsed(cx).map(|elapsed| elapsed.unwrap_or_else(|reason| panic!("cannot sleep: {reason}")))
+    }
+}
+
+impl<H: Home> Drop for Sleep<H> {
+    fn drop(&mut self) {
+        if let State::Waits(handle, _) = self.state {
+            H::cancel(handle);
+        }
+    }
+}
+
+impl<H: Home> fmt::Debug for Sleep<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("home", &self.home).field("state", &self.state).finish_non_exhaustive()
+    }
+}

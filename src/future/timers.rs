@@ -1,0 +1,249 @@
+//! Timers of other threads, for futures that any thread may poll and drop.
+
+use std::{
+    cell::Cell,
+    fmt, iter,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{Interval, Sleep, Timeout, alarm::Alarm, home::Place};
+use crate::{
+    error::AddErrorReason,
+    handle::{Cancel, Owner, TimerHandle},
+    local::ShardRef,
+    sync::per_thread,
+};
+
+/// The timers of some threads, for futures that may be polled and dropped on any thread.
+///
+/// A future takes the timer of the thread on which it is created, if that is among them; otherwise each thread keeps to one of
+/// them, so that threads get into each other's way as little as possible. If that timer is full or has ended when a timer must be
+/// added, or ends later, the future goes on at the next one.
+///
+/// The threads must [turn](crate::LocalTimer::turn) their timers. Clones are cheap and mean the same timers.
+///
+/// # Examples
+///
+/// Beside a runtime that moves tasks between its threads: a thread that does nothing but timers, and tasks that wait for it from
+/// anywhere.
+///
+/// ```
+/// use corewheel::{Cores, future::Timers, local_timer};
+/// use std::{
+///     sync::{Arc, atomic::{AtomicBool, Ordering}},
+///     thread,
+///     time::Duration,
+/// };
+///
+/// let stop = Arc::new(AtomicBool::new(false));
+/// let stopped = Arc::clone(&stop);
+/// let cores = Cores::builder().shards(1).start(move |_| {
+///     while !stopped.load(Ordering::Relaxed) {
+///         local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+///         local_timer().turn();
+///     }
+/// })?;
+/// let timers = Timers::new(cores.shards());
+///
+/// // On any thread of the runtime:
+/// let guarded = timers.timeout(Duration::from_millis(5), std::future::pending::<()>());
+/// # fn is_send(_: &impl Send) {}
+/// is_send(&guarded);
+/// assert!(block_on(guarded).is_err());
+///
+/// stop.store(true, Ordering::Relaxed);
+/// cores.shards()[0].run(|| ()); // wakes it
+/// cores.join();
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     use std::task::{Context, Poll, Wake};
+/// #     struct Unpark(thread::Thread);
+/// #     impl Wake for Unpark {
+/// #         fn wake(self: Arc<Self>) {
+/// #             self.0.unpark();
+/// #         }
+/// #     }
+/// #     let waker = Arc::new(Unpark(thread::current())).into();
+/// #     let mut future = std::pin::pin!(future);
+/// #     loop {
+/// #         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+/// #             return output;
+/// #         }
+/// #         thread::park();
+/// #     }
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Timers(Arc<[Arc<Seat>]>);
+
+/// What the futures of one timer hold on to: so threads that keep to different ones do not count the same references.
+#[repr(align(128))]
+struct Seat {
+    shards: Arc<[ShardRef]>,
+}
+
+/// One of several timers of other threads; the futures of [`Timers`] live there.
+pub struct Remote {
+    seat: Arc<Seat>,
+    /// Which of the shards it is.
+    at: usize,
+}
+
+impl Timers {
+    /// The timers of these threads: [`Cores::shards`](crate::Cores::shards), or the one of
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref).
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[track_caller]
+    pub fn new(shards: &[ShardRef]) -> Self {
+        assert!(!shards.is_empty(), "no timer to wait for");
+        let shards: Arc<[ShardRef]> = shards.into();
+        let seats = shards.iter().map(|_| Arc::new(Seat { shards: Arc::clone(&shards) }));
+        Self(seats.collect())
+    }
+
+    /// Waits until `duration` from now. See [`Sleep`].
+    pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
+        Sleep::after(self.remote(), duration)
+    }
+
+    /// Waits until `deadline`, an instant of the timers' clock. See [`Sleep`].
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep<Remote> {
+        Sleep::until(self.remote(), deadline)
+    }
+
+    /// Gives `future` up if it is not ready within `duration` from now. See [`Timeout`].
+    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture, Remote> {
+        Timeout::new(future.into_future(), self.sleep(duration))
+    }
+
+    /// Gives `future` up if it is not ready by `deadline`, an instant of the timers' clock. See [`Timeout`].
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture, Remote> {
+        Timeout::new(future.into_future(), self.sleep_until(deadline))
+    }
+
+    /// Ticks every `period`, the first time at once. See [`Interval`].
+    pub fn interval(&self, period: Duration) -> Interval<Remote> {
+        Interval::new(self.sleep(Duration::ZERO), period)
+    }
+
+    /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See [`Interval`].
+    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
+        Interval::new(self.sleep_until(start), period)
+    }
+
+    fn remote(&self) -> Remote {
+        let at = self.own().unwrap_or_else(|| number_of_this_thread() % self.0.len());
+        Remote { seat: Arc::clone(&self.0[at]), at }
+    }
+
+    /// Which of the timers is this thread's own.
+    fn own(&self) -> Option<usize> {
+        let own = Owner::number()?;
+        self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
+    }
+}
+
+impl Remote {
+    fn shard(&self) -> &ShardRef {
+        &self.seat.shards[self.at]
+    }
+
+    /// What the clock of another one of the shards shows when this one's shows `nanos`.
+    fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
+        if at == self.at || nanos == u64::MAX {
+            return nanos;
+        }
+        self.seat.shards[at].shared().clock().nanos_at(self.instant_at(nanos))
+    }
+}
+
+impl Place for Remote {
+    type Handle = TimerHandle;
+
+    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
+        Ok(self.shard().shared().nanos_after(delay))
+    }
+
+    fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
+        Ok(self.shard().shared().clock().nanos_at(instant))
+    }
+
+    fn instant_at(&self, nanos: u64) -> Instant {
+        self.shard().shared().clock().instant_at(nanos)
+    }
+
+    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason> {
+        Ok(self.shard().shared().has_come(nanos))
+    }
+
+    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
+        Ok(self.shard().shared().period_nanos(period))
+    }
+
+    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<TimerHandle, AddErrorReason> {
+        let mut ring = move || alarm.ring();
+        let mut refusal = AddErrorReason::ShutDown;
+        for at in iter::once(self.at).chain((0..self.seat.shards.len()).filter(|&at| at != self.at)) {
+            let there = self.nanos_on(at, *nanos);
+            match self.seat.shards[at].try_add_to(there, ring) {
+                Ok(handle) => {
+                    (self.at, *nanos) = (at, there);
+                    return Ok(handle);
+                }
+                Err(error) => {
+                    refusal = error.reason();
+                    ring = error.into_inner();
+                }
+            }
+        }
+        Err(refusal)
+    }
+
+    fn is_pending(handle: TimerHandle) -> bool {
+        handle.is_pending()
+    }
+
+    fn cancel(handle: TimerHandle) -> Cancel {
+        handle.cancel()
+    }
+
+    fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
+        handle.reset_to(nanos)
+    }
+}
+
+per_thread! {
+    /// From 1; 0 if the thread has none yet.
+    static NUMBER: Cell<usize> = Cell::new(0);
+}
+
+/// A small number that no other thread has.
+fn number_of_this_thread() -> usize {
+    static LAST: Mutex<usize> = Mutex::new(0);
+    let number = NUMBER.try_with(|number| {
+        if number.get() == 0 {
+            let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+            *last += 1;
+            number.set(*last);
+        }
+        number.get()
+    });
+    // A thread that is past its thread-locals is like any other.
+    number.unwrap_or(0)
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Timers").field(&self.0[0].shards).finish()
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(self.shard()).finish()
+    }
+}

@@ -1,0 +1,270 @@
+//! Virtual time for async tests: cores that take turns, and a clock that goes on when all are idle.
+
+mod core;
+mod task;
+
+use std::{cell::Cell, fmt, time::Duration};
+
+use self::core::{Core, Step};
+pub use self::task::Task;
+use crate::{clock::ManualClock, local::ShardRef};
+
+/// A small executor for tests: tasks on one or several virtual cores, and a clock that is moved by hand, or by itself to the
+/// next deadline whenever all tasks are idle.
+///
+/// Each core is a thread with its own [`local_timer`](crate::local_timer), and one of them runs at a time: a poll of one
+/// task, or a turn. Which comes next, the seed decides; so a test runs the same way each time, and another seed tries
+/// another order. It knows of what tasks, timers and wakers do: not of other threads or of sockets.
+///
+/// A panic in a task goes to whoever has the executor run. Tasks that are left are dropped with it.
+///
+/// # Examples
+///
+/// A retry with back-off, tested over more than an hour:
+///
+/// ```
+/// use corewheel::{future::{VirtualTime, sleep}, local_timer};
+/// use std::time::Duration;
+///
+/// async fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+///     let mut pause = Duration::from_secs(1);
+///     loop {
+///         match attempt() {
+///             Some(answer) => return answer,
+///             None => sleep(pause).await,
+///         }
+///         pause *= 2;
+///     }
+/// }
+///
+/// let time = VirtualTime::new();
+/// let attempts = time.block_on(|| async {
+///     let mut attempts = 0;
+///     retry(|| {
+///         attempts += 1;
+///         (attempts > 12).then_some(attempts)
+///     })
+///     .await
+/// });
+/// assert_eq!((attempts, time.elapsed()), (13, Duration::from_secs(4095)));
+/// ```
+///
+/// Several cores, whose tasks may run in any order at the same moment: each seed tries one.
+///
+/// ```
+/// use corewheel::future::{Timers, VirtualTime, sleep};
+/// use std::time::Duration;
+///
+/// for seed in 0..8 {
+///     let time = VirtualTime::with_cores(2, seed);
+///     let timers = Timers::new(&time.shards()[..1]); // those of the first core
+///     let tasks = [0, 1].map(|core| {
+///         let timers = timers.clone();
+///         time.spawn_on(core, move || async move {
+///             sleep(Duration::from_secs(1)).await; // on the core's own timer
+///             timers.sleep(Duration::from_secs(1)).await;
+///             core
+///         })
+///     });
+///     assert_eq!(time.run(), 0);
+///     assert_eq!(tasks.map(|task| task.take()), [Some(0), Some(1)]);
+///     assert_eq!(time.elapsed(), Duration::from_secs(2));
+/// }
+/// ```
+pub struct VirtualTime {
+    clock: ManualClock,
+    cores: Vec<Core>,
+    shards: Vec<ShardRef>,
+    /// What is left of the seed.
+    random: Cell<u64>,
+}
+
+/// Something that a core can do now.
+#[derive(Clone, Copy)]
+struct Choice {
+    core: usize,
+    step: Step,
+}
+
+impl VirtualTime {
+    /// One core.
+    pub fn new() -> Self {
+        Self::with_cores(1, 0)
+    }
+
+    /// So many cores, at least one, which take turns as the seed says.
+    ///
+    /// # Panics
+    ///
+    /// If a thread cannot be started.
+    pub fn with_cores(cores: usize, seed: u64) -> Self {
+        let clock = ManualClock::new();
+        let (cores, shards) = (0..cores.max(1)).map(|core| Core::start(core, &clock)).unzip();
+        Self { clock, cores, shards, random: Cell::new(seed) }
+    }
+
+    /// Makes a future on the first core and has it run there as a task. It need not be `Send`.
+    pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    where
+        F: Future<Output: Send> + 'static,
+    {
+        self.spawn_on(0, make)
+    }
+
+    /// Makes a future on a core and has it run there as a task.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such core, or `make` panics.
+    pub fn spawn_on<F>(&self, core: usize, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    where
+        F: Future<Output: Send> + 'static,
+    {
+        self.cores[core].spawn(make)
+    }
+
+    /// Has a future run as a task of its own, on the core of the task that calls this.
+    ///
+    /// # Panics
+    ///
+    /// Outside of such a task.
+    #[track_caller]
+    pub fn spawn_local<F: Future + 'static>(future: F) -> Task<F::Output> {
+        core::spawn_here(future).expect("not in a task of a `VirtualTime`")
+    }
+
+    /// Spawns a future on the first core, runs all tasks until it is ready, moving the clock whenever all are idle, and gives
+    /// what it gave. The other tasks stay as they are then.
+    ///
+    /// # Panics
+    ///
+    /// If it waits for what cannot come: all tasks are idle and there is no deadline. And if a task panics.
+    #[track_caller]
+    pub fn block_on<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> F::Output
+    where
+        F: Future<Output: Send> + 'static,
+    {
+        let task = self.spawn(make);
+        self.run_while(|| !task.is_finished());
+        task.take().expect("all tasks are idle and there is no deadline: it would wait for ever")
+    }
+
+    /// Runs all tasks until they have finished, moving the clock whenever all are idle. Returns how many are left: they wait for
+    /// what cannot come, as all tasks are idle and there is no deadline.
+    ///
+    /// It does not return while there is a task that goes on for ever, such as an interval's: see [`advance`](Self::advance).
+    ///
+    /// # Panics
+    ///
+    /// If a task does.
+    #[must_use = "tasks that are left would wait for ever"]
+    pub fn run(&self) -> usize {
+        self.run_while(|| self.tasks() > 0);
+        self.tasks()
+    }
+
+    /// Lets so much time pass: goes from one deadline to the next, and runs what is ready there.
+    ///
+    /// # Panics
+    ///
+    /// If a task does.
+    pub fn advance(&self, by: Duration) {
+        let end = self.elapsed().saturating_add(by);
+        self.settle();
+        while let Some(wait) = self.time_until_next().filter(|&wait| self.elapsed().saturating_add(wait) <= end) {
+            self.clock.advance(wait);
+            self.settle();
+        }
+        self.clock.set(end);
+        self.settle();
+    }
+
+    /// Runs all tasks until they are idle, at this moment. (A task that is always ready never lets time pass.)
+    ///
+    /// # Panics
+    ///
+    /// If a task does.
+    pub fn settle(&self) {
+        // Cores that may find something to do in a turn: the clock or another core has done something since their last one.
+        let mut wants_turn = vec![true; self.cores.len()];
+        while let Some(Choice { core, step }) = self.choose(&wants_turn) {
+            let found_something = self.cores[core].step(step);
+            if found_something {
+                wants_turn.fill(true);
+            } else {
+                wants_turn[core] = false;
+            }
+        }
+    }
+
+    /// How much virtual time has passed.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    /// The clock of all cores.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// The timers of the cores, by index.
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.shards
+    }
+
+    /// How many tasks have not finished.
+    pub fn tasks(&self) -> usize {
+        self.cores.iter().map(Core::tasks).sum()
+    }
+
+    fn run_while(&self, goes_on: impl Fn() -> bool) {
+        self.settle();
+        while goes_on() {
+            let Some(wait) = self.time_until_next() else { return };
+            self.clock.advance(wait);
+            self.settle();
+        }
+    }
+
+    /// How long until the next deadline of any core.
+    fn time_until_next(&self) -> Option<Duration> {
+        self.cores.iter().filter_map(Core::time_until_next).min()
+    }
+
+    /// One of the things that can be done now: none is likelier than another.
+    fn choose(&self, wants_turn: &[bool]) -> Option<Choice> {
+        let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready() > 0);
+        let polls = polls.map(|(core, _)| Choice { core, step: Step::Poll(self.random()) });
+        let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
+        let turns = turns.map(|(core, _)| Choice { core, step: Step::Turn });
+        let choices: Vec<Choice> = polls.chain(turns).collect();
+        let chosen = self.random().checked_rem(choices.len())?;
+        Some(choices[chosen])
+    }
+
+    /// The next number of a sequence that the seed decides (`splitmix64`).
+    #[allow(clippy::cast_possible_truncation)] // Any bits will do.
+    fn random(&self) -> usize {
+        let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) as usize
+    }
+}
+
+impl Default for VirtualTime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for VirtualTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualTime")
+            .field("cores", &self.cores.len())
+            .field("tasks", &self.tasks())
+            .field("elapsed", &self.elapsed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+//! A virtual core: a thread with a timer and tasks, which does one step at a time, when it is told to.
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, HashSet},
+    mem,
+    panic::{self, AssertUnwindSafe},
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    task::{Context, Wake, Waker},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::Task;
+use crate::{
+    clock::ManualClock,
+    config::Config,
+    local::{ShardRef, local_timer},
+};
+
+/// What a core can do.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Polls a task that is ready: which, the number says.
+    Poll(usize),
+    Turn,
+}
+
+type Job = Box<dyn FnOnce(&Tasks) + Send>;
+
+/// How the executor sees one.
+pub(super) struct Core {
+    /// `None` when it is to end.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    ready: Arc<Ready>,
+}
+
+/// The tasks of a core, on its thread.
+struct Tasks {
+    /// By number, so that what is left is always dropped in the same order.
+    futures: RefCell<BTreeMap<usize, Running>>,
+    next: Cell<usize>,
+    ready: Arc<Ready>,
+}
+
+/// A task that has not finished.
+struct Running {
+    future: Pin<Box<dyn Future<Output = ()>>>,
+    waker: Waker,
+}
+
+/// The tasks of a core that are to be polled.
+#[derive(Default)]
+struct Ready(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    ids: Vec<usize>,
+    /// The same, to be looked up.
+    queued: HashSet<usize>,
+    /// How many tasks have not finished.
+    live: usize,
+}
+
+/// Wakes a task.
+struct Call {
+    ready: Arc<Ready>,
+    id: usize,
+}
+
+thread_local! {
+    /// The tasks of this thread, if it is a virtual core.
+    static HERE: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
+}
+
+/// Spawns a task on the core that this thread is. `None` if it is not one.
+pub(super) fn spawn_here<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
+    let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten()?;
+    let task = Task::new();
+    here.add(task.same().run(future));
+    Some(task)
+}
+
+impl Core {
+    pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
+        let (jobs, received) = channel();
+        let ready = Arc::new(Ready::default());
+        let (refer, referred) = channel();
+        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
+        let run = move || {
+            config.install().expect("a new thread");
+            refer.send(local_timer().shard_ref()).expect("the executor waits for it");
+            run_jobs(&received, queue);
+        };
+        let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
+        let core = Self { jobs: Some(jobs), thread: Some(thread.expect("a thread for a core")), ready };
+        (core, referred.recv().expect("it has a timer"))
+    }
+
+    /// Does a step, and says whether anything came of it: other cores may have something to do now.
+    pub(super) fn step(&self, step: Step) -> bool {
+        self.tell(move |tasks| match step {
+            Step::Poll(which) => tasks.poll(which),
+            Step::Turn => {
+                let turn = local_timer().turn();
+                turn.fired + turn.collected > 0 || turn.behind
+            }
+        })
+    }
+
+    pub(super) fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    where
+        F: Future<Output: Send> + 'static,
+    {
+        let task = Task::new();
+        let same = task.same();
+        self.tell(move |tasks| tasks.add(same.run(make())));
+        task
+    }
+
+    pub(super) fn time_until_next(&self) -> Option<Duration> {
+        self.tell(|_| local_timer().time_until_next())
+    }
+
+    /// How many tasks are to be polled.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.queue().ids.len()
+    }
+
+    /// How many tasks have not finished.
+    pub(super) fn tasks(&self) -> usize {
+        self.ready.queue().live
+    }
+
+    /// Has the thread do something, waits for it, and passes its panic on.
+    fn tell<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
+        let (done, result) = channel::<Result<R, Box<dyn Any + Send>>>();
+        let job = move |tasks: &Tasks| {
+            let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(tasks))));
+        };
+        let jobs = self.jobs.as_ref().expect("it has not ended");
+        jobs.send(Box::new(job)).expect("it takes jobs until it is dropped");
+        result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.jobs = None;
+        // A panic in a destructor of what is left has been printed, and there is nobody to tell.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
+    let tasks = Rc::new(Tasks { futures: RefCell::default(), next: Cell::new(0), ready });
+    HERE.set(Some(Rc::clone(&tasks)));
+    for job in jobs {
+        job(&tasks);
+    }
+    HERE.set(None);
+    // While the thread still has its timer. A future that is dropped may look at the others.
+    let left = mem::take(&mut *tasks.futures.borrow_mut());
+    drop(left);
+}
+
+impl Tasks {
+    fn add(&self, future: impl Future<Output = ()> + 'static) {
+        let id = self.next.replace(self.next.get() + 1);
+        let waker = Waker::from(Arc::new(Call { ready: Arc::clone(&self.ready), id }));
+        self.futures.borrow_mut().insert(id, Running { future: Box::pin(future), waker });
+        self.ready.queue().live += 1;
+        self.ready.push(id);
+    }
+
+    /// Polls one of those that are ready. Whether there was one.
+    fn poll(&self, which: usize) -> bool {
+        let Some(id) = self.ready.pop(which) else { return false };
+        // Out of its place, so that nothing is borrowed while it runs.
+        let Some(Running { mut future, waker }) = self.futures.borrow_mut().remove(&id) else { return true };
+        let poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+        match panic::catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(true) => _ = self.futures.borrow_mut().insert(id, Running { future, waker }),
+            Ok(false) => self.ready.queue().live -= 1,
+            Err(panic) => {
+                self.ready.queue().live -= 1;
+                panic::resume_unwind(panic);
+            }
+        }
+        true
+    }
+}
+
+impl Ready {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, id: usize) {
+        let mut queue = self.queue();
+        if queue.queued.insert(id) {
+            queue.ids.push(id);
+        }
+    }
+
+    fn pop(&self, which: usize) -> Option<usize> {
+        let mut queue = self.queue();
+        let at = which.checked_rem(queue.ids.len())?;
+        let id = queue.ids.swap_remove(at);
+        queue.queued.remove(&id);
+        Some(id)
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.ready.push(self.id);
+    }
+}
