@@ -4,12 +4,19 @@
 mod common;
 #[path = "common/counting.rs"]
 mod counting;
+#[path = "common/polling.rs"]
+mod polling;
 
-use std::{hint::black_box, sync::mpsc, thread, time::Duration};
+use std::{future, hint::black_box, sync::mpsc, thread, time::Duration};
 
 use common::{TICK, in_virtual_time};
-use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, ManualClock, Shard, TimerHandle,
+    future::{Timers, interval, sleep, timeout},
+    local_timer,
+};
 use counting::{alone, calls};
+use polling::Poller;
 
 /// Live timers beside those that the test is about, too far ahead to fire.
 const LIVE: u32 = 3_000;
@@ -209,5 +216,75 @@ fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner
         }
         drop(to_canceller);
         canceller.join().expect("no panic");
+    });
+}
+
+#[test]
+fn sleeps_timeouts_and_intervals_allocate_nothing() {
+    among_others(|clock| {
+        let pollers = [Poller::new(), Poller::new()];
+        assert_steady("sleeps", |round| {
+            let [mut fires, mut moves, mut goes] = [20, 1_000, 100_000].map(|most| sleep(delay(round, most)));
+            for poller in &pollers {
+                assert!(poller.poll(&mut fires).is_pending() && poller.poll(&mut moves).is_pending());
+                assert!(poller.poll(&mut goes).is_pending());
+            }
+            moves.reset_after(delay(round, 2_000));
+            drop(goes);
+            black_box(turn_after(clock, 20));
+            assert!(pollers[0].poll(&mut fires).is_ready());
+        });
+        assert_steady("timeouts", |round| {
+            assert!(pollers[0].poll(&mut timeout(TICK, future::ready(round))).is_ready());
+            assert!(pollers[0].poll(&mut timeout(delay(round, 1_000), future::pending::<()>())).is_pending());
+        });
+        let mut interval = interval(TICK * 3);
+        assert_steady("an interval", |_| {
+            black_box(interval.poll_tick(&mut pollers[0].context()).is_ready());
+            black_box(turn_after(clock, 1));
+        });
+    });
+}
+
+/// Each round waits for the owner, so that what is allocated for timers on their way does not depend on the scheduler.
+#[test]
+fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
+    const BATCH: u32 = 50;
+    among_others(|clock| {
+        let (to_sleeper, rounds) = mpsc::channel::<u32>();
+        let (to_owner, counted) = mpsc::channel();
+        let timers = Timers::new(&[local_timer().shard_ref()]);
+        let sleeper = thread::spawn(move || {
+            let pollers = [Poller::new(), Poller::new()];
+            let mut sleeps = Vec::with_capacity(2 * BATCH as usize);
+            for round in rounds {
+                let there = calls(|| {
+                    assert!(sleeps.iter_mut().all(|sleep| pollers[0].poll(sleep).is_ready()));
+                    sleeps.clear();
+                    for number in 0..BATCH {
+                        let [mut fires, mut goes] =
+                            [20, 2_000].map(|most| timers.sleep(delay(round * BATCH + number, most)));
+                        assert!(pollers[0].poll(&mut fires).is_pending() && pollers[0].poll(&mut goes).is_pending());
+                        assert!(pollers[1].poll(&mut fires).is_pending());
+                        sleeps.push(fires);
+                    }
+                });
+                to_owner.send(there).expect("the owner listens");
+            }
+        });
+        for round in 0..400 {
+            to_sleeper.send(round).expect("the sleeper listens");
+            let there = counted.recv().expect("the sleeper answers");
+            let here = calls(|| {
+                turn_after(clock, 0);
+                turn_after(clock, 20);
+            });
+            // The first ones make the sleeper known to the epochs and free what earlier shards have left.
+            if round >= 200 {
+                assert_eq!((there, here), ((0, 0), (0, 0)), "allocations and frees there and here, round {round}");
+            }
+        }
+        drop(to_sleeper);
+        sleeper.join().expect("no panic");
     });
 }

@@ -103,7 +103,7 @@ impl<H: Home> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// The next tick is at once, and the schedule goes on from there.
+    /// The next tick is now, which means the next turn if it is waited for; and the schedule goes on from there.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }

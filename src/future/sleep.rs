@@ -102,8 +102,8 @@ impl<H: Home> Sleep<H> {
 
     /// Gives it another deadline, earlier or later, also when it was over.
     ///
-    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again; moving to later is
-    /// mostly a store. If it was over or not yet polled, it waits from the next poll on.
+    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again (in the next turn, if that
+    /// has come); moving to later is mostly a store. If it was over or not yet polled, it waits from the next poll on.
     pub fn reset(&mut self, deadline: Instant) {
         let deadline = self.home.nanos_at(deadline);
         self.reset_or_lose(deadline);

@@ -1,0 +1,208 @@
+//! Random sleeps, polled by random tasks, moved, dropped and given time, against a model that knows when each must wake whom:
+//! on this thread's timer, on another thread's, and on another one's from changing threads.
+#![cfg(feature = "std")]
+
+mod common;
+#[path = "common/lockstep.rs"]
+mod lockstep;
+#[path = "common/polling.rs"]
+mod polling;
+
+use std::{iter, task::Poll, time::Duration};
+
+use common::{TICK, in_virtual_time, on_a_thread, operations, seeded};
+use corewheel::{
+    ManualClock,
+    future::{Home, Sleep, Timers, sleep},
+    local_timer,
+};
+use lockstep::Lockstep;
+use polling::Poller;
+
+const TASKS: usize = 4;
+const SLEEPS: usize = 24;
+
+/// A sleep, and what is to be expected of it.
+struct Expected<H: Home> {
+    sleep: Sleep<H>,
+    /// In nanoseconds since the clock's start.
+    deadline: u64,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Standing {
+    /// The next poll looks at the clock.
+    Idle,
+    /// The task of this number is to be woken.
+    Waits(usize),
+    /// A turn has woken the task; nobody has polled since.
+    Fired,
+    /// It was ready.
+    Over,
+}
+
+/// The sleeps, the tasks that poll them, and how time passes there.
+struct Model<'a, H: Home> {
+    clock: &'a ManualClock,
+    turn: &'a dyn Fn(),
+    make: &'a dyn Fn(Duration) -> Sleep<H>,
+    sleeps: Vec<Expected<H>>,
+    tasks: [Poller; TASKS],
+    /// How often each task must have been woken so far.
+    woken: [usize; TASKS],
+}
+
+fn nanos(clock: &ManualClock) -> u64 {
+    u64::try_from(clock.elapsed().as_nanos()).expect("the test is short")
+}
+
+impl<'a, H: Home> Model<'a, H> {
+    fn new(clock: &'a ManualClock, turn: &'a dyn Fn(), make: &'a dyn Fn(Duration) -> Sleep<H>) -> Self {
+        let tasks = [(); TASKS].map(|()| Poller::new());
+        Self { clock, turn, make, sleeps: Vec::new(), tasks, woken: [0; TASKS] }
+    }
+
+    fn delay(random: &mut fastrand::Rng) -> Duration {
+        match random.u32(..8) {
+            0 => Duration::ZERO,
+            1 => TICK * random.u32(..100_000),
+            _ => Duration::from_nanos(random.u64(..20_000_000)),
+        }
+    }
+
+    fn step(&mut self, random: &mut fastrand::Rng) {
+        let at = random.usize(..=self.sleeps.len());
+        match random.u32(..16) {
+            _ if at == self.sleeps.len() && at < SLEEPS => {
+                let (delay, now) = (Self::delay(random), nanos(self.clock));
+                let deadline = now + u64::try_from(delay.as_nanos()).expect("short");
+                self.sleeps.push(Expected { sleep: (self.make)(delay), deadline, standing: Standing::Idle });
+            }
+            _ if at == self.sleeps.len() => (),
+            0..8 => self.poll(at, random.usize(..TASKS)),
+            8..11 => self.reset(at, Self::delay(random)),
+            11..13 => drop(self.sleeps.swap_remove(at)),
+            _ => self.pass(Duration::from_nanos(random.u64(..3_000_000))),
+        }
+        let woken = self.tasks.each_ref().map(Poller::woken);
+        assert_eq!(woken, self.woken);
+    }
+
+    fn poll(&mut self, at: usize, task: usize) {
+        let now = nanos(self.clock);
+        let expected = &mut self.sleeps[at];
+        let ready = match expected.standing {
+            Standing::Idle => now >= expected.deadline,
+            Standing::Waits(_) => false,
+            Standing::Fired | Standing::Over => true,
+        };
+        assert_eq!(self.tasks[task].poll(&mut expected.sleep).is_ready(), ready);
+        expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };
+        assert_eq!(expected.sleep.is_elapsed(), ready);
+    }
+
+    fn reset(&mut self, at: usize, delay: Duration) {
+        let expected = &mut self.sleeps[at];
+        expected.sleep.reset_after(delay);
+        expected.deadline = nanos(self.clock) + u64::try_from(delay.as_nanos()).expect("short");
+        if !matches!(expected.standing, Standing::Waits(_)) {
+            expected.standing = Standing::Idle;
+        }
+    }
+
+    /// Lets time pass, turns, and says who must be woken by that: each that waits and whose deadline's tick has begun.
+    fn pass(&mut self, by: Duration) {
+        self.clock.advance(by);
+        (self.turn)();
+        let tick = 1_000_000;
+        for expected in &mut self.sleeps {
+            if let Standing::Waits(task) = expected.standing
+                && expected.deadline.div_ceil(tick) <= nanos(self.clock) / tick
+            {
+                self.woken[task] += 1;
+                expected.standing = Standing::Fired;
+            }
+        }
+    }
+
+    /// Nothing is left behind when all are dropped.
+    fn end(mut self) {
+        self.sleeps.clear();
+        (self.turn)();
+        (self.turn)();
+        assert_eq!(self.tasks.each_ref().map(Poller::clones), [0; TASKS]);
+    }
+}
+
+fn run<H: Home>(
+    random: &mut fastrand::Rng,
+    steps: u64,
+    clock: &ManualClock,
+    turn: &dyn Fn(),
+    make: &dyn Fn(Duration) -> Sleep<H>,
+) {
+    let mut model = Model::new(clock, turn, make);
+    (0..steps).for_each(|_| model.step(random));
+    model.end();
+}
+
+#[test]
+fn sleeps_of_this_thread_agree_with_the_model() {
+    seeded(0..operations(20), |random| {
+        let mut random = random.fork();
+        in_virtual_time(move |clock| run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep));
+    });
+}
+
+#[test]
+fn sleeps_by_way_of_timers_agree_with_the_model_on_their_own_thread() {
+    seeded(100..100 + operations(20), |random| {
+        let mut random = random.fork();
+        in_virtual_time(move |clock| {
+            let timers = Timers::new(&[local_timer().shard_ref()]);
+            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &|delay| timers.sleep(delay));
+        });
+    });
+}
+
+#[test]
+fn sleeps_of_another_thread_agree_with_the_model() {
+    seeded(200..200 + operations(10), |random| {
+        let cores: Lockstep<()> = Lockstep::start(1);
+        let timers = Timers::new(&cores.shards);
+        let turn = || _ = cores.turn(0);
+        run(random, 1_000, &cores.clock, &turn, &|delay| timers.sleep(delay));
+    });
+}
+
+/// The same sleeps, each poll and each drop on a thread of its own.
+#[test]
+fn sleeps_that_change_threads_agree_with_a_single_one() {
+    seeded(300..300 + operations(5), |random| {
+        let cores: Lockstep<()> = Lockstep::start(2);
+        let timers = Timers::new(&cores.shards);
+        let tasks = [Poller::new(), Poller::new()];
+        let delays: Vec<u32> = iter::repeat_with(|| random.u32(1..20)).take(30).collect();
+        let mut sleeps: Vec<_> = delays.iter().map(|&delay| Some(timers.sleep(TICK * delay))).collect();
+        let mut expected = [0, 0];
+        for tick in 0..20 {
+            for (sleep, &delay) in sleeps.iter_mut().zip(&delays) {
+                let which = random.usize(..2);
+                let Some(mut taken) = sleep.take() else { continue };
+                let polled = on_a_thread(|| tasks[which].poll(&mut taken));
+                assert_eq!(polled, if tick >= delay { Poll::Ready(()) } else { Poll::Pending });
+                if random.u32(..20) == 0 {
+                    on_a_thread(move || drop(taken));
+                } else if polled.is_pending() {
+                    expected[which] += usize::from(delay == tick + 1);
+                    *sleep = Some(taken);
+                }
+            }
+            cores.clock.advance(TICK);
+            cores.settle();
+            assert_eq!(tasks.each_ref().map(Poller::woken), expected);
+        }
+        assert!(sleeps.iter().all(Option::is_none));
+    });
+}
