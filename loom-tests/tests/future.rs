@@ -1,0 +1,312 @@
+//! Sleeps that any thread polls, moves and drops, while another one fires them: the waker of the last poll is woken, once.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use corewheel::{
+    AddErrorReason, ManualClock, ShardRef,
+    future::{Remote, Sleep, Timers},
+    local_timer,
+};
+use loom::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+use loom_tests::{TICK, elsewhere, explore, local, race, stage};
+
+/// A task: what it did before it polled, and what its wakes have seen of that.
+#[derive(Default)]
+struct Task {
+    work: AtomicUsize,
+    seen: AtomicUsize,
+}
+
+const WORK: usize = 10;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: what orders it after the task's work is what the models are about. Release: as an executor has it, who polls
+        // because of a wake sees what came before it.
+        let work = self.work.load(Ordering::Relaxed);
+        self.seen.fetch_add(WORK + work, Ordering::Release);
+    }
+}
+
+impl Task {
+    fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
+        // Relaxed: as above.
+        self.work.store(1, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(self));
+        Pin::new(future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// How often it was woken; each wake has seen its work.
+    fn woken(&self) -> usize {
+        // Acquire: as an executor has it.
+        let seen = self.seen.load(Ordering::Acquire);
+        let woken = seen / WORK;
+        assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
+        woken
+    }
+}
+
+/// This thread's timer, and a sleep on it of so many ticks.
+fn sleep(ticks: u32) -> (ManualClock, Sleep<Remote>) {
+    let clock = local();
+    let sleep = on(&local_timer().shard_ref()).sleep(TICK * ticks);
+    (clock, sleep)
+}
+
+fn on(shard: &ShardRef) -> Timers {
+    Timers::new(std::slice::from_ref(shard))
+}
+
+/// The same, which the task has polled on another thread, and which has arrived.
+fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
+    stage(|| {
+        let (clock, mut sleep) = sleep(ticks);
+        let task = Arc::clone(task);
+        let sleep = elsewhere(move || {
+            assert!(task.poll(&mut sleep).is_pending());
+            sleep
+        });
+        let _ = local_timer().turn();
+        assert_eq!(local_timer().len(), 1);
+        (clock, sleep)
+    })
+}
+
+/// Nothing is left: neither timers, nor messages, nor wakers.
+fn assert_over(tasks: &[&Arc<Task>]) {
+    let counts = local_timer().counts();
+    assert_eq!((counts.live, counts.held, counts.queued, counts.panicked), (0, 0, 0, 0), "{counts:?}");
+    assert_eq!(counts.added, counts.fired + counts.cancelled, "{counts:?}");
+    for task in tasks {
+        assert_eq!(Arc::strong_count(task), 1);
+    }
+}
+
+/// A first poll, while time passes and the owner turns: whoever is told to wait is woken.
+#[test]
+fn no_wake_is_lost_by_a_first_poll() {
+    explore("no_wake_is_lost_by_a_first_poll", 18, || {
+        let (clock, mut sleep) = sleep(1);
+        let task = Task::new();
+        let poller = Arc::clone(&task);
+        let polling = race(move || (poller.poll(&mut sleep), sleep));
+        clock.advance(TICK);
+        let _ = local_timer().turn();
+        let (polled, mut sleep) = polling.join().unwrap();
+        let _ = local_timer().turn();
+        assert_eq!(task.woken(), usize::from(polled.is_pending()));
+        assert!(task.poll(&mut sleep).is_ready());
+        assert_over(&[&task]);
+    });
+}
+
+/// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
+#[test]
+fn the_waker_of_the_last_poll_is_woken() {
+    explore("the_waker_of_the_last_poll_is_woken", 90, || {
+        let [first, last] = [Task::new(), Task::new()];
+        let (clock, mut sleep) = polled(&first, 1);
+        clock.advance(TICK);
+        let poller = Arc::clone(&last);
+        let polling = race(move || (poller.poll(&mut sleep), sleep));
+        let _ = local_timer().turn();
+        let (polled, mut sleep) = polling.join().unwrap();
+        let _ = local_timer().turn();
+        match polled {
+            Poll::Ready(()) => assert!(first.woken() <= 1 && last.woken() == 0),
+            Poll::Pending => assert_eq!((first.woken(), last.woken()), (0, 1)),
+        }
+        assert!(last.poll(&mut sleep).is_ready());
+        assert_over(&[&first, &last]);
+    });
+}
+
+/// The same, and time passes meanwhile: the poll may be told to wait even if the first task has just been woken, since a thread
+/// may see that before it sees the new time. Then it is woken itself.
+#[test]
+fn a_waker_that_changes_while_time_passes_is_woken_once() {
+    explore("a_waker_that_changes_while_time_passes_is_woken_once", 200, || {
+        let [first, last] = [Task::new(), Task::new()];
+        let (clock, mut sleep) = polled(&first, 1);
+        let poller = Arc::clone(&last);
+        let polling = race(move || (poller.poll(&mut sleep), sleep));
+        clock.advance(TICK);
+        let _ = local_timer().turn();
+        let (polled, mut sleep) = polling.join().unwrap();
+        let _ = local_timer().turn();
+        assert_eq!(last.woken(), usize::from(polled.is_pending()));
+        assert!(first.woken() <= 1);
+        assert!(last.poll(&mut sleep).is_ready());
+        assert_over(&[&first, &last]);
+    });
+}
+
+/// The waker changes on another thread before the owner has heard of the timer.
+#[test]
+fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
+    explore("a_waker_that_changes_before_the_timer_arrives_is_woken_once", 1200, || {
+        let [first, last] = [Task::new(), Task::new()];
+        let (clock, mut sleep) = sleep(1);
+        let pollers = [&first, &last].map(Arc::clone);
+        let polling = race(move || {
+            assert!(pollers.iter().all(|poller| poller.poll(&mut sleep).is_pending()));
+            sleep
+        });
+        let _ = local_timer().turn();
+        let mut sleep = polling.join().unwrap();
+        clock.advance(TICK);
+        let _ = local_timer().turn();
+        assert_eq!((first.woken(), last.woken()), (0, 1));
+        assert!(last.poll(&mut sleep).is_ready());
+        let _ = local_timer().turn();
+        assert_over(&[&first, &last]);
+    });
+}
+
+/// A drop on another thread is a cancel: it wins, or the task is woken.
+#[test]
+fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
+    explore("a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all", 55, || {
+        let task = Task::new();
+        let (clock, sleep) = polled(&task, 1);
+        clock.advance(TICK);
+        let dropping = race(move || drop(sleep));
+        let fired = local_timer().turn().fired;
+        dropping.join().unwrap();
+        let _ = local_timer().turn();
+        assert_eq!(task.woken(), fired);
+        assert_over(&[&task]);
+    });
+}
+
+/// The same, of one that the owner has not heard of.
+#[test]
+fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
+    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 210, || {
+        let (clock, mut sleep) = sleep(1);
+        let task = Task::new();
+        let poller = Arc::clone(&task);
+        let dropping = race(move || {
+            let is_pending = poller.poll(&mut sleep).is_pending();
+            drop(sleep);
+            is_pending
+        });
+        clock.advance(TICK);
+        let _ = local_timer().turn();
+        let is_pending = dropping.join().unwrap();
+        let _ = local_timer().turn();
+        assert!(task.woken() <= usize::from(is_pending));
+        assert_over(&[&task]);
+    });
+}
+
+/// Moved to later from another thread while it fires: the task may be woken for nothing, and it is woken in time.
+#[test]
+fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
+    explore("a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline", 300, || {
+        let task = Task::new();
+        let (clock, mut sleep) = polled(&task, 1);
+        clock.advance(TICK);
+        let poller = Arc::clone(&task);
+        let moving = race(move || {
+            sleep.reset_after(TICK);
+            assert!(poller.poll(&mut sleep).is_pending(), "early");
+            sleep
+        });
+        let _ = local_timer().turn();
+        let mut sleep = moving.join().unwrap();
+        let _ = local_timer().turn();
+        let for_nothing = task.woken();
+        assert!(for_nothing <= 1 && task.poll(&mut sleep).is_pending());
+        clock.advance(TICK);
+        let _ = local_timer().turn();
+        assert_eq!(task.woken(), for_nothing + 1);
+        assert!(task.poll(&mut sleep).is_ready());
+        assert_over(&[&task]);
+    });
+}
+
+/// A task that sleeps until it is woken.
+#[derive(Default)]
+struct Sleeper {
+    woken: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.told.notify_one();
+    }
+}
+
+impl Sleeper {
+    /// Polls until it is ready, and sleeps in between: loom calls it a deadlock if a wake is lost.
+    fn run(self: &Arc<Self>, sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
+        let waker = Waker::from(Arc::clone(self));
+        loop {
+            if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
+                return elapsed;
+            }
+            let mut woken = self.woken.lock().unwrap();
+            while !*woken {
+                woken = self.told.wait(woken).unwrap();
+            }
+            *woken = false;
+        }
+    }
+}
+
+/// The owner's thread ends while another one begins to wait there: that is woken, and told.
+#[test]
+fn nothing_hangs_when_the_owner_ends() {
+    explore("nothing_hangs_when_the_owner_ends", 210, || {
+        let owner = race(|| {
+            let (_clock, mut sleep) = sleep(1);
+            race(move || Arc::<Sleeper>::default().run(&mut sleep))
+        });
+        let sleeping = owner.join().unwrap();
+        assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
+    });
+}
+
+/// The same, of one that waits there already, and whose waker changes.
+#[test]
+fn a_waker_that_changes_while_the_owner_ends_is_woken() {
+    explore("a_waker_that_changes_while_the_owner_ends_is_woken", 450, || {
+        let owner = race(|| {
+            let (_clock, mut sleep) = polled(&Task::new(), 1);
+            race(move || Arc::<Sleeper>::default().run(&mut sleep))
+        });
+        let sleeping = owner.join().unwrap();
+        assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
+    });
+}
+
+/// The owner may fire it and then ends: who was woken by the first is told that it is over, and nobody hangs.
+#[test]
+fn the_last_turn_wakes_or_the_end_does() {
+    explore("the_last_turn_wakes_or_the_end_does", 390, || {
+        let owner = race(|| {
+            let (clock, mut sleep) = sleep(1);
+            let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));
+            clock.advance(TICK);
+            (local_timer().turn().fired, sleeping)
+        });
+        let (fired, sleeping) = owner.join().unwrap();
+        let told = sleeping.join().unwrap();
+        assert!(told == Ok(()) || (told, fired) == (Err(AddErrorReason::ShutDown), 0), "{told:?}, {fired} fired");
+    });
+}
