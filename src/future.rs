@@ -2,7 +2,7 @@
 //!
 //! | where | functions | its futures |
 //! |---|---|---|
-//! | this thread's [`local_timer`](crate::local_timer) | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
+//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
 //! | the timer of another thread | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
 //! The first is for a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn) its timer. The second is for

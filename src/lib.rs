@@ -26,6 +26,8 @@
 //! * [`ShardRef`]: adds to another thread's timer.
 //! * [`Cores`]: one pinned thread per core, each with its timer.
 //! * [`Purgatory`]: operations that complete early, when a condition on a key holds, or time out.
+//! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and [`interval`](future::interval) for any executor;
+//!   [`Timers`](future::Timers) for one that moves tasks between threads; [`VirtualTime`](future::VirtualTime) for tests.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
 //! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
 //! * [`Wheel`]: the data structure alone, in ticks.

@@ -62,10 +62,10 @@ fn a_sleep_fires_on_the_thread_that_has_its_timer() {
 #[test]
 fn it_may_go_from_thread_to_thread() {
     fn is_free<T: Send + Unpin + 'static>() {}
+    fn is_shared<T: Send + Sync + Clone>() {}
     is_free::<Sleep<Remote>>();
     is_free::<Interval<Remote>>();
     is_free::<Timeout<future::Ready<()>, Remote>>();
-    fn is_shared<T: Send + Sync + Clone>() {}
     is_shared::<Timers>();
     assert!(size_of::<Sleep<Remote>>() <= 64, "{}", size_of::<Sleep<Remote>>());
 
