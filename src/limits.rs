@@ -97,6 +97,11 @@ pub(crate) const SLOTS_KEPT: usize = if TINY { 2 } else { 1024 };
 /// where keys are small.
 pub(crate) const LETTERS_KEPT: usize = if TINY { 1 } else { 16 };
 
+/// An async sleep that is longer than this, in nanoseconds, adds its timer without another look at the clock, which
+/// would be a quarter of what a timeout costs that is added and cancelled. If it is over already, which is unlikely, the next
+/// turn says so.
+pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
+
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 

@@ -91,6 +91,19 @@ fn a_sleep_whose_moment_has_come_is_ready_at_its_first_poll_and_touches_no_wheel
     });
 }
 
+/// It does not look at the clock again, and so it need not be found over before a turn has looked.
+#[test]
+fn a_long_sleep_that_is_over_at_its_first_poll_ends_in_the_next_turn() {
+    in_virtual_time(|clock| {
+        let (mut long, poller) = (sleep(Duration::from_secs(2)), Poller::new());
+        let mut until = sleep_until(long.deadline());
+        clock.advance(Duration::from_secs(3));
+        assert!(poller.poll(&mut until).is_ready() && poller.poll(&mut long).is_pending());
+        local_timer().turn();
+        assert_eq!((poller.woken(), poller.poll(&mut long)), (1, Poll::Ready(())));
+    });
+}
+
 #[test]
 fn a_sleep_is_never_early_within_a_tick() {
     in_virtual_time(|clock| {

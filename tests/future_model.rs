@@ -32,6 +32,8 @@ struct Expected<H: Home> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
+    /// Longer than a second: the first poll adds a timer, whatever the clock says.
+    Fresh,
     /// The next poll looks at the clock.
     Idle,
     /// The task of this number is to be woken.
@@ -77,12 +79,14 @@ impl<'a, H: Home> Model<'a, H> {
             _ if at == self.sleeps.len() && at < SLEEPS => {
                 let (delay, now) = (Self::delay(random), nanos(self.clock));
                 let deadline = now + u64::try_from(delay.as_nanos()).expect("short");
-                self.sleeps.push(Expected { sleep: (self.make)(delay), deadline, standing: Standing::Idle });
+                let standing = if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
+                self.sleeps.push(Expected { sleep: (self.make)(delay), deadline, standing });
             }
             _ if at == self.sleeps.len() => (),
             0..8 => self.poll(at, random.usize(..TASKS)),
             8..11 => self.reset(at, Self::delay(random)),
             11..13 => drop(self.sleeps.swap_remove(at)),
+            13 if random.u32(..50) == 0 => self.pass(TICK * random.u32(..50_000)),
             _ => self.pass(Duration::from_nanos(random.u64(..3_000_000))),
         }
         let woken = self.tasks.each_ref().map(Poller::woken);
@@ -94,7 +98,7 @@ impl<'a, H: Home> Model<'a, H> {
         let expected = &mut self.sleeps[at];
         let ready = match expected.standing {
             Standing::Idle => now >= expected.deadline,
-            Standing::Waits(_) => false,
+            Standing::Fresh | Standing::Waits(_) => false,
             Standing::Fired | Standing::Over => true,
         };
         assert_eq!(self.tasks[task].poll(&mut expected.sleep).is_ready(), ready);

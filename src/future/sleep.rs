@@ -11,15 +11,16 @@ use super::{
     Home,
     alarm::{Alarm, WakerName},
 };
-use crate::{error::AddErrorReason, handle::Cancel, local::LocalTimer};
+use crate::{error::AddErrorReason, handle::Cancel, limits::SLEEP_UNSEEN, local::LocalTimer, tick::saturating_nanos};
 
 /// Waits until its deadline; from [`sleep`](super::sleep) and [`Timers::sleep`](super::Timers::sleep).
 ///
 /// It is `Unpin`, so `&mut sleep` is a future as well, in a loop that selects. Polled after it was ready it is ready again,
 /// until it is [reset](Self::reset). Dropping it cancels its timer.
 ///
-/// Cost: creating one reads the clock. The first poll reads it again and adds a timer, unless the deadline has come; further polls
-/// by the same task look at the timer's state. Nothing is allocated in the steady state.
+/// Cost: creating one reads the clock. The first poll looks at it again, unless the sleep is longer than a second, and adds a timer
+/// if the deadline has not come; further polls by the same task look at the timer's state. Nothing is allocated in the steady
+/// state. (If a longer one is over at its first poll, the next turn finds that out.)
 ///
 /// # Panics
 ///
@@ -57,6 +58,8 @@ pub struct Sleep<H: Home = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
+    /// It was created long before its deadline, and has no timer.
+    Fresh,
     /// It has no timer.
     Idle,
     /// It has one, whose callback is the waker of that name. It may have fired.
@@ -69,7 +72,11 @@ enum State<Handle> {
 
 impl<H: Home> Sleep<H> {
     pub(super) fn after(home: H, delay: Duration) -> Self {
-        Self::new(home, |home| home.nanos_after(delay))
+        let mut sleep = Self::new(home, |home| home.nanos_after(delay));
+        if matches!(sleep.state, State::Idle) && saturating_nanos(delay) > SLEEP_UNSEEN {
+            sleep.state = State::Fresh;
+        }
+        sleep
     }
 
     pub(super) fn until(home: H, instant: Instant) -> Self {
@@ -96,7 +103,7 @@ impl<H: Home> Sleep<H> {
         match self.state {
             State::Elapsed => true,
             State::Waits(handle, _) => !H::is_pending(handle),
-            State::Idle | State::Homeless(_) => false,
+            State::Fresh | State::Idle | State::Homeless(_) => false,
         }
     }
 
@@ -175,6 +182,7 @@ impl<H: Home> Sleep<H> {
                 }
             }
             State::Waits(..) => self.state = State::Idle,
+            State::Fresh => return self.wait(Alarm::new(cx.waker().clone())),
             State::Idle => (),
         }
         self.look(cx)

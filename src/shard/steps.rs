@@ -128,7 +128,7 @@ impl<T> Shard<T> {
     /// Whether the clock shows `nanos` or more, for certain.
     #[inline]
     pub(crate) fn has_come(&mut self, nanos: u64) -> bool {
-        self.read_clock().lo >= nanos
+        self.latest.lo >= nanos || self.read_clock().lo >= nanos
     }
 
     /// The reading of the clock at `delay` from now, and up to `range` later: a moment that is far from those of the timers before.
