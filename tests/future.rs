@@ -162,7 +162,8 @@ fn a_poll_with_the_same_waker_changes_nothing() {
         let (mut sleep, poller) = (sleep(TICK), Poller::new());
         for _ in 0..10 {
             assert!(poller.poll(&mut sleep).is_pending());
-            assert!(poller.clone().poll(&mut sleep).is_pending());
+            // Under Miri a clone has another table of functions.
+            assert!(cfg!(miri) || poller.clone().poll(&mut sleep).is_pending());
         }
         assert_eq!((added(), poller.clones()), (1, 1));
     });
@@ -242,13 +243,15 @@ fn a_sleep_by_the_machines_clock_is_not_early() {
             Config::new().clock(clock).install().expect("a new thread");
             for millis in [1, 3, 10] {
                 let (begun, delay) = (Instant::now(), Duration::from_millis(millis));
-                let (mut sleep, poller) = (sleep(delay), Poller::new());
+                let (mut sleep, poller, mut waited) = (sleep(delay), Poller::new(), false);
                 while poller.poll(&mut sleep).is_pending() {
+                    waited = true;
                     thread::park_timeout(local_timer().prepare_sleep().timeout().expect("a timer"));
                     local_timer().turn();
                 }
                 assert!(begun.elapsed() >= delay, "{:?}", begun.elapsed());
-                assert_eq!(poller.woken(), 1);
+                // On a slow day it is over when it is first polled.
+                assert_eq!(poller.woken(), usize::from(waited));
             }
         });
     }

@@ -45,7 +45,7 @@ fn a_retry_with_an_hour_of_back_off_takes_milliseconds() {
     });
     assert_eq!(answer, (16, "hello"));
     assert_eq!(time.elapsed(), SECOND * (1023 + 5 * 10 + 5 * (600 + 5)));
-    assert!(cfg!(miri) || begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    assert!(cfg!(miri) || begun.elapsed() < SECOND * 10, "{:?}", begun.elapsed());
 }
 
 #[test]

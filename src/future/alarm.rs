@@ -10,10 +10,14 @@ use crate::local::LocalTimer;
 pub struct Alarm(Option<Waker>);
 
 impl Alarm {
-    /// And what it is called.
-    pub(super) fn new(waker: Waker) -> (Self, WakerName) {
-        let name = WakerName::of(&waker);
-        (Self(Some(waker)), name)
+    /// For the task of `waker`, and what that is called. It may panic, since cloning a waker may.
+    pub(super) fn new(waker: &Waker) -> (Self, WakerName) {
+        let clone = waker.clone();
+        // A clone may have another table, and who polls again does so with the same original. But only what the clone keeps
+        // alive is sure to stay what it is.
+        let kept = if clone.data() == waker.data() { waker } else { &clone };
+        let name = WakerName::of(kept);
+        (Self(Some(clone)), name)
     }
 
     pub(super) fn ring(mut self) {
@@ -31,7 +35,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Tells a waker from others, without owning it. It holds as long as that waker lives.
+/// Tells a waker from others, without owning it. It holds as long as what the waker refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakerName {
     data: usize,
@@ -54,11 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_that_of_clones_and_of_no_other_waker() {
+    fn a_name_is_that_of_the_waker_it_was_made_for_and_of_no_other() {
         let woken = |()| Waker::from(std::sync::Arc::new(Nobody));
         let [one, other] = [(); 2].map(woken);
-        assert_eq!(WakerName::of(&one), WakerName::of(&one.clone()));
-        assert_ne!(WakerName::of(&one), WakerName::of(&other));
+        let (_alarm, name) = Alarm::new(&one);
+        assert_eq!(name, WakerName::of(&one));
+        assert_ne!(name, WakerName::of(&other));
     }
 
     /// Not of size zero: an `Arc` of its own is an address of its own in any case.

@@ -174,7 +174,7 @@ impl<H: Home> Sleep<H> {
                 if name == WakerName::of(cx.waker()) {
                     return Poll::Pending;
                 }
-                let alarm = Alarm::new(cx.waker().clone());
+                let alarm = Alarm::new(cx.waker());
                 let cancelled = H::cancel(handle) == Cancel::Cancelled;
                 self.state = State::Idle;
                 if cancelled {
@@ -182,7 +182,7 @@ impl<H: Home> Sleep<H> {
                 }
             }
             State::Waits(..) => self.state = State::Idle,
-            State::Fresh => return self.wait(Alarm::new(cx.waker().clone())),
+            State::Fresh => return self.wait(Alarm::new(cx.waker())),
             State::Idle => (),
         }
         self.look(cx)
@@ -195,7 +195,7 @@ impl<H: Home> Sleep<H> {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
-        self.wait(Alarm::new(cx.waker().clone()))
+        self.wait(Alarm::new(cx.waker()))
     }
 
     /// Adds a timer.
