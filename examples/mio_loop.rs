@@ -23,7 +23,7 @@ use mio::{Events, Interest, Poll, Token, Waker, net::UdpSocket};
 
 const SOCKET: Token = Token(0);
 const WAKER: Token = Token(1);
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_millis(500);
 
 /// Who is online, and the timer that ends it.
 #[derive(Clone, Default)]

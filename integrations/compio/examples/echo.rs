@@ -34,7 +34,7 @@ mod linux {
     use futures::{FutureExt, channel::oneshot, future::try_join_all, select};
 
     const CLIENTS: [u32; 3] = [0, 4, 8];
-    const IDLE: Duration = Duration::from_millis(200);
+    const IDLE: Duration = Duration::from_millis(500);
 
     /// Echoes until the client hangs up, or has been silent for too long.
     async fn serve(mut stream: TcpStream) -> io::Result<()> {
@@ -75,7 +75,7 @@ mod linux {
         let mut stream = net::TcpStream::connect(address)?;
         let (mut spoke, mut buffer) = (Instant::now(), [0; 16]);
         for _ in 0..packets {
-            thread::sleep(IDLE / 4);
+            thread::sleep(IDLE / 10);
             spoke = Instant::now();
             stream.write_all(b"still here")?;
             assert!(stream.read(&mut buffer)? > 0, "hung up on a client that speaks");

@@ -32,7 +32,7 @@ mod linux {
     use corewheel_io_uring::Driver;
     use io_uring::{IoUring, cqueue, opcode, types::Fd};
 
-    const IDLE: Duration = Duration::from_millis(200);
+    const IDLE: Duration = Duration::from_millis(500);
     /// `POLLIN`.
     const READABLE: u32 = 1;
 
@@ -94,7 +94,7 @@ mod linux {
     fn talk(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
         let mut spoke = Instant::now();
         for _ in 0..packets {
-            thread::sleep(IDLE / 4);
+            thread::sleep(IDLE / 10);
             spoke = Instant::now();
             stream.write_all(b"still here")?;
         }

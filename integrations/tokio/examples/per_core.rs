@@ -18,7 +18,7 @@ use tokio::{
 };
 
 const CORES: usize = 2;
-const IDLE: Duration = Duration::from_millis(200);
+const IDLE: Duration = Duration::from_millis(500);
 
 /// Echoes until the client hangs up, or has been silent for too long.
 async fn serve(mut stream: TcpStream) -> io::Result<()> {
@@ -82,7 +82,7 @@ fn main() -> io::Result<()> {
         for (address, packets) in addresses.into_iter().flat_map(|address| [(address, 0), (address, 8)]) {
             let silences = &silences;
             scope.spawn(move || {
-                let silence = talk(address, packets, IDLE / 4).expect("the server serves");
+                let silence = talk(address, packets, IDLE / 10).expect("the server serves");
                 silences.lock().expect("no panic").push(silence);
             });
         }
