@@ -92,6 +92,11 @@ fn examples() -> Vec<Lane> {
             "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
         )
         .verdict(),
+        Lane::new(
+            "example: ttl_cache",
+            "cargo run --release --locked --example ttl_cache -- --self-check --json --expiring 200000",
+        )
+        .verdict(),
         Lane::new("example: mio_loop", "cargo run --release --locked --example mio_loop"),
         Lane::new("example: timer_fd", "cargo run --release --locked --features fd --example timer_fd"),
     ]

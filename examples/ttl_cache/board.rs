@@ -1,0 +1,61 @@
+//! What the cores show each other and whoever looks on: figures, and that it is over.
+//!
+//! All of it is relaxed: each value stands for itself and nothing else is read because of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+#[derive(Debug)]
+pub(crate) struct Board {
+    figures: Vec<Figures>,
+    over: AtomicBool,
+}
+
+/// What one core says about itself, on a cache line of its own: each core writes after every turn.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Figures {
+    pub(crate) clients: Figure,
+    pub(crate) keys: Figure,
+    pub(crate) expiring: Figure,
+    pub(crate) expired: Figure,
+    pub(crate) bytes: Figure,
+    /// Requests that came from connections of other cores.
+    pub(crate) from_elsewhere: Figure,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Figure(AtomicU64);
+
+impl Figure {
+    pub(crate) fn show(&self, value: impl TryInto<u64>) {
+        self.0.store(value.try_into().unwrap_or(u64::MAX), Relaxed);
+    }
+}
+
+impl Board {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self { figures: (0..cores).map(|_| Figures::default()).collect(), over: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn cores(&self) -> usize {
+        self.figures.len()
+    }
+
+    pub(crate) fn of(&self, core: usize) -> &Figures {
+        &self.figures[core]
+    }
+
+    /// One figure of all cores together.
+    pub(crate) fn total(&self, figure: impl Fn(&Figures) -> &Figure) -> u64 {
+        self.figures.iter().map(|figures| figure(figures).0.load(Relaxed)).sum()
+    }
+
+    /// Tells the cores to end; a sleeping one must also be woken.
+    pub(crate) fn call_it_over(&self) {
+        self.over.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+}

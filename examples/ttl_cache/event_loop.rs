@@ -1,0 +1,80 @@
+//! The event loop of one core: serves its clients, and lets the turns expire keys and carry out what other cores ask.
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use corewheel::{Core, Counts, local_timer};
+use mio::net::TcpListener;
+use mio::{Events, Poll, Token};
+
+use crate::here::{Here, Setup};
+
+/// Every other token is the key of a connection.
+pub(crate) const LISTENER: Token = Token(usize::MAX);
+pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+
+const EVENTS: usize = 1_024;
+/// How many keys expire in one turn at most, before clients are served again: some 100 us' worth.
+const BUDGET: usize = 256;
+
+/// One core of the server.
+pub(crate) struct EventLoop {
+    poll: Poll,
+    listener: TcpListener,
+    here: Rc<Here>,
+    setup: Setup,
+}
+
+impl EventLoop {
+    pub(crate) fn new((poll, listener): (Poll, TcpListener), core: &Core, setup: Setup) -> io::Result<Self> {
+        let here = Here::install(core, &setup, poll.registry().try_clone()?);
+        Ok(Self { poll, listener, here, setup })
+    }
+
+    /// Serves until the board says that it is over; what has become of the timers.
+    pub(crate) fn run(mut self) -> io::Result<Counts> {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.setup.service.board.is_over() {
+            self.poll(&mut events)?;
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept_all(),
+                    WAKER => {}
+                    Token(_) => self.here.heard(event),
+                }
+            }
+            self.serve();
+            local_timer().turn_within(BUDGET);
+            // The answers of other cores have come in the turn.
+            self.serve();
+            self.here.publish();
+        }
+        Ok(local_timer().counts())
+    }
+
+    fn poll(&mut self, events: &mut Events) -> io::Result<()> {
+        let sleep = local_timer().prepare_sleep();
+        let timeout = if self.here.is_busy() { Some(Duration::ZERO) } else { sleep.timeout() };
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        }
+    }
+
+    fn serve(&self) {
+        self.here.work();
+        self.here.send();
+    }
+
+    /// Whoever cannot be taken in is let go of: the others are served all the same.
+    fn accept_all(&self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => drop(self.here.accept(stream)),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
