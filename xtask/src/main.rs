@@ -7,6 +7,7 @@
 mod breakage;
 mod lane;
 mod lanes;
+mod redis;
 mod run;
 mod stop;
 mod tools;
@@ -37,6 +38,8 @@ enum Command {
     Asan,
     /// Run the tests that have threads under `ThreadSanitizer`, on nightly Rust.
     Tsan,
+    /// Test the example `ttl_cache` with the clients of Redis, or measure it side by side with Redis.
+    Redis(redis::Options),
 }
 
 impl Command {
@@ -65,6 +68,7 @@ impl Command {
                 tools::require(tools::NIGHTLY)?;
                 run::all(&lanes::tsan())
             }
+            Self::Redis(options) => redis::run(options),
         }
     }
 }

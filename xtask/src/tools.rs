@@ -35,6 +35,16 @@ pub(crate) const MIRI: &[Tool] = &[
 /// What the sanitizers need. Where the source of the standard library is missing, cargo says so itself.
 pub(crate) const NIGHTLY: &[Tool] = &[NIGHTLY_RUST];
 
+/// What `cargo xtask redis` needs.
+pub(crate) const REDIS_CLIENTS: &[Tool] = &[
+    Tool { name: "redis-cli", probe: "redis-cli --version", install: "apt-get install redis-tools" },
+    Tool { name: "redis-benchmark", probe: "redis-benchmark --version", install: "apt-get install redis-tools" },
+];
+
+/// What `cargo xtask redis --versus` needs besides.
+pub(crate) const REDIS_SERVER: &[Tool] =
+    &[Tool { name: "redis-server", probe: "redis-server --version", install: "apt-get install redis-server" }];
+
 /// Fails with the name of each tool that is missing and the command that installs it.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Failure> {
     let missing: Vec<String> = tools.iter().filter(|tool| !tool.is_there()).map(Tool::advice).collect();
