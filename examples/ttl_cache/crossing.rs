@@ -27,6 +27,7 @@ const BYTES_MAX: usize = 16 << 20;
 const ANSWERS_MAX: usize = 4 << 20;
 /// Room that an empty batch keeps.
 const KEPT: usize = 1 << 20;
+const REQUESTS_KEPT: usize = 1 << 14;
 
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +125,9 @@ impl Batch {
     fn clear(&mut self) {
         (self.answered, self.before) = (0, 0);
         self.requests.clear();
+        self.requests.shrink_to(REQUESTS_KEPT);
         self.spans.clear();
+        self.spans.shrink_to(REQUESTS_KEPT);
         for bytes in [&mut self.bytes, &mut self.answers] {
             bytes.clear();
             bytes.shrink_to(KEPT);
