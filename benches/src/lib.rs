@@ -13,6 +13,8 @@
 //!   turns in one process as well: they are there for the shape of their curves.
 //! * What is about two cores has a thread on each, pinned to it. What one core hands to the other travels in the same
 //!   ring for all peers ([`crossing`]); messages of all [`mailboxes`] name the same nodes.
+//! * What a timeout costs a task ([`timeouts`]) is what all threads of the process ran for it, less what they ran for the
+//!   same tasks without, in turns with them.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
 //!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
@@ -32,5 +34,6 @@ pub mod plan;
 pub mod report;
 pub mod run;
 pub mod schemes;
+pub mod timeouts;
 pub mod timers;
 pub mod workloads;

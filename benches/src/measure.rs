@@ -113,6 +113,12 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
+/// How long all threads of this process have run.
+pub fn cpu_nanos() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
 /// What a single operation is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {

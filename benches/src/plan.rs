@@ -18,6 +18,8 @@ pub enum Peer {
     CorewheelLocal,
     /// The same with the fast clock.
     CorewheelLocalFast,
+    /// `future::Timers`, one thread of timers for each worker of the runtime.
+    CorewheelTimers,
     /// The least a handle needs.
     Floor,
     /// The same with a compare-and-swap.
@@ -43,6 +45,8 @@ pub enum Peer {
     TokioThreads,
     /// The same with tokio's alternative timer.
     TokioAlt,
+    /// The crate of this name, on tokio's multi-thread runtime.
+    PingoraTimeout,
     /// The wheel behind the standard library's lock, for two cores.
     MutexStd,
     /// The same behind `parking_lot`'s.
@@ -88,6 +92,8 @@ pub enum Workload {
     Memory,
     /// Add and cancel by the machine's clock.
     Call,
+    /// Tasks that wrap one short operation after the other in a timeout.
+    Async,
     /// Delayed operations, by how many cores take part.
     Purgatory,
     /// How late timers fire by the machine's clock.
@@ -141,6 +147,12 @@ pub enum Pass {
     Allocations,
     /// ns per pair.
     Call,
+    /// What a timeout costs whose operation is not ready at once.
+    Async,
+    /// The same of one that is.
+    AsyncReady,
+    /// Lateness of timeouts that end.
+    AsyncLate,
     /// Delayed operations a second, and the time that the threads ran for one.
     Purgatory,
     /// Lateness at a tick of 1 ms, or the peer's own.
@@ -174,8 +186,8 @@ impl Peer {
 
     /// Whether it is one of ours.
     pub fn is_corewheel(self) -> bool {
-        let timers = [Self::CorewheelWheel, Self::CorewheelShard, Self::CorewheelLocal, Self::CorewheelLocalFast];
-        timers.contains(&self) || self == Self::Stack
+        let one_core = matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal);
+        one_core || matches!(self, Self::CorewheelLocalFast | Self::CorewheelTimers | Self::Stack)
     }
 
     /// Any delay, exact, cancelled with an answer by a handle that survives the reuse of what it names; or a mailbox for any
@@ -281,6 +293,7 @@ impl Workload {
             Self::Idle => &[Pass::Idle, Pass::IdleHour],
             Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
             Self::Call => &[Pass::Call],
+            Self::Async => &[Pass::Async, Pass::AsyncReady, Pass::AsyncLate],
             Self::Purgatory => &[Pass::Purgatory],
             Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
             Self::Within => &[Pass::Within],
@@ -312,8 +325,10 @@ impl Pass {
             Self::Flood => &[1_000_000],
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
-            // Keys.
-            Self::Purgatory => &[1000],
+            // Tasks, and keys.
+            Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
+            Self::AsyncLate if quick => &[1000],
+            Self::AsyncLate => &[10_000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
                 &[1_000_000]
             }
@@ -339,12 +354,17 @@ impl Pass {
 
     /// What its sizes are numbers of.
     pub fn counted(self) -> &'static str {
-        if self == Self::Purgatory { "keys" } else { "timers" }
+        match self {
+            Self::Async | Self::AsyncReady | Self::AsyncLate => "tasks",
+            Self::Purgatory => "keys",
+            _ => "timers",
+        }
     }
 
     /// Whether time is told to move in it.
     pub fn runs_in_virtual_time(self) -> bool {
-        !matches!(self, Self::Call | Self::Late | Self::LateFine) && !self.crosses_cores()
+        let by_the_clock = matches!(self, Self::Call | Self::Late | Self::LateFine) || self.is_about_futures();
+        !by_the_clock && !self.crosses_cores()
     }
 
     /// Whether there is more to it than operations that nobody waits for.
@@ -373,7 +393,7 @@ impl Pass {
             Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
             Self::Late | Self::LateFine | Self::ChurnLongest | Self::Flood => 1,
-            _ if n >= 100_000 => 1,
+            _ if self.is_about_futures() || n >= 100_000 => 1,
             _ => 3,
         }
     }

@@ -39,7 +39,7 @@ pub fn tables(results: &Results) -> String {
         if figures.iter().any(|figure| !figure.setting.is_empty()) {
             text += &tables_by_setting(&figures);
         } else if pass.is_profile() {
-            let title = format!("{}, {} timers", pass.name(), grouped(figures[0].n));
+            let title = format!("{}, {} {}", pass.name(), grouped(figures[0].n), pass.counted());
             text += &titled(&title, |detail| profile(pass, &figures, detail));
         } else {
             text += &tables_by_size(results, &figures);

@@ -117,7 +117,7 @@ pub(super) fn scaling(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
 }
 
 /// With two workers, each pinned to a core.
-fn runtime(peer: Peer) -> Runtime {
+pub(super) fn runtime(peer: Peer) -> Runtime {
     let started = AtomicUsize::new(0);
     // Relaxed: a number for each.
     let pin = move || cores::pin(started.fetch_add(1, Ordering::Relaxed));

@@ -31,7 +31,7 @@ pub struct Size {
 
 /// When each timer fired, against the earliest moment at which it was due.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub struct Log {
     /// Microseconds, negative if early.
     pub(super) lateness: Vec<f64>,
 }

@@ -5,6 +5,7 @@
 pub mod churn;
 pub mod drain;
 pub mod flood;
+pub mod guarded;
 pub mod idle;
 pub mod late;
 pub mod mailbox;

@@ -10,12 +10,11 @@ use std::{
 
 use corewheel::{Core, Cores};
 use fastrand::Rng;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::SEED;
 use crate::{
     delayed::{Board, Delayed, Ended, Layout, Operation},
-    measure::{Effort, Sample},
+    measure::{Effort, Sample, cpu_nanos},
 };
 
 /// How many operations a core adds before it does anything else.
@@ -81,11 +80,6 @@ fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort
 fn ended(board: &Board) -> [u64; 2] {
     let sum = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
     board.ended.iter().map(Ended::read).fold([0, 0], sum)
-}
-
-fn cpu_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// What one core does.

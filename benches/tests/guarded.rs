@@ -1,0 +1,143 @@
+//! Timeouts around what tasks do: each contender's are in time, and gone when they are dropped, before they are measured.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use corewheel_bench::{
+    measure::Sample,
+    plan::{Pass, Peer},
+    timeouts::{Here, LocalTimeouts, Operation, Pingora, There, Timeouts, Tokio},
+    workloads::{
+        guarded::{self, Size, Stage, TwoCores, Workers},
+        late,
+    },
+};
+use tokio::runtime::{Builder, Runtime};
+
+const SIZE: Size = Size { tasks: 60, operations: 200, yields: 1, stretches: 2 };
+const LATE: late::Size = late::Size { timers: 300, span: Duration::from_millis(100) };
+
+fn two_workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+fn value(samples: &[Sample], name: &str) -> f64 {
+    samples.iter().find(|sample| sample.workload == name).expect(name).value
+}
+
+fn leaves_nothing(stage: &dyn Stage) {
+    for yields in [0, 1, 3] {
+        let samples = guarded::run("async", Size { yields, ..SIZE }, stage);
+        let [cpu, floor, rate] = ["async-cpu", "async-floor", "async-rate"].map(|name| value(&samples, name));
+        assert!(cpu > 0.0 && floor > 0.0 && rate > 0.0, "{samples:?}");
+    }
+    // A thread that has to look may have to wait for its core.
+    let left = || value(&guarded::run("async", SIZE, stage), "async-left");
+    assert!((0..20).any(|_| left() < 1.0), "what was dropped goes");
+}
+
+fn ends(stage: &dyn Stage) -> f64 {
+    let samples = guarded::late("async-late", LATE, stage);
+    assert!(value(&samples, "async-late-p99") > 0.0, "{samples:?}");
+    value(&samples, "async-late-early")
+}
+
+fn check(stage: &dyn Stage) {
+    leaves_nothing(stage);
+    assert!(ends(stage) < 1.0, "none is early");
+}
+
+#[test]
+fn corewheel_ends_them_and_leaves_nothing() {
+    check(&Workers::new(two_workers(), There::on_threads(1)));
+    check(&Workers::new(two_workers(), There::on_threads(2)));
+    check(&TwoCores(Here::<false>));
+    check(&TwoCores(Here::<true>));
+}
+
+#[test]
+fn tokio_ends_them_and_leaves_nothing() {
+    check(&Workers::new(two_workers(), Tokio));
+    check(&TwoCores(Tokio));
+}
+
+/// Some of them a little early.
+#[test]
+fn pingora_ends_them_and_leaves_nothing() {
+    let stage = Workers::new(two_workers(), Pingora);
+    leaves_nothing(&stage);
+    ends(&stage);
+}
+
+/// Keeps every waker.
+#[derive(Clone, Copy, Debug)]
+struct Leaky;
+
+struct Leak(Operation);
+
+static LEAKED: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+
+impl Future for Leak {
+    type Output = Result<(), Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.0).poll(cx).map(Ok);
+        if polled.is_pending() {
+            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
+        }
+        polled
+    }
+}
+
+impl Timeouts for Leaky {
+    type Elapsed = Infallible;
+    type Guarded = Leak;
+
+    fn guard(&self, _: Duration, operation: Operation) -> Leak {
+        Leak(operation)
+    }
+}
+
+impl LocalTimeouts for Leaky {
+    async fn drive() {}
+}
+
+#[test]
+fn what_is_left_is_counted() {
+    let size = Size { tasks: 60, operations: 1, ..SIZE };
+    for stage in [&Workers::new(two_workers(), Leaky) as &dyn Stage, &TwoCores(Leaky)] {
+        assert_eq!(value(&guarded::run("async", size, stage), "async-left").to_bits(), 60f64.to_bits());
+    }
+}
+
+#[test]
+fn an_operation_is_ready_after_as_many_polls_as_it_yields() {
+    let context = &mut Context::from_waker(Waker::noop());
+    for yields in 0..4 {
+        let mut operation = Operation::Yields(yields);
+        for _ in 0..yields {
+            assert!(Pin::new(&mut operation).poll(context).is_pending());
+        }
+        assert!(Pin::new(&mut operation).poll(context).is_ready());
+    }
+    assert!(Pin::new(&mut Operation::Never).poll(context).is_pending());
+}
+
+/// Who has futures takes part, and who has nothing else takes part in nothing else.
+#[test]
+fn peers_with_futures_meet() {
+    for pass in [Pass::Async, Pass::AsyncReady, Pass::AsyncLate] {
+        for peer in [Peer::CorewheelTimers, Peer::CorewheelLocal, Peer::TokioThreads, Peer::PingoraTimeout] {
+            assert!(peer.is_for(pass) && peer.refusal(pass).is_none());
+        }
+        assert!(!Peer::BTree.is_for(pass) && !Peer::MutexStd.is_for(pass) && !Peer::Stack.is_for(pass));
+    }
+    for peer in [Peer::CorewheelTimers, Peer::PingoraTimeout] {
+        assert!(!peer.is_for(Pass::Churn) && !peer.is_for(Pass::Xcancel) && !peer.is_for(Pass::Mailbox));
+    }
+}
