@@ -317,8 +317,8 @@ impl Pass {
         match self {
             Self::IdleHour => &[0],
             Self::IdleWakeUps => &[1],
-            Self::Late | Self::LateFine if quick => &[4000],
-            Self::Late | Self::LateFine => &[10_000],
+            Self::Late | Self::LateFine | Self::AsyncLate if quick => &[4000],
+            Self::Late | Self::LateFine | Self::AsyncLate => &[10_000],
             Self::Memory if quick => &[100_000],
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
@@ -327,8 +327,6 @@ impl Pass {
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
             // Tasks, and keys.
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
-            Self::AsyncLate if quick => &[1000],
-            Self::AsyncLate => &[10_000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
                 &[1_000_000]
             }

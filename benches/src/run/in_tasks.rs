@@ -32,7 +32,7 @@ fn on(Job { pass, n, quick, .. }: Job, stage: &dyn Stage) -> Vec<Sample> {
         let span = Duration::from_millis(if quick { 300 } else { 3000 });
         return guarded::late(name, late::Size { timers: n, span }, stage);
     }
-    let yields = if pass == Pass::AsyncReady { 0 } else { 1 };
+    let yields = u32::from(pass == Pass::Async);
     let (operations, stretches) = if quick { (100, 3) } else { (500, 10) };
     guarded::run(name, Size { tasks: n, operations, yields, stretches }, stage)
 }
