@@ -63,12 +63,15 @@ impl Pass {
                  read the machine's clock when they add; the others run in virtual time. Medians of the stretches in \
                  which no thread lost its core; where these are 0 %, of all, and the figure means little.",
             ),
-            Self::Async | Self::AsyncReady | Self::AsyncLate => Some(
-                "Timeout: the difference of the two columns after it, which is taken stretch by stretch. Left: 50 ms after \
-                 as many were dropped. Tasks of tokio-sleep and the local ones of corewheel stay on two runtimes of one \
-                 thread each, where a task turns corewheel's timer once a millisecond; the others move between two \
-                 workers. A thread of corewheel-timers turns at least every 10 ms while it has timers. The entries \
-                 of pingora-timeout, one for all that end within 10 ms, stay until then and are not counted as left.",
+            Self::Async => Some(
+                "Timeout: the next column less the one after, stretch by stretch. Left: 50 ms after as many were dropped; \
+                 entries of pingora-timeout, each for all that end within 10 ms, stay until then and are not counted. \
+                 Tasks of tokio-sleep and the local ones of corewheel stay on two runtimes of one thread each, the \
+                 others move between two workers.",
+            ),
+            Self::AsyncLate => Some(
+                "On the runtimes of one thread a task turns corewheel's timer once a millisecond; the threads of \
+                 corewheel-timers sleep until something is due, 10 ms at most.",
             ),
             Self::Flood => {
                 Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")
