@@ -19,6 +19,12 @@ const BACKLOG: i32 = 4_096;
 /// What a core polls, prepared before it starts: its waker must be there when its timer is configured.
 pub(crate) type Seat = (Poll, TcpListener);
 
+/// Listeners of the loopback interface that no core has yet.
+pub(crate) struct Listeners {
+    listeners: Vec<TcpListener>,
+    pub(crate) address: SocketAddr,
+}
+
 /// A loop per core, each with what it says at its end.
 pub(crate) struct Seats<R> {
     cores: Cores<io::Result<R>>,
@@ -26,39 +32,55 @@ pub(crate) struct Seats<R> {
     pub(crate) address: SocketAddr,
 }
 
-impl<R: Send + 'static> Seats<R> {
-    /// Starts `run` on so many cores.
-    pub(crate) fn start(
-        count: usize,
+impl Listeners {
+    /// So many at this port; 0 is a free one.
+    pub(crate) fn bind(port: u16, count: usize) -> io::Result<Self> {
+        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listeners = (0..count).map(|_| {
+            let listener = listen_at(address)?;
+            // The others take the port that the first of them has found.
+            address = listener.local_addr()?;
+            Ok(listener)
+        });
+        let listeners = listeners.collect::<io::Result<_>>()?;
+        Ok(Self { listeners, address })
+    }
+
+    /// Starts `run` on as many cores.
+    pub(crate) fn start<R: Send + 'static>(
+        self,
         run: impl Fn(Core, Seat) -> io::Result<R> + Send + Sync + 'static,
-    ) -> io::Result<Self> {
-        let listeners = listen(count)?;
-        let address = listeners[0].local_addr()?;
-        let (wakers, seats): (Vec<_>, Vec<_>) = prepare(listeners)?.into_iter().unzip();
+    ) -> io::Result<Seats<R>> {
+        let (wakers, seats): (Vec<_>, Vec<_>) = prepare(self.listeners)?.into_iter().unzip();
         let config = {
             let wakers = wakers.clone();
             move |index: usize| wake_through(&wakers[index])
         };
         let cores = Cores::builder().config(config).start_with(seats, run)?;
-        Ok(Self { cores, wakers, address })
+        Ok(Seats { cores, wakers, address: self.address })
     }
+}
+
+impl<R: Send + 'static> Seats<R> {
 
     /// Which core of the machine each loop is pinned to; `None` where that was not possible.
     pub(crate) fn pinned(&self) -> &[Option<usize>] {
         self.cores.pinned()
     }
 
-    /// Wakes the loops, which have been told that it is over, and gives what each has to say, or in words what has ended it
-    /// before.
-    pub(crate) fn join(self) -> io::Result<Vec<Result<R, String>>> {
-        self.wakers.iter().try_for_each(|waker| waker.wake())?;
+    /// Wakes the loops, so that they see that they have been told to end.
+    pub(crate) fn wake(&self) -> io::Result<()> {
+        self.wakers.iter().try_for_each(|waker| waker.wake())
+    }
+
+    /// Waits for the loops and gives what each has to say at its end, or in words what has ended it before.
+    pub(crate) fn join(self) -> Vec<Result<R, String>> {
         let ends = self.cores.join().into_iter();
-        Ok(ends
-            .map(|end| match end {
-                Ok(report) => report.map_err(|error| format!("failed: {error}")),
-                Err(_) => Err(String::from("panicked")),
-            })
-            .collect())
+        ends.map(|end| match end {
+            Ok(report) => report.map_err(|error| format!("failed: {error}")),
+            Err(_) => Err(String::from("panicked")),
+        })
+        .collect()
     }
 }
 
@@ -70,21 +92,10 @@ fn wake_through(waker: &Arc<Waker>) -> Config {
     })
 }
 
-/// Listeners on one port that the first of them has found.
-fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
-    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    (0..count)
-        .map(|_| {
-            let listener = listen_at(address)?;
-            address = listener.local_addr()?;
-            Ok(listener)
-        })
-        .collect()
-}
-
 fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_port(true)?;
+    socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

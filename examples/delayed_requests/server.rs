@@ -11,7 +11,7 @@ use crate::board::Board;
 use crate::broker::{Broker, Waiting};
 use crate::event_loop::{CoreReport, EventLoop};
 use crate::log::Log;
-use crate::seats::Seats;
+use crate::seats::{Listeners, Seats};
 
 /// How long the cores may take to tell each other, at the end, which watches are over.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ impl Server {
     /// Starts a loop per core of the board.
     pub(crate) fn start(log: Log, board: &Arc<Board>) -> io::Result<Self> {
         let (waiting, log) = (Waiting::new(), Arc::new(log));
-        let seats = Seats::start(board.cores.len(), {
+        let seats = Listeners::bind(0, board.cores.len())?.start({
             let board = Arc::clone(board);
             move |core, seat| {
                 let broker = Broker::new(&waiting, &core, Arc::clone(&log), Arc::clone(&board));
@@ -51,6 +51,7 @@ impl Server {
             thread::sleep(Duration::from_millis(1));
         }
         self.board.call_it_over();
-        self.seats.join()
+        self.seats.wake()?;
+        Ok(self.seats.join())
     }
 }

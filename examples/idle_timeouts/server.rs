@@ -10,7 +10,7 @@ use corewheel::TimerHandle;
 
 use crate::board::Board;
 use crate::event_loop::{CoreReport, EventLoop};
-use crate::seats::Seats;
+use crate::seats::{Listeners, Seats};
 
 pub(crate) struct Server {
     seats: Seats<CoreReport>,
@@ -21,7 +21,7 @@ impl Server {
     /// Starts a loop per core of the board. The receiver gets the handle of every connection's idle timer.
     pub(crate) fn start(idle: Duration, board: &Arc<Board>) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
         let (handles, published) = mpsc::channel();
-        let seats = Seats::start(board.cores.len(), {
+        let seats = Listeners::bind(0, board.cores.len())?.start({
             let board = Arc::clone(board);
             move |core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
         })?;
@@ -40,6 +40,7 @@ impl Server {
     /// Ends the loops and gives what each has to say, or in words what has ended it before.
     pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
         self.board.call_it_over();
-        self.seats.join()
+        self.seats.wake()?;
+        Ok(self.seats.join())
     }
 }

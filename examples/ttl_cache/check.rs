@@ -31,12 +31,12 @@ const EXACTNESS_OF_OTHERS: Duration = Duration::from_millis(1);
 pub(crate) fn own(args: &Args) -> io::Result<Verdict> {
     let args = args.for_check(IDLE_SECONDS);
     let server = Server::start(&args, 0)?;
-    let (silent, silent_since) = (Client::connect(server.address)?, Instant::now());
-    let mut verdict = of(server.address, &args, Duration::ZERO)?;
+    let (silent, silent_since) = (Client::connect(server.address())?, Instant::now());
+    let mut verdict = of(server.address(), &args, Duration::ZERO)?;
     verdict.complain(bounds::idle(silent, silent_since, args.idle())?);
-    verdict.complain(bounds::backpressure(server.address)?);
+    verdict.complain(bounds::backpressure(server.address())?);
     let small = Server::start(&args.with_room_for(FEW_KEYS), 0)?;
-    verdict.complain(bounds::keys(small.address, FEW_KEYS as usize)?);
+    verdict.complain(bounds::keys(small.address(), FEW_KEYS as usize)?);
     for server in [server, small] {
         let from_elsewhere = server.board.total(|figures| &figures.from_elsewhere);
         verdict.take_in(from_elsewhere, args.cores(), server.stop()?);

@@ -9,10 +9,7 @@ use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
 
 use crate::here::{Here, Setup};
-
-/// Every other token is the key of a connection.
-pub(crate) const LISTENER: Token = Token(usize::MAX);
-pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+use crate::seats::{LISTENER, Seat, WAKER};
 
 const EVENTS: usize = 1_024;
 /// How many keys expire in one turn at most, before clients are served again: some 100 us' worth.
@@ -27,7 +24,7 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    pub(crate) fn new((poll, listener): (Poll, TcpListener), core: &Core, setup: Setup) -> io::Result<Self> {
+    pub(crate) fn new((poll, listener): Seat, core: &Core, setup: Setup) -> io::Result<Self> {
         let here = Here::install(core, &setup, poll.registry().try_clone()?);
         Ok(Self { poll, listener, here, setup })
     }

@@ -42,6 +42,8 @@ mod record;
 mod replies;
 mod reply;
 mod resp;
+#[path = "../common/seats.rs"]
+mod seats;
 mod server;
 mod session;
 mod setting;
@@ -85,7 +87,7 @@ fn conclude(verdict: &Verdict, args: &Args) -> ExitCode {
 /// Serves until somebody ends the process, or an error ends the server.
 fn serve(args: &Args) -> io::Result<()> {
     let server = Server::start(args, args.port)?;
-    println!("ready at {}, {} event loops", server.address, server.pinned().len());
+    println!("ready at {}, {} event loops", server.address(), server.pinned().len());
     let ends = server.wait().into_iter().enumerate();
     let failures: Vec<String> = ends.filter_map(|(core, end)| Some(format!("core {core} {}", end.err()?))).collect();
     if failures.is_empty() { Ok(()) } else { Err(io::Error::other(failures.join("; "))) }
