@@ -352,6 +352,22 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
     });
 }
 
+/// One that is on its way is counted until it has arrived, and then by the owner: at no moment by neither.
+#[test]
+fn a_timer_that_arrives_is_counted_all_the_time() {
+    explore("a_timer_that_arrives_is_counted_all_the_time", 8, || {
+        let clock = ManualClock::new();
+        config(&clock).limit(1).install().unwrap();
+        let core = local_timer().shard_ref();
+        let adder = core.clone();
+        elsewhere(move || adder.add(TICK, || ()));
+        let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
+        let _ = local_timer().turn();
+        assert_eq!(other.join().unwrap(), Err(AddErrorReason::Full));
+        assert_eq!(runs(&clock, 2), [1]);
+    });
+}
+
 /// The owner's thread ends while another one adds to its timer: an error with the callback in it, or it is dropped there.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {

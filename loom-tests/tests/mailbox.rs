@@ -1,7 +1,7 @@
 //! The mailbox: what several threads put in while the owner takes out.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use corewheel::Cancel;
+use corewheel::{Cancel, TimerHandle};
 use loom::thread;
 use loom_tests::{TICK, expired, explore, shard};
 
@@ -36,5 +36,21 @@ fn a_node_is_reused_after_its_message() {
         assert_eq!([canceller, other].map(|thread| thread.join().unwrap()), [Cancel::Cancelled; 2]);
         assert!(expired(&mut shard).is_empty());
         assert_eq!((shard.counts().cancelled, shard.len()), (2, 0));
+    });
+}
+
+/// Of what another thread has cancelled, the owner that counts a message finds the timer.
+#[test]
+fn what_is_queued_is_found_held() {
+    explore("what_is_queued_is_found_held", 10, || {
+        let (mut shard, _clock) = shard();
+        let handles = [1, 2].map(|payload| shard.add(TICK, payload));
+        let canceller = thread::spawn(move || handles.map(TimerHandle::cancel));
+        let queued = shard.counts().queued;
+        let held = shard.counts().held;
+        assert!(held >= queued, "{queued} queued, {held} held");
+        assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; 2]);
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!((shard.counts().cancelled, shard.counts().held), (2, 0));
     });
 }

@@ -2,7 +2,8 @@
 //!
 //! What is broken: every atomic ordering that is stronger than Relaxed, made a step weaker ([`scan`]), and the faults of
 //! `break/faults.txt` ([`list`]). Where: in a copy of the workspace ([`workshop`]) below the target directory. Who should
-//! notice: the loom models, the unit and integration tests, Miri, the quick ones first ([`stage`]).
+//! notice: the loom models, the unit and integration tests, Miri, the quick ones first ([`stage`]). What is found is kept
+//! below the target directory as well ([`record`]), so that a run of hours can be interrupted.
 //!
 //! A mutant that nobody notices is a hole in the tests, or an ordering that is stronger than it need be, or something
 //! that no tool can see. In the last case it stands in `break/survivors.txt` with the reason. The command fails if a survivor does not
@@ -10,16 +11,21 @@
 
 mod list;
 mod mutant;
+mod record;
 mod scan;
 mod stage;
 mod workshop;
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use self::{
     list::Survivor,
     mutant::Mutant,
-    stage::{Stage, Verdict},
+    record::{Known, Record, Sources},
+    stage::{Stage, Verdict, Which},
     workshop::Workshop,
 };
 use crate::{lanes, run::Failure};
@@ -29,6 +35,7 @@ const SURVIVORS: &str = "xtask/break/survivors.txt";
 
 /// What to break.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // Switches of a command line.
 pub(crate) struct Options {
     /// Break only what has this in its name, its file, or its kind, which is "an ordering" or "a planted fault".
     #[arg(long, default_value = "")]
@@ -42,6 +49,18 @@ pub(crate) struct Options {
     /// Take the word of survivors.txt for those that stand there: they are what takes longest.
     #[arg(long)]
     skip_survivors: bool,
+    /// Go on with an earlier run: take over what it has found out about the same library and the same tests.
+    #[arg(long)]
+    resume: bool,
+}
+
+/// Where mutants are judged, and what is known of them.
+struct Bench {
+    workshop: Workshop,
+    sources: Sources,
+    stages: Vec<Stage>,
+    record: Record,
+    resume: bool,
 }
 
 /// What became of a mutant.
@@ -78,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         println!("{} mutants", chosen.len());
         return Ok(());
     }
-    let fates = break_each(chosen, options.quick)?;
+    let fates = break_each(chosen, options)?;
     print_table(&fates);
     if options.quick { Ok(()) } else { verdict(&fates, is_explained) }
 }
@@ -117,17 +136,15 @@ fn are_mutants(survivors: &[Survivor], mutants: &[Mutant]) -> Result<(), Failure
     Ok(())
 }
 
-fn break_each(mutants: Vec<Mutant>, quick: bool) -> Result<Vec<Fate>, Failure> {
-    let workshop = Workshop::open()?;
-    println!("{} mutants, in {}", mutants.len(), workshop.root().display());
-    let lanes = lanes::proving().into_iter().filter(|lane| !quick || !lanes::SLOW.contains(&lane.name));
-    let mut stages: Vec<Stage> = lanes.map(Stage::new).collect();
+fn break_each(mutants: Vec<Mutant>, options: &Options) -> Result<Vec<Fate>, Failure> {
+    let mut bench = Bench::open(options)?;
+    println!("{} mutants, in {}", mutants.len(), bench.workshop.root().display());
     let mut fates = Vec::new();
     let count = mutants.len();
     for mutant in mutants {
         let start = Instant::now();
-        let killed_by = kill(&workshop, &mut stages, &mutant);
-        workshop.mend(&mutant)?;
+        let killed_by = bench.kill(&mutant);
+        bench.workshop.mend(&mutant)?;
         let fate = Fate { mutant, killed_by: killed_by?, took: start.elapsed() };
         println!("[{}/{count}] {}, {:.0} s", fates.len() + 1, fate.line(0, 0), fate.took.as_secs_f64());
         fates.push(fate);
@@ -135,29 +152,94 @@ fn break_each(mutants: Vec<Mutant>, quick: bool) -> Result<Vec<Fate>, Failure> {
     Ok(fates)
 }
 
-/// The stage and the test that notice `mutant`.
-fn kill(
-    workshop: &Workshop,
-    stages: &mut [Stage],
-    mutant: &Mutant,
-) -> Result<Option<(&'static str, String)>, Failure> {
-    let has_a_chance = |stage: &&mut Stage| mutant.planted || !lanes::BLIND_TO_ORDERINGS.contains(&stage.name);
-    for stage in stages.iter_mut().filter(has_a_chance) {
+impl Bench {
+    fn open(options: &Options) -> Result<Self, Failure> {
+        let workshop = Workshop::open()?;
+        let lanes = lanes::proving().into_iter().filter(|lane| !options.quick || !lanes::SLOW.contains(&lane.name));
+        let (sources, stages) = (workshop::judged()?, lanes.map(Stage::new).collect());
+        let record = Record::open(workshop.record()).map_err(|error| unrecorded(&error))?;
+        Ok(Self { workshop, sources, stages, record, resume: options.resume })
+    }
+
+    /// The stage and the test that notice `mutant`.
+    fn kill(&mut self, mutant: &Mutant) -> Result<Option<(&'static str, String)>, Failure> {
+        let (mut chosen, mut last) = (Vec::new(), None);
+        for (at, stage) in self.stages.iter().enumerate() {
+            if !mutant.planted && lanes::BLIND_TO_ORDERINGS.contains(&stage.name) {
+                continue;
+            }
+            let known = self.record.verdict(mutant, &stage.place(), &self.sources);
+            match known {
+                Known::Killed(test) if self.resume => return Ok(Some((stage.name, test.to_owned()))),
+                Known::Passed if self.resume => (),
+                _ => chosen.push(at),
+            }
+            last = last.or_else(|| self.record.killer(mutant, stage.name).map(|test| (at, test.to_owned())));
+        }
+        // Who killed it last is asked first.
+        if let Some((at, test)) = last.filter(|(at, _)| chosen.contains(at)) {
+            let which = self.stages[at].which(&test, &self.sources);
+            if let Some(killer) = self.judge(at, mutant, &which)? {
+                return Ok(Some(killer));
+            }
+        }
+        for at in chosen {
+            let likely = lanes::likely(self.stages[at].name, &mutant.file).map(Which::File);
+            for which in likely.into_iter().chain([Which::All]) {
+                if let Some(killer) = self.judge(at, mutant, &which)? {
+                    return Ok(Some(killer));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has a stage judge the mutant by these of its tests.
+    fn judge(
+        &mut self,
+        at: usize,
+        mutant: &Mutant,
+        which: &Which,
+    ) -> Result<Option<(&'static str, String)>, Failure> {
+        self.prove(at, mutant)?;
+        self.workshop.plant(mutant)?;
+        let Self { stages, record, sources, workshop, .. } = self;
+        let stage = &stages[at];
+        let mut note = |test: Option<&str>| record.note(mutant, &stage.place(), sources, test);
+        match stage.judge(workshop.root(), which)? {
+            Verdict::Survived if *which == Which::All => {
+                note(None).map_err(|error| unrecorded(&error)).map(|()| None)
+            }
+            Verdict::Survived => Ok(None),
+            Verdict::Killed(test) => {
+                note(Some(&test)).map_err(|error| unrecorded(&error))?;
+                Ok(Some((stage.name, test)))
+            }
+            Verdict::DoesNotBuild(error) => {
+                Err(Failure(format!("the mutant \"{}\" does not build:\n{error}", mutant.name)))
+            }
+        }
+    }
+
+    /// Sees to it that the stage is known to pass the sound library.
+    fn prove(&mut self, at: usize, mutant: &Mutant) -> Result<(), Failure> {
+        let Self { stages, record, sources, workshop, resume } = self;
+        let stage = &mut stages[at];
+        if *resume && let Some(took) = record.sound(&stage.place(), sources) {
+            stage.is_proven(took);
+        }
         if !stage.is_sound() {
             workshop.mend(mutant)?;
             let took = stage.prove(workshop.root())?;
             println!("    {}: all pass before anything is broken, {:.0} s", stage.name, took.as_secs_f64());
+            record.note_sound(&stage.place(), sources, took).map_err(|error| unrecorded(&error))?;
         }
-        workshop.plant(mutant)?;
-        match stage.judge(workshop.root())? {
-            Verdict::Survived => (),
-            Verdict::Killed(test) => return Ok(Some((stage.name, test))),
-            Verdict::DoesNotBuild(error) => {
-                return Err(Failure(format!("the mutant \"{}\" does not build:\n{error}", mutant.name)));
-            }
-        }
+        Ok(())
     }
-    Ok(None)
+}
+
+fn unrecorded(error: &io::Error) -> Failure {
+    Failure(format!("the record cannot be kept: {error}"))
 }
 
 impl Fate {

@@ -16,7 +16,7 @@ pub(crate) struct Lane {
     pub(crate) verdict: bool,
     /// How long it may take: one that hangs is a failure, and not the end of whoever waits for it.
     pub(crate) limit: Option<Duration>,
-    words: Vec<&'static str>,
+    words: Vec<String>,
     env: Vec<(&'static str, &'static str)>,
     unset: Vec<&'static str>,
     target: Option<&'static str>,
@@ -29,7 +29,7 @@ impl Lane {
             name,
             verdict: false,
             limit: None,
-            words: command.split_whitespace().collect(),
+            words: words(command),
             env: Vec::new(),
             unset: Vec::new(),
             target: None,
@@ -67,9 +67,20 @@ impl Lane {
     }
 
     /// The same command with more words at its end.
-    pub(crate) fn and(mut self, words: &'static str) -> Self {
-        self.words.extend(words.split_whitespace());
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.words.extend(words(more));
         self
+    }
+
+    /// The command and what it changes in the environment, wherever it builds.
+    pub(crate) fn command(&self) -> String {
+        format!("{:?} {:?} {:?}", self.env, self.unset, self.words)
+    }
+
+    /// The package that cargo is asked for.
+    pub(crate) fn package(&self) -> Option<&str> {
+        let named = self.words.iter().skip_while(|word| *word != "-p").nth(1);
+        named.map(String::as_str)
     }
 
     /// The command as a process, not yet started.
@@ -79,7 +90,7 @@ impl Lane {
 
     /// The same for a copy of the repository.
     pub(crate) fn process_in(&self, copy: &Path) -> process::Command {
-        let mut process = process::Command::new(self.words[0]);
+        let mut process = process::Command::new(&self.words[0]);
         process.args(&self.words[1..]).envs(self.env.iter().copied()).current_dir(copy);
         for key in &self.unset {
             process.env_remove(key);
@@ -106,6 +117,10 @@ impl Display for Lane {
         }
         f.write_str(&self.words.join(" "))
     }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Where cargo builds, unless a lane has a directory of its own below.

@@ -214,7 +214,10 @@ pub(crate) fn proving() -> Vec<Lane> {
         Lane::new(
             "tests",
             "cargo test -p corewheel --features fd --locked --test races --test handles --test callbacks --test sleep \
-             --test timer_fd --test reentrance --test misuse --test shard_model --test memory --test stress",
+             --test timer_fd --test future --test future_timers --test reentrance \
+             --test misuse --test shard_model --test memory --test stress --test limits --test shard_limit --test remote \
+             --test remote_end --test remote_memory --test remote_sleep --test remote_wake --test purgatory \
+             --test purgatory_cores --test purgatory_model",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
@@ -226,6 +229,22 @@ pub(crate) fn proving() -> Vec<Lane> {
             .env("RUST_BACKTRACE", "0")
             .target("break/miri"),
     ]
+}
+
+/// The file of models which most likely notices what is broken in a source, to be run before the others.
+pub(crate) fn likely(lane: &str, source: &str) -> Option<&'static str> {
+    const MODELS: [(&str, &str); 8] = [
+        ("src/clock/", "clock"),
+        ("src/gate.rs", "guest"),
+        ("src/guests.rs", "guest"),
+        ("src/mailbox.rs", "mailbox"),
+        ("src/parcel.rs", "guest"),
+        ("src/parker.rs", "sleep"),
+        ("src/purgatory/", "purgatory"),
+        ("src/state/", "cancel"),
+    ];
+    let found = MODELS.iter().find(|(place, _)| source.starts_with(place));
+    found.map(|&(_, file)| file).filter(|_| lane == "loom")
 }
 
 /// Those of `proving` that take minutes.
@@ -266,6 +285,17 @@ mod tests {
     fn names_in(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
         entries.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn likely_models_are_there() {
+        for source in
+            ["src/clock/manual.rs", "src/gate.rs", "src/parker.rs", "src/purgatory/group.rs", "src/state/owner.rs"]
+        {
+            let file = super::likely("loom", source).expect("there is one");
+            assert!(root().join(source).exists() && root().join(format!("loom-tests/tests/{file}.rs")).exists());
+        }
+        assert_eq!(super::likely("miri", "src/gate.rs"), None);
     }
 
     #[test]

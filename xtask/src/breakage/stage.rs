@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::record::{At, Sources};
 use crate::{lane::Lane, run::Failure, stop};
 
 /// How often a running test is looked at.
@@ -17,14 +18,29 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A build has no hang to wait for, but it may have to wait for others.
 const BUILD_MAX: Duration = Duration::from_secs(3600);
 
+/// Stands after the name of a test that did not end.
+const HANGS: &str = ", which hangs";
+
 /// Tests that are built and run together.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) name: &'static str,
-    build: Lane,
-    run: Lane,
+    lane: Lane,
     /// What all tests of the sound library took, and some more; known once they have passed.
     limit: Option<Duration>,
+}
+
+/// Which of its tests a stage is to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    /// Those of a file of integration tests.
+    File(&'static str),
+    /// One, and the file that it is in if that is known.
+    Test {
+        file: Option<String>,
+        name: String,
+    },
 }
 
 /// How a mutant got on.
@@ -49,13 +65,57 @@ impl Stage {
     /// The tests that `lane` builds and runs.
     pub(super) fn new(lane: Lane) -> Self {
         let name = lane.name;
+        Self { name, lane, limit: None }
+    }
+
+    /// What builds the tests, and what runs them.
+    fn lanes(&self, which: &Which) -> (Lane, Lane) {
+        let (targets, names) = match which {
+            Which::All => (String::new(), String::new()),
+            Which::File(file) => (format!("--test {file}"), String::new()),
+            Which::Test { file, name } => {
+                (file.as_ref().map(|file| format!("--test {file}")).unwrap_or_default(), format!("--exact {name}"))
+            }
+        };
+        let lane = self.lane.clone().and(&targets);
         // One test at a time: so its name stands before what becomes of it.
-        Self { name, build: lane.clone().and("--no-run"), run: lane.and("-- --test-threads=1"), limit: None }
+        (lane.clone().and("--no-run"), lane.and(&format!("-- --test-threads=1 {names}")))
     }
 
     /// Whether it is known that the sound library passes.
     pub(super) fn is_sound(&self) -> bool {
         self.limit.is_some()
+    }
+
+    /// The sound library has passed before, in such a time.
+    pub(super) fn is_proven(&mut self, took: Duration) {
+        self.limit = Some(Duration::from_secs(60) + 4 * took);
+    }
+
+    /// Where it finds what it finds.
+    pub(super) fn place(&self) -> At {
+        At { stage: self.name, directory: self.directory(), command: self.lane.command() }
+    }
+
+    /// Where its tests are, but for those in the library.
+    fn directory(&self) -> &'static str {
+        match self.lane.package() {
+            Some("loom-tests") => "loom-tests/",
+            Some("shuttle-tests") => "shuttle-tests/",
+            _ => "tests/",
+        }
+    }
+
+    /// The test that has killed something, alone.
+    pub(super) fn which(&self, test: &str, sources: &Sources) -> Which {
+        let name = test.trim_end_matches(HANGS).to_owned();
+        if name.contains(' ') {
+            return Which::All;
+        }
+        // The library's own package has its targets named by the lane.
+        let has_targets = self.directory() == "tests/";
+        let file = if has_targets { None } else { sources.home(self.directory(), &name) };
+        Which::Test { file, name }
     }
 
     /// Runs the tests on the sound library.
@@ -64,38 +124,40 @@ impl Stage {
     ///
     /// If they fail: then they say nothing about mutants.
     pub(super) fn prove(&mut self, copy: &Path) -> Result<Duration, Failure> {
+        let (build, run) = self.lanes(&Which::All);
         let failed = |what: &str, outcome: &Outcome| {
             let end = tail(&outcome.output, 30);
-            Failure(format!("\"{}\" {what} before anything is broken:\n{end}\n  {}", self.name, self.run))
+            Failure(format!("\"{}\" {what} before anything is broken:\n{end}\n  {run}", self.name))
         };
-        let run = |lane: &Lane| {
+        let do_all = |lane: &Lane| {
             watch(lane.process_in(copy), BUILD_MAX, |_| false).map_err(|error| Failure(format!("{lane}: {error}")))
         };
-        let built = run(&self.build)?;
+        let built = do_all(&build)?;
         if !built.succeeded() {
             return Err(failed("does not build", &built));
         }
-        let tested = run(&self.run)?;
+        let tested = do_all(&run)?;
         if !tested.succeeded() {
             return Err(failed("fails", &tested));
         }
-        self.limit = Some(Duration::from_secs(60) + 4 * tested.took);
+        self.is_proven(tested.took);
         Ok(tested.took)
     }
 
-    /// Runs the tests on a mutant, up to the first that fails.
-    pub(super) fn judge(&self, copy: &Path) -> Result<Verdict, Failure> {
+    /// Runs the tests on a mutant, up to the first that fails. Where not all are asked for, the others are not built.
+    pub(super) fn judge(&self, copy: &Path, which: &Which) -> Result<Verdict, Failure> {
         let failed = |error: io::Error| Failure(format!("\"{}\" cannot be run: {error}", self.name));
-        let built = watch(self.build.process_in(copy), BUILD_MAX, |_| false).map_err(failed)?;
+        let (build, run) = self.lanes(which);
+        let built = watch(build.process_in(copy), BUILD_MAX, |_| false).map_err(failed)?;
         if !built.succeeded() {
             return Ok(Verdict::DoesNotBuild(tail(&built.output, 30)));
         }
         let limit = self.limit.unwrap_or(BUILD_MAX);
-        let tested = watch(self.run.process_in(copy), limit, has_failed).map_err(failed)?;
+        let tested = watch(run.process_in(copy), limit, has_failed).map_err(failed)?;
         if tested.succeeded() {
             return Ok(Verdict::Survived);
         }
-        let how = if tested.status.is_none() && !has_failed(&tested.output) { ", which hangs" } else { "" };
+        let how = if tested.status.is_none() && !has_failed(&tested.output) { HANGS } else { "" };
         Ok(Verdict::Killed(culprit(&tested.output) + how))
     }
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::mutant::Mutant;
+use super::{mutant::Mutant, record::Sources};
 use crate::{lane, run::Failure};
 
 /// What is not copied.
@@ -31,6 +31,11 @@ impl Workshop {
         &self.root
     }
 
+    /// Where findings are recorded.
+    pub(super) fn record(&self) -> PathBuf {
+        self.root.with_file_name("record.txt")
+    }
+
     /// Puts a broken file in the place of the sound one.
     pub(super) fn plant(&self, mutant: &Mutant) -> Result<(), Failure> {
         self.write(&mutant.file, &mutant.broken)
@@ -53,21 +58,35 @@ pub(super) fn read(file: &str) -> Result<String, Failure> {
     fs::read_to_string(&path).map_err(|error| Failure(format!("{} cannot be read: {error}", path.display())))
 }
 
+/// What a verdict depends on: the library and its tests.
+pub(super) fn judged() -> Result<Sources, Failure> {
+    let mut files: Vec<String> = ["Cargo.lock", "Cargo.toml"].map(str::to_owned).into();
+    for directory in ["src", "tests", "loom-tests", "shuttle-tests"] {
+        let path = lane::root().join(directory);
+        collect(&path, directory, &mut files, |_| true).map_err(|error| Failure(format!("{directory}: {error}")))?;
+    }
+    files.sort();
+    let texts = files.into_iter().map(|file| read(&file).map(|text| (file, text)));
+    texts.collect::<Result<_, _>>().map(Sources)
+}
+
 /// The sources of the library, from the root of the repository.
 pub(super) fn sources() -> Result<Vec<String>, Failure> {
     let mut files = Vec::new();
-    collect(&lane::root().join("src"), "src", &mut files).map_err(|error| Failure(format!("src: {error}")))?;
+    let is_ours = |file: &str| !is_for_tests(file);
+    collect(&lane::root().join("src"), "src", &mut files, is_ours)
+        .map_err(|error| Failure(format!("src: {error}")))?;
     files.sort();
     Ok(files)
 }
 
-fn collect(directory: &Path, name: &str, files: &mut Vec<String>) -> io::Result<()> {
+fn collect(directory: &Path, name: &str, files: &mut Vec<String>, wanted: fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
         if entry.file_type()?.is_dir() {
-            collect(&entry.path(), &name, files)?;
-        } else if entry.path().extension().is_some_and(|extension| extension == "rs") && !is_for_tests(&name) {
+            collect(&entry.path(), &name, files, wanted)?;
+        } else if entry.path().extension().is_some_and(|extension| extension == "rs") && wanted(&name) {
             files.push(name);
         }
     }
