@@ -355,7 +355,7 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
 /// One that is on its way is counted until it has arrived, and then by the owner: at no moment by neither.
 #[test]
 fn a_timer_that_arrives_is_counted_all_the_time() {
-    explore("a_timer_that_arrives_is_counted_all_the_time", 8, || {
+    explore("a_timer_that_arrives_is_counted_all_the_time", 60, || {
         let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();

@@ -3,7 +3,7 @@
 
 use corewheel::{Cancel, TimerHandle};
 use loom::thread;
-use loom_tests::{TICK, expired, explore, shard};
+use loom_tests::{TICK, expired, explore, race, shard};
 
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
@@ -42,10 +42,10 @@ fn a_node_is_reused_after_its_message() {
 /// Of what another thread has cancelled, the owner that counts a message finds the timer.
 #[test]
 fn what_is_queued_is_found_held() {
-    explore("what_is_queued_is_found_held", 10, || {
+    explore("what_is_queued_is_found_held", 100, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2].map(|payload| shard.add(TICK, payload));
-        let canceller = thread::spawn(move || handles.map(TimerHandle::cancel));
+        let canceller = race(move || handles.map(TimerHandle::cancel));
         let queued = shard.counts().queued;
         let held = shard.counts().held;
         assert!(held >= queued, "{queued} queued, {held} held");
