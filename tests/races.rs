@@ -174,6 +174,47 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
     });
 }
 
+/// Timers that other threads add, in nodes and pages that they take from one another, and move and cancel there.
+#[test]
+fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
+    seeded(races(100), |random| {
+        let seed = random.u64(..);
+        in_virtual_time(|clock| {
+            let core = local_timer().shard_ref();
+            let adders = [0, 1].map(|own| {
+                let (core, mut random) = (core.clone(), fastrand::Rng::with_seed(seed + own));
+                thread::spawn(move || {
+                    let mut cancelled = 0;
+                    for _ in 0..TIMERS {
+                        let record = Arc::new(Record::default());
+                        let payload = Payload(Arc::clone(&record));
+                        record.work[0].store(1, Ordering::Relaxed);
+                        let handle = core.add(TICK * random.u32(..3), move || payload.fire());
+                        let moved = random.bool() && handle.reset(TICK * random.u32(..3));
+                        let answer = if random.bool() { handle.cancel() } else { Cancel::Running };
+                        let fired = record.fired.load(Ordering::Relaxed);
+                        assert!(answer != Cancel::Ended || fired == 1, "moved: {moved}");
+                        cancelled += u64::from(answer == Cancel::Cancelled);
+                    }
+                    cancelled
+                })
+            });
+            for _ in 0..random.u32(..6) {
+                clock.advance(TICK);
+                local_timer().turn();
+            }
+            let cancelled: u64 = adders.map(|adder| adder.join().expect("no panic")).iter().sum();
+            while !local_timer().is_empty() || local_timer().counts().queued > 0 {
+                clock.advance(TICK);
+                local_timer().turn();
+            }
+            let counts = local_timer().counts();
+            assert_eq!((counts.added, counts.cancelled), (2 * u64::from(TIMERS), cancelled));
+            assert_eq!(counts.fired, counts.added - cancelled);
+        });
+    });
+}
+
 /// Shards that come and go under one number, while a thread asks for timers of each.
 #[test]
 fn handles_outlive_shards_while_others_take_their_place() {

@@ -1,7 +1,7 @@
 //! Who ends a timer: races for the state word. Each model has exactly one winner and zero or one runs.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{cell::Cell, rc::Rc, sync::Arc};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use corewheel::{Cancel, ManualClock, local_timer};
 use loom::{
@@ -200,6 +200,59 @@ fn who_is_told_ended_sees_the_callback_also_after_reuse() {
         let (answer, seen) = canceller.join().unwrap();
         assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
     });
+}
+
+/// As above, whatever becomes of the node next: each word that it gets tells of what came before.
+#[test]
+fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
+    explore("a private timer has the node, and fires", 150, || {
+        told_ended_after(|clock| {
+            local_timer().add_local(TICK, || ());
+            clock.advance(TICK);
+            let _ = local_timer().turn();
+        });
+    });
+    explore("a private timer has the node, and is shared", 110, || {
+        told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share());
+    });
+    explore("a timer has the node, and another thread cancels it", 420, || {
+        told_ended_after(|_| {
+            let next = local_timer().add(TICK, || ());
+            elsewhere(move || next.cancel());
+            let _ = local_timer().turn();
+        });
+    });
+    explore("a timer has the node, and fires with its message queued", 700, || {
+        told_ended_after(|clock| {
+            let next = local_timer().add(TICK, || ());
+            clock.advance(TICK);
+            elsewhere(move || next.reset(Duration::ZERO));
+            assert_eq!(local_timer().turn().fired, 1);
+        });
+    });
+    explore("the node stands for a timer from elsewhere, which fires", 420, || {
+        told_ended_after(|clock| {
+            let core = local_timer().shard_ref();
+            elsewhere(move || core.add(TICK, || ()));
+            let _ = local_timer().turn();
+            clock.advance(TICK);
+            assert_eq!(local_timer().turn().fired, 1);
+        });
+    });
+}
+
+/// A timer fires, and its node is used again, while another thread cancels it.
+fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
+    let clock = local();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&ran);
+    let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
+    clock.advance(TICK);
+    let canceller = race(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
+    let _ = local_timer().turn();
+    reuse(&clock);
+    let (answer, seen) = canceller.join().unwrap();
+    assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
 }
 
 /// S1: what a thread did before it cancelled a running periodic timer happens before the owner drops the callback.

@@ -83,6 +83,16 @@ impl Lane {
         named.map(String::as_str)
     }
 
+    /// The same command for one file of integration tests.
+    pub(crate) fn only_test(mut self, file: &str) -> Self {
+        let words = std::mem::take(&mut self.words);
+        let mut named = false;
+        self.words =
+            words.into_iter().filter(|word| !std::mem::replace(&mut named, word == "--test") && !named).collect();
+        self.words.retain(|word| word != "--lib");
+        self.and(&format!("--test {file}"))
+    }
+
     /// The command as a process, not yet started.
     pub(crate) fn process(&self) -> process::Command {
         self.process_in(root())
@@ -140,6 +150,12 @@ pub(crate) fn root() -> &'static Path {
 #[cfg(test)]
 mod tests {
     use super::Lane;
+
+    #[test]
+    fn a_lane_is_narrowed_to_a_file() {
+        let lane = Lane::new("name", "cargo test -p x --lib --test a --test b --locked").only_test("c");
+        assert_eq!(lane.to_string(), "cargo test -p x --locked --test c");
+    }
 
     #[test]
     fn a_lane_reads_as_a_shell_line() {

@@ -231,20 +231,22 @@ pub(crate) fn proving() -> Vec<Lane> {
     ]
 }
 
-/// The file of models which most likely notices what is broken in a source, to be run before the others.
+/// The file of tests which most likely notices what is broken in a source, to be run before the others.
 pub(crate) fn likely(lane: &str, source: &str) -> Option<&'static str> {
-    const MODELS: [(&str, &str); 8] = [
-        ("src/clock/", "clock"),
-        ("src/gate.rs", "guest"),
-        ("src/guests.rs", "guest"),
-        ("src/mailbox.rs", "mailbox"),
-        ("src/parcel.rs", "guest"),
-        ("src/parker.rs", "sleep"),
-        ("src/purgatory/", "purgatory"),
-        ("src/state/", "cancel"),
+    const FILES: [(&str, &str, &str); 10] = [
+        ("loom", "src/clock/", "clock"),
+        ("loom", "src/gate.rs", "guest"),
+        ("loom", "src/guests.rs", "guest"),
+        ("loom", "src/mailbox.rs", "mailbox"),
+        ("loom", "src/parcel.rs", "guest"),
+        ("loom", "src/parker.rs", "sleep"),
+        ("loom", "src/purgatory/", "purgatory"),
+        ("loom", "src/state/", "cancel"),
+        ("tests", "src/hooks.rs", "callbacks"),
+        ("tests", "src/purgatory/", "purgatory_cores"),
     ];
-    let found = MODELS.iter().find(|(place, _)| source.starts_with(place));
-    found.map(|&(_, file)| file).filter(|_| lane == "loom")
+    let found = FILES.iter().find(|&&(of, place, _)| of == lane && source.starts_with(place));
+    found.map(|&(_, _, file)| file)
 }
 
 /// Those of `proving` that take minutes.

@@ -70,14 +70,15 @@ impl Stage {
 
     /// What builds the tests, and what runs them.
     fn lanes(&self, which: &Which) -> (Lane, Lane) {
-        let (targets, names) = match which {
-            Which::All => (String::new(), String::new()),
-            Which::File(file) => (format!("--test {file}"), String::new()),
+        let lane = self.lane.clone();
+        let (lane, names) = match which {
+            Which::All => (lane, String::new()),
+            Which::File(file) => (lane.only_test(file), String::new()),
             Which::Test { file, name } => {
-                (file.as_ref().map(|file| format!("--test {file}")).unwrap_or_default(), format!("--exact {name}"))
+                let lane = file.iter().fold(lane, |lane, file| lane.only_test(file));
+                (lane, format!("--exact {name}"))
             }
         };
-        let lane = self.lane.clone().and(&targets);
         // One test at a time: so its name stands before what becomes of it.
         (lane.clone().and("--no-run"), lane.and(&format!("-- --test-threads=1 {names}")))
     }
@@ -112,9 +113,8 @@ impl Stage {
         if name.contains(' ') {
             return Which::All;
         }
-        // The library's own package has its targets named by the lane.
-        let has_targets = self.directory() == "tests/";
-        let file = if has_targets { None } else { sources.home(self.directory(), &name) };
+        // The library's own tests are named by their modules.
+        let file = if name.contains("::") { None } else { sources.home(self.directory(), &name) };
         Which::Test { file, name }
     }
 
