@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use common::{TICK, on_a_thread};
-use corewheel::{AddErrorReason, Cancel, Cores, ShardRef, TimerHandle, local_timer};
+use corewheel::{AddErrorReason, Cancel, Config, Cores, Shard, ShardRef, TimerHandle, local_timer};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -275,4 +275,29 @@ fn cores_that_have_ended_can_be_asked() {
     let shards: Vec<_> = cores.shards().into();
     assert!(cores.join().into_iter().all(|thread| thread.is_ok()));
     shards.iter().for_each(assert_shut_down);
+}
+
+/// P4: what a shard leaves behind when it ends is dropped by a thread that ends one, never by one that cancels at that time.
+#[test]
+fn who_cancels_never_drops_what_a_shard_has_left() {
+    let (is_over, left) = (AtomicBool::new(false), Callbacks::default());
+    let mut living = Shard::new();
+    let handle = living.add(HOUR, ());
+    thread::scope(|scope| {
+        let canceller = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                handle.cancel();
+            }
+            thread::current().id()
+        });
+        for _ in 0..2_000 {
+            let captured = Captured(left.clone());
+            let config = Config::new().on_wake(move || _ = &captured);
+            drop(Shard::<()>::with_config(config).expect("valid"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let canceller = canceller.join().expect("no panic");
+        let dropped = left.dropped.lock().expect("sound");
+        assert!(!dropped.is_empty() && !dropped.contains(&canceller), "dropped by a thread that only cancels");
+    });
 }

@@ -153,16 +153,26 @@ impl Stage {
             return Ok(Verdict::DoesNotBuild(tail(&built.output, 30)));
         }
         let limit = self.limit.unwrap_or(BUILD_MAX);
-        let tested = watch(run.process_in(copy), limit, has_failed).map_err(failed)?;
+        let test = |limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
+        let mut tested = test(limit)?;
+        if tested.hangs() {
+            // Or the machine is busy.
+            tested = test(4 * limit)?;
+        }
         if tested.succeeded() {
             return Ok(Verdict::Survived);
         }
-        let how = if tested.status.is_none() && !has_failed(&tested.output) { HANGS } else { "" };
+        let how = if tested.hangs() { HANGS } else { "" };
         Ok(Verdict::Killed(culprit(&tested.output) + how))
     }
 }
 
 impl Outcome {
+    /// It took too long, and no test has failed.
+    fn hangs(&self) -> bool {
+        self.status.is_none() && !has_failed(&self.output)
+    }
+
     fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
