@@ -184,8 +184,7 @@ impl Bench {
             }
         }
         for at in chosen {
-            let likely = lanes::likely(self.stages[at].name, &mutant.file).map(Which::File);
-            for which in likely.into_iter().chain([Which::All]) {
+            for which in lanes::likely(self.stages[at].name, &mutant.file).map(Which::File).chain([Which::All]) {
                 if let Some(killer) = self.judge(at, mutant, &which)? {
                     return Ok(Some(killer));
                 }

@@ -231,22 +231,27 @@ pub(crate) fn proving() -> Vec<Lane> {
     ]
 }
 
-/// The file of tests which most likely notices what is broken in a source, to be run before the others.
-pub(crate) fn likely(lane: &str, source: &str) -> Option<&'static str> {
-    const FILES: [(&str, &str, &str); 11] = [
+/// The files of tests which most likely notice what is broken in a source, to be run before the others.
+pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Item = &'static str> + 'of {
+    const FILES: [(&str, &str, &str); 16] = [
         ("loom", "src/clock/", "clock"),
         ("loom", "src/gate.rs", "guest"),
         ("loom", "src/guests.rs", "guest"),
+        ("loom", "src/local/", "sleep"),
         ("loom", "src/mailbox.rs", "mailbox"),
         ("loom", "src/parcel.rs", "guest"),
         ("loom", "src/parker.rs", "sleep"),
         ("loom", "src/purgatory/", "purgatory"),
+        ("loom", "src/shard/messages.rs", "guest"),
+        ("loom", "src/shared.rs", "reset"),
         ("loom", "src/state/", "cancel"),
+        ("loom", "src/state/", "reset"),
         ("miri", "src/reclaim.rs", "races"),
         ("tests", "src/hooks.rs", "callbacks"),
         ("tests", "src/purgatory/", "purgatory_cores"),
+        ("tests", "src/shard/end.rs", "remote_end"),
     ];
-    let found = FILES.iter().find(|&&(of, place, _)| of == lane && source.starts_with(place));
+    let found = FILES.iter().filter(move |&&(of, place, _)| of == lane && source.starts_with(place));
     found.map(|&(_, _, file)| file)
 }
 
@@ -304,14 +309,18 @@ mod tests {
     }
 
     #[test]
-    fn likely_models_are_there() {
-        for source in
-            ["src/clock/manual.rs", "src/gate.rs", "src/parker.rs", "src/purgatory/group.rs", "src/state/owner.rs"]
-        {
-            let file = super::likely("loom", source).expect("there is one");
-            assert!(root().join(source).exists() && root().join(format!("loom-tests/tests/{file}.rs")).exists());
+    fn likely_tests_are_there() {
+        let sources =
+            ["src/clock/manual.rs", "src/gate.rs", "src/parker.rs", "src/purgatory/group.rs", "src/shard/end.rs"];
+        for source in sources {
+            assert!(root().join(source).exists());
+            let likely = [("loom", "loom-tests/tests"), ("tests", "tests")].map(|(lane, tests)| {
+                super::likely(lane, source).all(|file| root().join(tests).join(format!("{file}.rs")).exists())
+            });
+            assert_eq!(likely, [true; 2]);
         }
-        assert_eq!(super::likely("miri", "src/gate.rs"), None);
+        assert_eq!(super::likely("loom", "src/state/owner.rs").collect::<Vec<_>>(), ["cancel", "reset"]);
+        assert_eq!(super::likely("shuttle", "src/gate.rs").count(), 0);
     }
 
     #[test]

@@ -153,11 +153,13 @@ impl Stage {
             return Ok(Verdict::DoesNotBuild(tail(&built.output, 30)));
         }
         let limit = self.limit.unwrap_or(BUILD_MAX);
-        let test = |limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
-        let mut tested = test(limit)?;
+        let test = |run: &Lane, limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
+        let mut tested = test(&run, limit)?;
         if tested.hangs() {
-            // Or the machine is busy.
-            tested = test(4 * limit)?;
+            // Or the machine is busy: then the test that was under way ends if it is alone.
+            let name = culprit(&tested.output);
+            let alone = test(&self.lanes(&Which::Test { file: None, name }).1, limit)?;
+            tested = if alone.succeeded() { test(&run, 8 * limit)? } else { alone };
         }
         if tested.succeeded() {
             return Ok(Verdict::Survived);
