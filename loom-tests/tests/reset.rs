@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom_tests::{TICK, add_four, expired, expiries, explore, local, race, runs, shard, shard_with_a_page_to_spare};
+use loom_tests::{
+    SeesOnDrop, TICK, add_four, elsewhere, expired, expiries, explore, local, race, runs, shard,
+    shard_with_a_page_to_spare,
+};
 
 /// Nothing is left of one timer that was added: neither of it nor of its messages.
 fn assert_one_ended<T>(shard: &Shard<T>) {
@@ -81,6 +84,26 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
         assert_eq!(mover.join().unwrap(), Cancel::Cancelled);
         assert!(expiries(&mut shard, &clock, 4).is_empty());
         assert_one_ended(&shard);
+    });
+}
+
+/// S1: what the canceller did happens before the owner drops the payload, also if that meets the message of a reset before.
+#[test]
+fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
+    explore("a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel", 50, || {
+        let (mut shard, _clock) = shard();
+        let (payload, work, seen) = SeesOnDrop::watched();
+        let handle = shard.add(TICK * 3, payload);
+        assert!(elsewhere(move || handle.reset(TICK * 5)));
+        let canceller = race(move || {
+            // Relaxed, here and below: what orders them is what the model is about.
+            work.store(1, Ordering::Relaxed);
+            handle.cancel()
+        });
+        assert!(expired(&mut shard).is_empty());
+        let dropped = seen.load(Ordering::Relaxed);
+        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        assert!(dropped == 0 || dropped == 11, "{dropped}");
     });
 }
 
