@@ -6,7 +6,8 @@
 //! below the target directory as well ([`record`]), so that a run of hours can be interrupted.
 //!
 //! A mutant that nobody notices is a hole in the tests, or an ordering that is stronger than it need be, or something
-//! that no tool can see. In the last case it stands in `break/survivors.txt` with the reason. The command fails if a survivor does not
+//! that no tool can see. In the last case, or if the ordering is to stay, it stands in `break/survivors.txt` with the reason.
+//! The command fails if a survivor does not
 //! stand there, and if one that stands there does not survive.
 
 mod list;
