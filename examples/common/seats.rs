@@ -62,7 +62,6 @@ impl Listeners {
 }
 
 impl<R: Send + 'static> Seats<R> {
-
     /// Which core of the machine each loop is pinned to; `None` where that was not possible.
     pub(crate) fn pinned(&self) -> &[Option<usize>] {
         self.cores.pinned()
