@@ -7,8 +7,7 @@
 //!
 //! A mutant that nobody notices is a hole in the tests, or an ordering that is stronger than it need be, or something
 //! that no tool can see. In the last case, or if the ordering is to stay, it stands in `break/survivors.txt` with the reason.
-//! The command fails if a survivor does not
-//! stand there, and if one that stands there does not survive.
+//! The command fails if a survivor does not stand there, and if one that stands there does not survive.
 
 mod list;
 mod mutant;
