@@ -116,8 +116,8 @@ pub struct PurgatoryCounts {
 
 /// The delayed operations of one core; its clones are the same purgatory, and none leaves the thread.
 ///
-/// Memory, beside the operation and its timer: some 40 bytes for an operation, 32 for a watch, and the key and 24 for a key. What a
-/// burst has taken is used again, and goes back when nothing waits any more.
+/// Memory, beside the operation and its timer: some 50 bytes for an operation, 40 for a watch, and some 40 and the key for a
+/// key. What a burst has taken is used again, and goes back when nothing waits any more.
 ///
 /// The operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the last clone is dropped,
 /// so are the operations that wait, and `on_complete` does not run.

@@ -52,8 +52,7 @@ use crate::{
 /// is_send(&guarded);
 /// assert!(block_on(guarded).is_err());
 ///
-/// stop.store(true, Ordering::Relaxed);
-/// cores.shards()[0].run(|| ()); // wakes it
+/// cores.shards()[0].run(move || stop.store(true, Ordering::Relaxed)); // on the timer's own thread; wakes it
 /// cores.join();
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     use std::task::{Context, Poll, Wake};
