@@ -2,6 +2,8 @@
 #![cfg(feature = "std")]
 
 mod common;
+#[path = "common/wake_ups.rs"]
+mod wake_ups;
 
 use std::{
     io::{Read, Write},
@@ -175,32 +177,9 @@ fn a_sleeping_owner_is_woken_however_it_sleeps() {
     sleeps_and_wakes::<Socket>();
 }
 
-/// Threads that add or move what is due at once and wait for it, at moments that shift against those at which the owner falls
-/// asleep. One alone finds every wake-up that is lost; several meet in one.
-fn no_wake_up_is_lost<S: Sleeper>(adders: u64, budget: usize, rounds: u64) {
+fn no_wake_up_is_lost<S: Sleeper>(askers: u64, budget: usize, rounds: u64) {
     let owner = Owner::start::<S>(budget);
-    thread::scope(|scope| {
-        for adder in 0..adders {
-            let shard = &owner.shard;
-            scope.spawn(move || {
-                let (ran, runs) = mpsc::channel();
-                let mut random = fastrand::Rng::with_seed(adder);
-                for round in 0..operations(rounds).min(5 * rounds) {
-                    let ran = ran.clone();
-                    let run = move || ran.send(round).expect("it is waited for");
-                    if random.bool() {
-                        shard.add(Duration::ZERO, run);
-                    } else {
-                        let handle = shard.add(HOUR, run);
-                        (0..random.u32(..200)).for_each(|_| std::hint::spin_loop());
-                        assert!(handle.reset(Duration::ZERO));
-                    }
-                    assert_eq!(runs.recv_timeout(TOO_LONG), Ok(round), "a wake-up was lost");
-                    (0..random.u32(..5_000)).for_each(|_| std::hint::spin_loop());
-                }
-            });
-        }
-    });
+    wake_ups::none_is_lost(&owner.shard, askers, operations(rounds).min(5 * rounds));
     owner.end();
 }
 

@@ -3,6 +3,8 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
+#[path = "common/wake_ups.rs"]
+mod wake_ups;
 
 use std::{
     cell::Cell,
@@ -294,29 +296,9 @@ fn start(budget: usize) -> (ShardRef, Arc<AtomicBool>, thread::JoinHandle<()>) {
     (shards.recv().expect("it has a timer"), over, thread)
 }
 
-/// Threads that add or move what is due at once and wait for it, at moments that shift against those at which the owner arms.
-fn no_wake_up_is_lost(adders: u64, budget: usize, rounds: u64) {
+fn no_wake_up_is_lost(askers: u64, budget: usize, rounds: u64) {
     let (shard, over, thread) = start(budget);
-    thread::scope(|scope| {
-        for adder in 0..adders {
-            let shard = &shard;
-            scope.spawn(move || {
-                let (ran, runs) = mpsc::channel();
-                let mut random = fastrand::Rng::with_seed(adder);
-                for round in 0..operations(rounds).min(5 * rounds) {
-                    let ran = ran.clone();
-                    let run = move || ran.send(round).expect("it is waited for");
-                    if random.bool() {
-                        shard.add(Duration::from_micros(random.u64(..100)), run);
-                    } else {
-                        assert!(shard.add(HOUR, run).reset(Duration::ZERO));
-                    }
-                    assert_eq!(runs.recv_timeout(TOO_LONG), Ok(round), "a wake-up was lost");
-                    (0..random.u32(..5_000)).for_each(|_| std::hint::spin_loop());
-                }
-            });
-        }
-    });
+    wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
     shard.run(move || over.store(true, Ordering::Relaxed));
     thread.join().expect("no panic");
 }

@@ -48,6 +48,7 @@ use std::time::{Duration, Instant};
 
 use args::Args;
 use board::Board;
+use files::Needs;
 use log::Log;
 use plan::{FOLLOWERS, MEMBERS, Plan};
 use server::Server;
@@ -59,8 +60,9 @@ const IMPOSSIBLE: u8 = 2;
 fn main() -> ExitCode {
     let args = Args::read();
     let plan = Plan::new(args.partitions, args.groups, args.timeout(), args.duration());
-    let fewer = |_| String::from("fewer --partitions or --groups");
-    if let Err(reason) = files::reserve(plan.connections(), args.cores(), load::THREADS as usize, fewer) {
+    let (connections, load_threads) = (plan.connections(), load::THREADS as usize);
+    let needs = Needs { connections, ends: 2, cores: args.cores(), load_threads };
+    if let Err(reason) = files::reserve(needs, |_| String::from("fewer --partitions or --groups")) {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }

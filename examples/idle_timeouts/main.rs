@@ -44,6 +44,7 @@ use std::time::Instant;
 
 use args::Args;
 use board::Board;
+use files::Needs;
 use load::Brief;
 use plan::Plan;
 use server::Server;
@@ -54,8 +55,9 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::read();
-    let at_most = |possible| format!("at most --connections {possible}");
-    if let Err(reason) = files::reserve(args.connections as usize, args.cores(), load::THREADS as usize, at_most) {
+    let (connections, load_threads) = (args.connections as usize, load::THREADS as usize);
+    let needs = Needs { connections, ends: 2, cores: args.cores(), load_threads };
+    if let Err(reason) = files::reserve(needs, |possible| format!("at most --connections {possible}")) {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }

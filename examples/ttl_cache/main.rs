@@ -31,6 +31,7 @@ mod crossing;
 mod deadlines;
 mod dispatch;
 mod event_loop;
+#[path = "../common/files.rs"]
 mod files;
 mod gather;
 mod here;
@@ -57,6 +58,7 @@ use clap::Parser;
 
 use args::Args;
 use check::verdict::Verdict;
+use files::Needs;
 use server::Server;
 
 /// What was asked for cannot be done here.
@@ -64,7 +66,8 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Err(reason) = files::reserve(args.max_clients(), args.cores()) {
+    let needs = Needs { connections: args.max_clients(), ends: 1, cores: args.cores(), load_threads: 0 };
+    if let Err(reason) = files::reserve(needs, |possible| format!("at most --max-clients {possible}")) {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }

@@ -1,6 +1,10 @@
 //! A compio runtime that drives its thread's timer, over io_uring where the kernel allows it and over a poller.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
+#[allow(clippy::duration_suboptimal_units, reason = "the library builds with an older Rust")]
+#[path = "../../../tests/common/wake_ups.rs"]
+mod wake_ups;
+
 use std::{
     cell::Cell,
     io,
@@ -16,8 +20,6 @@ use compio::{
 };
 use corewheel::{Config, ManualClock, local_timer};
 use futures::{channel::oneshot, future::join_all};
-
-const HOUR: Duration = Duration::from_hours(1);
 
 /// As `corewheel_compio::run`, waiting in a way of one's own. `None` if the kernel has no such way.
 fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
@@ -92,13 +94,7 @@ fn the_runtime_is_woken_from_other_threads() {
         });
         // A kernel without io_uring has no such runtime.
         let Ok(shard) = shard.recv() else { return };
-        let (ran, runs) = mpsc::channel();
-        for round in 0..2_000 {
-            let ran = ran.clone();
-            let timer = shard.add(HOUR, move || ran.send(round).expect("it is waited for"));
-            assert!(timer.reset(Duration::from_micros(round % 100)));
-            assert_eq!(runs.recv_timeout(Duration::from_secs(20)), Ok(round), "a wake-up was lost");
-        }
+        wake_ups::none_is_lost(&shard, 1, 2_000);
         end.send(()).expect("it is waited for");
         thread.join().expect("no panic");
     });

@@ -2,6 +2,9 @@
 //! Where the kernel refuses `io_uring`, it says so and passes.
 #![cfg(target_os = "linux")]
 
+#[path = "../../../tests/common/wake_ups.rs"]
+mod wake_ups;
+
 use std::{
     io,
     sync::{
@@ -18,7 +21,6 @@ use corewheel_io_uring::Driver;
 use io_uring::{IoUring, opcode};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// A loop on a thread of its own; `None` where there can be none.
 struct Loop {
@@ -130,19 +132,7 @@ fn no_wake_up_is_lost() {
         }
     });
     if let Ok(shard) = shard.recv() {
-        let (ran, runs) = mpsc::channel();
-        let mut random = fastrand::Rng::with_seed(7);
-        for round in 0..3_000 {
-            let ran = ran.clone();
-            let run = move || ran.send(round).expect("it is waited for");
-            if random.bool() {
-                shard.add(Duration::from_micros(random.u64(..100)), run);
-            } else {
-                assert!(shard.add(HOUR, run).reset(Duration::ZERO));
-            }
-            assert_eq!(runs.recv_timeout(TOO_LONG), Ok(round), "a wake-up was lost");
-            (0..random.u32(..5_000)).for_each(|_| std::hint::spin_loop());
-        }
+        wake_ups::none_is_lost(&shard, 1, 3_000);
         shard.run(move || over.store(true, Ordering::Relaxed));
     }
     owner.join().expect("no panic");

@@ -1,6 +1,9 @@
 //! A current-thread runtime that drives its thread's timer: on time, beside other tasks, and woken from other threads.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
+#[path = "../../../tests/common/wake_ups.rs"]
+mod wake_ups;
+
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -15,8 +18,6 @@ use tokio::{
     sync::{Notify, oneshot},
     task,
 };
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 fn on_a_thread(test: impl FnOnce() + Send + 'static) {
     thread::spawn(test).join().expect("no panic");
@@ -80,13 +81,7 @@ fn the_runtime_is_woken_from_other_threads() {
         corewheel_tokio::run(over).expect("a runtime").expect("it is ended");
     });
     let shard = shard.recv().expect("it has a timer");
-    let (ran, runs) = mpsc::channel();
-    for round in 0..2_000 {
-        let ran = ran.clone();
-        let timer = shard.add(HOUR, move || ran.send(round).expect("it is waited for"));
-        assert!(timer.reset(Duration::from_micros(round % 100)));
-        assert_eq!(runs.recv_timeout(Duration::from_secs(20)), Ok(round), "a wake-up was lost");
-    }
+    wake_ups::none_is_lost(&shard, 1, 2_000);
     end.send(()).expect("it is waited for");
     thread.join().expect("no panic");
 }
