@@ -34,6 +34,7 @@ pub struct Config {
     clock: Clock,
     capacity: usize,
     limit: usize,
+    name: Option<String>,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
 }
@@ -46,6 +47,7 @@ impl Config {
             clock: Clock::monotonic(),
             capacity: 0,
             limit: usize::MAX,
+            name: None,
             wake: None,
             panic: None,
         }
@@ -86,6 +88,14 @@ impl Config {
         self
     }
 
+    /// How the shard is called where several are told from one another, as in [`metrics`](crate::metrics). By default as the
+    /// thread is that makes it.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
     /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
     /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
@@ -111,7 +121,8 @@ impl Config {
         let tick = TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
-        Ok(Parts { tick, clock: self.clock, capacity, limit, hooks: Hooks::new(self.wake, self.panic) })
+        let hooks = Hooks::new(self.wake, self.panic);
+        Ok(Parts { tick, clock: self.clock, capacity, limit, name: self.name, hooks })
     }
 }
 
@@ -121,6 +132,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) capacity: u32,
     pub(crate) limit: u32,
+    pub(crate) name: Option<String>,
     pub(crate) hooks: Hooks,
 }
 
@@ -137,6 +149,7 @@ impl fmt::Debug for Config {
             .field("clock", &self.clock)
             .field("capacity", &self.capacity)
             .field("limit", &self.limit)
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }

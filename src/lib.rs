@@ -107,6 +107,8 @@ pub mod future;
 #[cfg(feature = "std")]
 mod gate;
 #[cfg(feature = "std")]
+mod gauges;
+#[cfg(feature = "std")]
 mod guests;
 #[cfg(feature = "std")]
 mod handle;
@@ -118,6 +120,8 @@ mod limits;
 mod local;
 #[cfg(feature = "std")]
 mod mailbox;
+#[cfg(feature = "std")]
+pub mod metrics;
 mod paged;
 #[cfg(feature = "std")]
 mod parcel;
@@ -152,6 +156,7 @@ pub use self::{
     config::Config,
     cores::{Core, Cores, CoresBuilder},
     error::{AddError, AddErrorReason, ConfigError, InsideCallback},
+    gauges::Counts,
     handle::{Cancel, LocalHandle, TimerGuard, TimerHandle},
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, ShardRef, Turn, local_timer},
@@ -159,7 +164,7 @@ pub use self::{
         Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey,
         local_purgatory,
     },
-    shard::{Counts, Expired, PreparedSleep, Shard},
+    shard::{Expired, PreparedSleep, Shard},
 };
 
 pub use self::wheel::{Due, Key, Wheel};

@@ -105,5 +105,14 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
+/// Words that the owner of a shard tells other threads together. Under loom, where each is one more thing to interleave, two.
+pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
+
+/// Lateness below two to this power, in nanoseconds, is all one.
+pub(crate) const LATENESS_FINEST: u32 = 10;
+
+/// Ranges of lateness that are told apart: four for each doubling from a microsecond to more than an hour, and what is below.
+pub(crate) const LATENESS_CELLS: usize = if LOOM { 1 } else { 1 + 4 * 32 };
+
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

@@ -23,8 +23,10 @@ use crate::{
     clock::Clock,
     config::Config,
     error::{AddError, AddErrorReason, ConfigError},
+    gauges::Counts,
     handle::{LocalHandle, TimerHandle},
-    shard::{Counts, Due, PreparedSleep, Schedule, Shard},
+    metrics::ShardMetrics,
+    shard::{Due, PreparedSleep, Schedule, Shard},
     state::Kind,
     tick::saturating_nanos,
 };
@@ -292,6 +294,12 @@ impl LocalTimer {
     /// What has become of this thread's timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(self) -> Counts {
         Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
+    }
+
+    /// What this thread's timer does, and how late its timers fire; see [`metrics`](crate::metrics). `None` in a thread that is
+    /// exiting.
+    pub fn metrics(self) -> Option<ShardMetrics> {
+        Local::with(|local| local.step(|shard| shard.metrics())).ok()
     }
 
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.

@@ -94,3 +94,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
 pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Seen<'_, Shared>>) -> R) -> R {
     REGISTRY.places[number as usize].with(look)
 }
+
+/// The numbers that have been given so far, of shards that exist or not.
+pub(crate) fn numbers() -> std::ops::Range<u32> {
+    0..REGISTRY.vacancies().never_used
+}

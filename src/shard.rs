@@ -4,13 +4,13 @@
 //! A timer is two things under one index: its payload in the wheel, and its state in the slab. The first is the owner's
 //! alone; the second decides who ends the timer (see `state`).
 
-mod counts;
 mod end;
 mod expired;
 mod messages;
 mod schedule;
 mod sleep;
 mod steps;
+mod telling;
 
 use std::{
     cell::Cell,
@@ -20,12 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{counts::Counts, expired::Expired, sleep::PreparedSleep};
-use self::{counts::Tally, schedule::Schedules};
+pub use self::{expired::Expired, sleep::PreparedSleep};
 pub(crate) use self::{
     messages::Message,
     schedule::Schedule,
     steps::{Claimed, Due, Ended},
+};
+use self::{
+    schedule::Schedules,
+    telling::{Tally, Telling},
 };
 use crate::{
     callback::Callback,
@@ -103,6 +106,7 @@ pub struct Shard<T> {
     /// Messages that the pass may still deal with.
     messages: usize,
     counts: Tally,
+    telling: Telling,
     /// The last sweep is done.
     closed: bool,
     /// One thread at a time is the owner, also for what takes `&self`.
@@ -130,8 +134,8 @@ impl<T> Shard<T> {
 
     /// The same, and what it makes of a callback from elsewhere. (Nobody has a `ShardRef` of other shards.)
     pub(crate) fn accepting(config: Config, accept: fn(Callback) -> Option<T>) -> Result<Self, ConfigError> {
-        let Parts { tick, clock, capacity, limit, hooks } = config.into_parts()?;
-        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit));
+        let Parts { tick, clock, capacity, limit, hooks, name } = config.into_parts()?;
+        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name));
         let registration = registry::register(&shared)?;
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
@@ -156,6 +160,7 @@ impl<T> Shard<T> {
             mailbox_taken: false,
             messages: 0,
             counts: Tally::default(),
+            telling: Telling::default(),
             closed: false,
             not_sync: PhantomData,
         };
@@ -271,9 +276,9 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let Claimed { index, payload, due } = match self.claim_due() {
-            Some(claimed) => claimed,
-            None => self.take_in()?,
+        let Some(Claimed { index, payload, due }) = self.claim_due().or_else(|| self.take_in()) else {
+            self.end_pass();
+            return None;
         };
         self.count_fired();
         self.finish(index);
@@ -294,8 +299,9 @@ impl<T> Shard<T> {
     /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
     /// clock.
     pub fn time_until_next(&self) -> Option<Duration> {
-        let now = self.clock.nanos().max(self.latest.lo);
-        self.next_nanos().map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+        let (now, next) = (self.clock.nanos().max(self.latest.lo), self.next_nanos());
+        self.asked_at(now, next);
+        next.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
@@ -313,24 +319,6 @@ impl<T> Shard<T> {
     /// Whether no timer is live.
     pub fn is_empty(&self) -> bool {
         self.counts.live == 0
-    }
-
-    /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
-    pub fn counts(&self) -> Counts {
-        let Tally { added, fired, cancelled, handed_back, live, runs, clock_regressions } = self.counts;
-        Counts {
-            added,
-            fired,
-            cancelled,
-            handed_back,
-            live: live.into(),
-            held: self.held(),
-            queued: u64::from(self.shared.mailbox.depth()) + u64::from(self.taken.count),
-            runs,
-            panicked: self.shared.hooks.panicked(),
-            clock_regressions,
-            touched: self.wheel.touched(),
-        }
     }
 
     /// What time it is by the shard's clock.
@@ -383,11 +371,16 @@ impl<T> Drop for Shard<T> {
 
 impl<T> fmt::Debug for Shard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metrics = self.metrics();
         f.debug_struct("Shard")
-            .field("number", &self.number)
-            .field("counts", &self.counts())
-            .field("time_until_next", &self.time_until_next())
-            .finish_non_exhaustive()
+            .field("number", &metrics.number)
+            .field("name", &metrics.name)
+            .field("next_deadline", &self.next_deadline())
+            .field("loop_lateness", &metrics.loop_lateness)
+            .field("turn_lateness", &metrics.turn_lateness)
+            .field("longest_turn", &metrics.longest_turn)
+            .field("counts", &metrics.counts)
+            .finish()
     }
 }
 

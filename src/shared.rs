@@ -1,11 +1,12 @@
 //! The part of a shard that every thread may touch: the nodes, the mailbox, the clock, and how to wake the owner.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use crate::{
     clock::Clock,
     error::AddErrorReason,
     gate::Gate,
+    gauges::Gauges,
     guests::{Armed, Guests},
     hooks::Hooks,
     limits::{DEBT_MAX, GUEST},
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) parker: Line<Parker>,
     pub(crate) guests: Line<Guests>,
     pub(crate) gate: Line<Gate>,
+    pub(crate) gauges: Line<Gauges>,
+    pub(crate) name: Box<str>,
 }
 
 /// What has cache lines of its own: two, because processors fetch them in pairs.
@@ -71,7 +74,9 @@ impl<R> Remote<R> {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, tick: TickLength, hooks: Hooks, limit: u32) -> Self {
+    pub(crate) fn new(clock: Clock, tick: TickLength, hooks: Hooks, limit: u32, name: Option<String>) -> Self {
+        let has_name = name.is_some();
+        let name = name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
             clock_held: AtomicU64::new(0),
@@ -82,6 +87,8 @@ impl Shared {
             parker: Line::default(),
             guests: Line::default(),
             gate: Line(Gate::new(limit)),
+            gauges: Line(Gauges::new(has_name)),
+            name,
         }
     }
 
@@ -279,12 +286,14 @@ mod tests {
             lines(offset_of!(Shared, parker), |shared| &shared.parker),
             lines(offset_of!(Shared, guests), |shared| &shared.guests),
             lines(offset_of!(Shared, gate), |shared| &shared.gate),
+            lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
             lines(offset_of!(Shared, hooks), |shared| &shared.hooks),
         ];
         let read = [
             lines(offset_of!(Shared, clock), |shared| &shared.clock),
             lines(offset_of!(Shared, tick), |shared| &shared.tick),
             lines(offset_of!(Shared, slab), |shared| &shared.slab),
+            lines(offset_of!(Shared, name), |shared| &shared.name),
         ];
         for (number, part) in parts.iter().enumerate() {
             let others = parts.iter().enumerate().filter(|&(other, _)| other != number).map(|(_, other)| other);
@@ -299,7 +308,7 @@ mod tests {
     #[test]
     fn an_add_that_comes_too_late_gives_its_node_back() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
-        let shared = Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX);
+        let shared = Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None);
         let _ = shared.mailbox.close();
         let (pinned, callback) = (pin(), Arc::new(()));
         for _ in 0..2 * INDEX_MAX {

@@ -79,6 +79,9 @@ impl<T> SetOnce<T> {
 /// Time does not pass in a model.
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "loom"));
 
+/// All atomics are a model's, which interleaves them.
+pub(crate) const IS_MODEL: bool = IS_LOOM || cfg!(all(shuttle, feature = "shuttle"));
+
 /// Lets other threads go first.
 pub(crate) fn yield_now() {
     #[cfg(all(loom, feature = "loom"))]

@@ -15,7 +15,7 @@ use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
 const ORDER: &str = "limits sync error tick clock prefetch paged wheel state mailbox parker reclaim slab callback parcel \
-                     guests gate descriptor hooks config shared registry handle shard local timer_fd cores purgatory future";
+                     guests gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
 
 /// Names that belong to certain files, and what to use everywhere else.
 const HOMES: &[Home] = &[

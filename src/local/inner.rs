@@ -164,7 +164,7 @@ impl Local {
         }
         self.flush();
         self.step(|shard| {
-            shard.tell_gate();
+            shard.end_pass();
             Turn {
                 fired,
                 collected,

@@ -7,6 +7,7 @@ use crate::{
     error::AddError,
     guests::Armed,
     handle::{Owner, TimerHandle},
+    metrics::ShardMetrics,
     parcel::Sent,
     shared::{Remote, Shared},
 };
@@ -130,6 +131,11 @@ impl ShardRef {
     }
 
     /// Which shard it is: several can have had the same number, one after the other.
+    /// What that timer did up to the end of its last turn, and how late its timers fire; see [`metrics`](crate::metrics).
+    pub fn metrics(&self) -> ShardMetrics {
+        ShardMetrics::of(self.number, &self.shared)
+    }
+
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

@@ -38,6 +38,9 @@ impl<T> Shard<T> {
         self.counts.live = self.counts.live.saturating_sub(ended);
         self.counts.handed_back += pending.len() as u64;
         self.counts.cancelled += cancelled.len() as u64;
+        self.counts.cancelled_elsewhere += cancelled.len() as u64;
+        self.end_pass();
+        self.tell();
         registry::unregister(self.number, self.next_generation.max(self.shared.guests.next_generation()));
         for payload in cancelled {
             self.shared.hooks.isolate_drop(payload);

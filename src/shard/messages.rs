@@ -86,13 +86,17 @@ impl<T> Shard<T> {
             Collected::Cancelled => {
                 // It is in no slot if it was due and its claim failed.
                 self.end_cancelled(index);
+                self.counts.cancelled_elsewhere += 1;
                 Message::Cancelled(index)
             }
             Collected::Freed => {
                 self.wheel.release(index);
                 Message::Done
             }
-            Collected::Moved { periodic } => self.moved(index, periodic),
+            Collected::Moved { periodic } => {
+                self.counts.resets_elsewhere += 1;
+                self.moved(index, periodic)
+            }
             Collected::Nothing => Message::Done,
         })
     }
@@ -121,8 +125,14 @@ impl<T> Shard<T> {
             }
             self.wheel.take_out(index);
             match self.claim(index) {
-                Claim::Fires => return self.claimed(index, deadline),
-                Claim::Moved { periodic: again } => periodic = again,
+                Claim::Fires => {
+                    self.count_arrived_due(self.tick.start(deadline));
+                    return self.claimed(index, deadline);
+                }
+                Claim::Moved { periodic: again } => {
+                    self.counts.resets_elsewhere += 1;
+                    periodic = again;
+                }
                 Claim::Held | Claim::Guest => return None,
             }
         }
@@ -134,8 +144,14 @@ impl<T> Shard<T> {
     pub(super) fn claim_otherwise(&mut self, index: u32, deadline: u64, claim: Claim) -> Option<Claimed<T>> {
         let claim = if claim == Claim::Guest { self.claim(index) } else { claim };
         match claim {
-            Claim::Fires => self.claimed(index, deadline),
-            Claim::Moved { periodic } => self.settle(index, periodic),
+            Claim::Fires => {
+                self.count_due(self.tick.start(deadline));
+                self.claimed(index, deadline)
+            }
+            Claim::Moved { periodic } => {
+                self.counts.resets_elsewhere += 1;
+                self.settle(index, periodic)
+            }
             // It is left to its message.
             Claim::Held | Claim::Guest => None,
         }
@@ -174,6 +190,7 @@ impl<T> Shard<T> {
         match (collected, self.guests.twin(guest)) {
             (Collected::Cancelled, Some(index)) => {
                 self.count_cancelled();
+                self.counts.cancelled_elsewhere += 1;
                 self.part(guest, index, Freed::Now);
                 Message::Cancelled(index)
             }
@@ -182,7 +199,10 @@ impl<T> Shard<T> {
                 self.guests.free(&self.shared.guests, guest);
                 Message::Done
             }
-            (Collected::Moved { periodic }, Some(index)) => self.moved(index, periodic),
+            (Collected::Moved { periodic }, Some(index)) => {
+                self.counts.resets_elsewhere += 1;
+                self.moved(index, periodic)
+            }
             (Collected::Moved { .. }, None) => self.welcome(guest),
             // Another thread is moving it, or has cancelled it meanwhile, and will say so.
             (Collected::Nothing, None) if is_unsettled => self.welcome(guest),
@@ -211,6 +231,7 @@ impl<T> Shard<T> {
     fn unpack_cancelled(&mut self, guest: u32) -> Message<T> {
         let payload = self.unpack_ended(guest);
         self.guests.free(&self.shared.guests, guest);
+        self.counts.cancelled_elsewhere += u64::from(payload.is_some());
         payload.map_or(Message::Done, Message::Dropped)
     }
 
@@ -254,13 +275,8 @@ impl<T> Shard<T> {
         registry::with(self.number, |seen| seen.map(look))
     }
 
-    /// How many of the timers that live other threads have cancelled, as far as their messages have come.
-    pub(super) fn held(&self) -> u64 {
-        let chains = [self.taken.newest, self.shared.mailbox.newest()];
-        chains.into_iter().map(|newest| self.held_from(newest)).sum()
-    }
-
-    fn held_from(&self, newest: u32) -> u64 {
+    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below.
+    pub(super) fn held_from(&self, newest: u32) -> u64 {
         let (mut at, mut held) = (newest, 0);
         while at != 0 {
             let look = |node: &Node, is_live: bool| (node.link.below(), u64::from(is_live && node.state.is_held()));
@@ -312,9 +328,9 @@ impl<T> Shard<T> {
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived. When it does, what it is asked for by then counts.
             let due = due(self);
-            return self
-                .as_anyone(|seen| seen.reset(guest | GUEST, generation, due, By::Owner).answer)?
-                .then_some(due);
+            let is_moved = self.as_anyone(|seen| seen.reset(guest | GUEST, generation, due, By::Owner).answer)?;
+            self.counts.resets += u64::from(is_moved);
+            return is_moved.then_some(due);
         };
         let movable = self.guests.place(guest).node.state.movable(generation);
         self.reset_otherwise(movable, index, due)

@@ -236,6 +236,7 @@ impl<T> Shard<T> {
             Movable::Plainly => {
                 let due = due(self);
                 self.wheel.reset(index, self.tick.deadline(due));
+                self.counts.resets += 1;
                 Some(due)
             }
             movable => self.reset_otherwise(movable, index, due),
@@ -258,6 +259,7 @@ impl<T> Shard<T> {
         };
         let due = due(self);
         let deadline = self.tick.deadline(due);
+        self.counts.resets += 1;
         if astray {
             self.wheel.put_again(index, deadline);
         } else {
@@ -282,7 +284,8 @@ impl<T> Shard<T> {
 
     /// Begins a pass.
     pub(crate) fn begin(&mut self, budget: usize) {
-        self.turn_nanos = self.read_clock().lo;
+        let now = self.read_clock().lo;
+        self.begin_pass(now);
         self.messages = budget.min(MESSAGES_MAX);
         self.mailbox_taken = false;
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
@@ -321,7 +324,10 @@ impl<T> Shard<T> {
             let nodes = &self.nodes;
             let (index, deadline) = self.wheel.pop_due(|soon| nodes.prefetch(soon))?;
             match self.node(index).state.claim() {
-                Claim::Fires => return self.claimed(index, deadline),
+                Claim::Fires => {
+                    self.count_due(self.tick.start(deadline));
+                    return self.claimed(index, deadline);
+                }
                 claim => {
                     if let Some(claimed) = self.claim_otherwise(index, deadline, claim) {
                         return Some(claimed);
@@ -334,7 +340,6 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn claimed(&mut self, index: u32, deadline: u64) -> Option<Claimed<T>> {
         let payload = self.wheel.take_value(index)?;
-        self.counts.runs += 1;
         Some(Claimed { index, payload, due: self.tick.start(deadline) })
     }
 

@@ -217,7 +217,7 @@ pub(crate) fn proving() -> Vec<Lane> {
              --test timer_fd --test future --test future_timers --test reentrance \
              --test misuse --test shard_model --test memory --test stress --test limits --test shard_limit --test remote \
              --test remote_end --test remote_memory --test remote_sleep --test remote_wake --test purgatory \
-             --test purgatory_cores --test purgatory_model",
+             --test purgatory_cores --test purgatory_model --test metrics",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
@@ -233,10 +233,11 @@ pub(crate) fn proving() -> Vec<Lane> {
 
 /// The files of tests which most likely notice what is broken in a source, to be run before the others.
 pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Item = &'static str> + 'of {
-    const FILES: [(&str, &str, &str); 16] = [
+    const FILES: [(&str, &str, &str); 17] = [
         ("loom", "src/clock/", "clock"),
         ("loom", "src/gate.rs", "guest"),
         ("loom", "src/guests.rs", "guest"),
+        ("loom", "src/gauges/", "metrics"),
         ("loom", "src/local/", "sleep"),
         ("loom", "src/mailbox.rs", "mailbox"),
         ("loom", "src/parcel.rs", "guest"),

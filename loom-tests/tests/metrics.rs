@@ -1,0 +1,26 @@
+//! What an owner says of itself: who reads it sees one moment.
+#![cfg(all(loom, not(crossbeam_loom)))]
+
+use corewheel::{Config, ManualClock, local_timer};
+use loom::thread;
+use loom_tests::{TICK, explore};
+
+/// The owner says something as often as there are copies, and so overwrites what another thread is reading.
+#[test]
+fn what_is_counted_is_read_together() {
+    explore("what_is_counted_is_read_together", 2_000, || {
+        let config = Config::new().tick(TICK).clock(ManualClock::new());
+        // In models only a shard that has a name says anything.
+        config.name("told").install().expect("a fresh thread");
+        let shard = local_timer().shard_ref();
+        let reader = thread::spawn(move || {
+            let counts = shard.metrics().counts;
+            assert_eq!(counts.added, counts.live);
+        });
+        for _ in 0..2 {
+            local_timer().add(TICK, || ());
+            local_timer().turn();
+        }
+        reader.join().unwrap();
+    });
+}

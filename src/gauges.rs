@@ -1,0 +1,157 @@
+//! What a shard's owner says of itself, for whoever wants to know (`metrics`).
+//!
+//! The owner counts in numbers of its own and copies them here when a turn ends, so that a timer costs it no more than the
+//! counting. All of it is written by the owner alone (but for the stalls), and read by any thread at any moment: a reader never
+//! holds the owner up, and an owner that stalls never holds up a reader.
+//!
+//! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
+
+mod counts;
+mod lateness;
+mod newest;
+
+pub(crate) use self::counts::WORDS;
+pub use self::{counts::Counts, lateness::Lateness};
+use self::{lateness::Cells, newest::Newest};
+use crate::sync::{AtomicU64, IS_MODEL, Ordering};
+
+/// Why a timer fired late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateBy {
+    /// This is the first turn since its deadline.
+    Loop = 0,
+    /// An earlier turn has left it.
+    Turn = 1,
+}
+
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    tells: bool,
+    counts: Newest<WORDS>,
+    turns_begun: AtomicU64,
+    turns_ended: AtomicU64,
+    /// What the clock showed when the last turn began.
+    turn_began: AtomicU64,
+    /// When the loop was to turn next, as of its last question.
+    next_due: AtomicU64,
+    longest_turn: AtomicU64,
+    lateness: [Cells; 2],
+    stalls: AtomicU64,
+}
+
+/// A shard's turns, in nanoseconds of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turns {
+    pub(crate) begun: u64,
+    pub(crate) is_in_turn: bool,
+    pub(crate) began: u64,
+    /// `u64::MAX` if nothing was due.
+    pub(crate) next_due: u64,
+}
+
+impl Gauges {
+    /// Of a shard with a name or without: in models, where each word is one more thing to be interleaved, those without say
+    /// nothing.
+    pub(crate) fn new(has_name: bool) -> Self {
+        Self {
+            tells: has_name || !IS_MODEL,
+            counts: Newest::default(),
+            turns_begun: AtomicU64::new(0),
+            turns_ended: AtomicU64::new(0),
+            turn_began: AtomicU64::new(0),
+            next_due: AtomicU64::new(u64::MAX),
+            longest_turn: AtomicU64::new(0),
+            lateness: Default::default(),
+            stalls: AtomicU64::new(0),
+        }
+    }
+
+    /// The owner begins a turn, its `begun`-th.
+    #[inline]
+    pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
+        if self.tells {
+            // Relaxed: these are single words, each read for its own sake. Who sees one and not yet the next takes a turn for a
+            // moment longer or shorter than it is.
+            self.turn_began.store(now, Ordering::Relaxed);
+            self.turns_begun.store(begun, Ordering::Relaxed);
+        }
+    }
+
+    /// The owner has ended that turn.
+    #[inline]
+    pub(crate) fn turn_ends(&self, begun: u64) {
+        if self.tells {
+            // Relaxed: as in `turn_begins`.
+            self.turns_ended.store(begun, Ordering::Relaxed);
+        }
+    }
+
+    /// The owner's counts have changed.
+    #[inline]
+    pub(crate) fn tell(&self, counts: &[u64; WORDS]) {
+        if self.tells {
+            self.counts.tell(counts);
+        }
+    }
+
+    /// The loop has asked when it is to turn next.
+    #[inline]
+    pub(crate) fn wants_turn_at(&self, next_due: u64) {
+        if self.tells {
+            // Relaxed: as in `turn_begins`.
+            self.next_due.store(next_due, Ordering::Relaxed);
+        }
+    }
+
+    /// The owner's last turn took so long.
+    #[inline]
+    pub(crate) fn turn_took(&self, nanos: u64) {
+        // Relaxed: the owner alone writes it, and it is read for its own sake.
+        if self.tells && nanos > self.longest_turn.load(Ordering::Relaxed) {
+            self.longest_turn.store(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// So many timers fired that much late.
+    pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
+        if self.tells {
+            self.lateness[by as usize].add(nanos, timers);
+        }
+    }
+
+    /// A watch has found that the owner does not turn.
+    pub(crate) fn stalled(&self) {
+        // Relaxed: a counter, of whichever threads watch.
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stalls(&self) -> u64 {
+        // Relaxed: a counter, read for its own sake.
+        self.stalls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counts(&self) -> [u64; WORDS] {
+        self.counts.read()
+    }
+
+    pub(crate) fn lateness(&self, by: LateBy) -> Lateness {
+        self.lateness[by as usize].read()
+    }
+
+    pub(crate) fn longest_turn(&self) -> u64 {
+        // Relaxed: as in `turn_begins`.
+        self.longest_turn.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn turns(&self) -> Turns {
+        // Relaxed: as in `turn_begins`. The end first, so that a turn that ends meanwhile does not seem to go on.
+        let ended = self.turns_ended.load(Ordering::Relaxed);
+        let begun = self.turns_begun.load(Ordering::Relaxed);
+        Turns {
+            begun,
+            is_in_turn: begun > ended,
+            began: self.turn_began.load(Ordering::Relaxed),
+            next_due: self.next_due.load(Ordering::Relaxed),
+        }
+    }
+}

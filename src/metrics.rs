@@ -1,0 +1,98 @@
+//! What shards do, and how late their timers fire, for whoever looks after a server.
+//!
+//! Every shard counts, always: it costs less than a nanosecond for a timer, and a few for a turn. At the end of each turn it
+//! tells other threads, which read it at any time without holding it up. [`shards`] reads all of the process;
+//! [`ShardRef::metrics`](crate::ShardRef::metrics) and [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
+//!
+//! A [`Watch`] notices a loop that does not turn while timers are due.
+//!
+//! # Which numbers to watch
+//!
+//! * [`loop_lateness`](ShardMetrics::loop_lateness): from a timer's deadline to the turn that fired it, where no turn came
+//!   earlier. It is what the loop's other work costs its timers. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn)
+//!   first: it is the callbacks then; if that is short, the loop does something else for too long.
+//! * [`turn_lateness`](ShardMetrics::turn_lateness): the same of timers that an earlier turn could have fired, and left because its
+//!   budget was used up. Without budgets it counts nothing.
+//! * [`Counts::queued`]: what other cores have asked for and the owner has not met. It should go back to zero at each turn.
+//! * [`Counts::live`] over time: a number that only grows is a timer that nobody cancels.
+//! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in a sound program on a sound
+//!   machine.
+//!
+//! # Examples
+//!
+//! ```
+//! use corewheel::{local_timer, metrics};
+//! use std::{thread, time::Duration};
+//!
+//! local_timer().add(Duration::from_millis(1), || ());
+//! thread::sleep(Duration::from_millis(3)); // the loop is busy
+//! local_timer().turn();
+//!
+//! // On any thread:
+//! for shard in metrics::shards() {
+//!     println!("{}: {} live, p99 {:?} late", shard.name, shard.counts.live, shard.loop_lateness.percentile(99.0));
+//! }
+//! # let metrics = local_timer().metrics().expect("there is one");
+//! # assert_eq!((metrics.counts.fired, metrics.loop_lateness.count()), (1, 1));
+//! ```
+
+mod watch;
+
+use std::time::Duration;
+
+pub use self::watch::{Stall, Watch};
+pub use crate::gauges::{Counts, Lateness};
+use crate::{gauges::LateBy, registry, shared::Shared};
+
+/// What a shard has done since it was made, as it said at the end of its last turn.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardMetrics {
+    /// The shard's number, which is another one's as soon as this one has ended.
+    pub number: u32,
+    /// Its name: [`Config::name`](crate::Config::name), or that of the thread that has made it; empty if it had none.
+    pub name: String,
+    /// What has become of its timers. [`queued`](Counts::queued) and [`panicked`](Counts::panicked) are of this moment, the
+    /// rest belongs together.
+    pub counts: Counts,
+    /// How late the timers fired for which no turn came before.
+    pub loop_lateness: Lateness,
+    /// How late the timers fired that an earlier turn had left to a later one.
+    pub turn_lateness: Lateness,
+    /// The longest turn, callbacks included. A turn's length is known when the loop asks how long it may sleep next
+    /// (`prepare_sleep`, `time_until_next`): for a loop that never asks, this is zero.
+    pub longest_turn: Duration,
+    /// How often the loop was found not to turn, by each [`Watch`] of the process.
+    pub stalls: u64,
+}
+
+impl ShardMetrics {
+    pub(crate) fn of(number: u32, shared: &Shared) -> Self {
+        let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
+        let counts = Counts {
+            queued: told.queued + u64::from(shared.mailbox.depth()),
+            panicked: shared.hooks.panicked(),
+            turns: gauges.turns().begun,
+            ..told
+        };
+        Self {
+            number,
+            name: shared.name.to_string(),
+            counts,
+            loop_lateness: gauges.lateness(LateBy::Loop),
+            turn_lateness: gauges.lateness(LateBy::Turn),
+            longest_turn: Duration::from_nanos(gauges.longest_turn()),
+            stalls: gauges.stalls(),
+        }
+    }
+}
+
+/// The metrics of all shards of the process, in the order of their numbers.
+///
+/// Cost: some microseconds for each. Call it on any thread, as often as you like; it takes a lock that only the making and
+/// ending of a shard takes.
+pub fn shards() -> Vec<ShardMetrics> {
+    registry::numbers()
+        .filter_map(|number| registry::with(number, |seen| Some(ShardMetrics::of(number, seen?))))
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! What the owner tells other threads about its timers and turns (see `gauges`).
+
+use std::{cell::Cell, mem};
+
+use super::Shard;
+use crate::{
+    gauges::{Counts, LateBy, WORDS},
+    metrics::ShardMetrics,
+};
+
+/// What the owner counts itself; the fields are those of [`Counts`].
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) added: u64,
+    pub(super) fired: u64,
+    pub(super) cancelled: u64,
+    pub(super) cancelled_elsewhere: u64,
+    pub(super) handed_back: u64,
+    /// Of another width than the others: otherwise two of them are counted by one wide instruction, which waits for the narrow one
+    /// before.
+    pub(super) live: u32,
+    pub(super) resets: u64,
+    pub(super) resets_elsewhere: u64,
+    pub(super) runs: u64,
+    pub(super) clock_regressions: u64,
+    turns: u64,
+    overruns: u64,
+}
+
+/// What is to be told.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    /// A pass has begun and not ended.
+    in_pass: bool,
+    /// The clock's reading with which the turn before began.
+    before: u64,
+    /// The deadline of the timers that have just fired, one after the other, and how many there were.
+    due: u64,
+    timers: u32,
+    /// The last turn has ended, and its length is not known yet.
+    is_untimed: Cell<bool>,
+    /// What was told last.
+    told: [u64; WORDS],
+}
+
+impl<T> Shard<T> {
+    /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
+    pub fn counts(&self) -> Counts {
+        let counts = self.counted();
+        Counts {
+            held: counts.held + self.held_from(self.shared.mailbox.newest()),
+            queued: counts.queued + u64::from(self.shared.mailbox.depth()),
+            ..counts
+        }
+    }
+
+    /// What the shard does, and how late its timers fire. Other threads ask [`metrics::shards`](crate::metrics::shards), and
+    /// are told what it was at the end of the last turn.
+    pub fn metrics(&self) -> ShardMetrics {
+        ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
+    }
+
+    /// What has become of the timers, without what waits in the mailbox.
+    #[inline]
+    fn counted(&self) -> Counts {
+        let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } = &self.counts;
+        let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } = &self.counts;
+        Counts {
+            added,
+            fired,
+            cancelled,
+            cancelled_elsewhere,
+            handed_back,
+            live: live.into(),
+            held: self.held_from(self.taken.newest),
+            queued: self.taken.count.into(),
+            resets,
+            resets_elsewhere,
+            runs,
+            panicked: self.shared.hooks.panicked(),
+            clock_regressions,
+            turns,
+            overruns,
+            touched: self.wheel.touched(),
+        }
+    }
+
+    /// A turn begins. What the last one has not told, because its pass was given up, is told now.
+    #[inline]
+    pub(super) fn begin_pass(&mut self, now: u64) {
+        self.tell_firing();
+        self.telling.before = mem::replace(&mut self.turn_nanos, now);
+        self.telling.in_pass = true;
+        self.counts.turns += 1;
+        self.shared.gauges.turn_begins(now, self.counts.turns);
+    }
+
+    /// The pass is over: tells what it has done.
+    #[inline]
+    pub(crate) fn end_pass(&mut self) {
+        if !mem::replace(&mut self.telling.in_pass, false) {
+            return;
+        }
+        self.tell_firing();
+        self.counts.overruns += u64::from(self.is_behind());
+        self.shared.gauges.turn_ends(self.counts.turns);
+        self.telling.is_untimed.set(true);
+        self.tell_gate();
+        self.tell();
+    }
+
+    /// Tells what has been counted.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        let words = self.counted().to_words();
+        if words != self.telling.told {
+            self.telling.told = words;
+            self.shared.gauges.tell(&words);
+        }
+    }
+
+    /// A timer that was due then fires.
+    #[inline]
+    pub(super) fn count_due(&mut self, due: u64) {
+        self.counts.runs += 1;
+        if due != self.telling.due {
+            self.tell_firing();
+            self.telling.due = due;
+        }
+        self.telling.timers += 1;
+    }
+
+    /// A timer fires that another thread has added or moved, to a moment that had come when the owner met it.
+    pub(super) fn count_arrived_due(&mut self, due: u64) {
+        self.counts.runs += 1;
+        // It was to run at once: nothing is late.
+        if due > 0 {
+            self.shared.gauges.fired_late(LateBy::Loop, self.turn_nanos.saturating_sub(due), 1);
+        }
+    }
+
+    /// Tells how late those timers are that have fired and have the same deadline.
+    #[inline]
+    fn tell_firing(&mut self) {
+        let Telling { due, before, .. } = self.telling;
+        let timers = mem::take(&mut self.telling.timers);
+        if timers > 0 {
+            let by = if due > before { LateBy::Loop } else { LateBy::Turn };
+            self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
+        }
+    }
+
+    /// The loop asks, after a turn, how long it may sleep.
+    #[inline]
+    pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
+        self.shared.gauges.wants_turn_at(next.unwrap_or(u64::MAX));
+        if self.telling.is_untimed.replace(false) {
+            self.shared.gauges.turn_took(now.saturating_sub(self.turn_nanos));
+        }
+    }
+}

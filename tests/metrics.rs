@@ -1,0 +1,327 @@
+//! What a shard says of itself: the counts, how late its timers fire and why, and a loop that does not turn.
+#![cfg(feature = "std")]
+
+mod common;
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use common::{TICK, in_virtual_time, on_a_thread, operations};
+use corewheel::{
+    Cancel, Config, Counts, ManualClock, Shard, local_timer,
+    metrics::{self, ShardMetrics, Stall, Watch},
+};
+
+/// What takes longer than this does not happen.
+const TOO_LONG: Duration = Duration::from_secs(20);
+
+fn own() -> ShardMetrics {
+    local_timer().metrics().expect("the thread has a timer")
+}
+
+/// The metrics of the shard of that name, as any thread sees them.
+fn named(name: &str) -> Option<ShardMetrics> {
+    metrics::shards().into_iter().find(|shard| shard.name == name)
+}
+
+fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
+}
+
+#[test]
+fn what_happens_here_and_elsewhere_is_counted_apart() {
+    in_virtual_time(|clock| {
+        let timers: Vec<_> = (0..6).map(|_| local_timer().add(TICK * 10, || ())).collect();
+        assert_eq!(timers[0].cancel(), Cancel::Cancelled);
+        assert!(timers[1].reset(TICK * 20) && timers[1].reset(TICK * 30));
+        elsewhere(|| {
+            assert_eq!(timers[2].cancel(), Cancel::Cancelled);
+            assert_eq!(timers[3].cancel(), Cancel::Cancelled);
+            assert!(timers[4].reset(TICK * 20));
+        });
+        let before = own().counts;
+        assert_eq!((before.held, before.queued), (2, 3));
+        local_timer().turn();
+        clock.advance(TICK * 20);
+        local_timer().turn();
+        let Counts { added, fired, live, cancelled, cancelled_elsewhere, resets, resets_elsewhere, turns, .. } =
+            own().counts;
+        assert_eq!((added, fired, live), (6, 2, 1));
+        assert_eq!((cancelled, cancelled_elsewhere), (3, 2));
+        assert_eq!((resets, resets_elsewhere), (2, 1));
+        assert_eq!(turns, 2);
+    });
+}
+
+#[test]
+fn what_comes_from_elsewhere_is_counted_however_it_is_met() {
+    in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let add = || elsewhere(|| shard.add(TICK * 10, || ()));
+        // Cancelled before it arrives, by each side; after it has arrived; moved after it has arrived; cancelled at the end.
+        elsewhere(|| assert_eq!(shard.add(TICK, || ()).cancel(), Cancel::Cancelled));
+        assert_eq!(add().cancel(), Cancel::Cancelled);
+        let (gone, moved, met_when_due) = (add(), add(), local_timer().add(TICK * 5, || ()));
+        local_timer().turn();
+        elsewhere(|| {
+            assert_eq!(gone.cancel(), Cancel::Cancelled);
+            assert!(moved.reset(TICK * 30) && met_when_due.reset(TICK * 30));
+        });
+        clock.advance(TICK * 5);
+        local_timer().turn();
+        let counts = own().counts;
+        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (3, 2));
+        assert_eq!((counts.resets, counts.resets_elsewhere, counts.live), (0, 2, 2));
+    });
+}
+
+#[test]
+fn lateness_is_the_loops_where_no_turn_came_before() {
+    in_virtual_time(|clock| {
+        local_timer().add(TICK * 10, || ());
+        local_timer().add(TICK * 10, || ());
+        local_timer().add(TICK * 12, || ());
+        clock.advance(TICK * 14);
+        assert_eq!(local_timer().turn().fired, 3);
+        let (metrics, lateness) = (own(), own().loop_lateness);
+        assert_eq!((lateness.count(), lateness.max(), lateness.total()), (3, TICK * 4, TICK * 10));
+        assert!(lateness.percentile(1.0) >= TICK * 2 && lateness.percentile(1.0) < TICK * 5 / 2);
+        assert_eq!(metrics.turn_lateness.count(), 0);
+    });
+}
+
+#[test]
+fn lateness_is_the_turns_where_one_has_left_something() {
+    in_virtual_time(|clock| {
+        (0..5).for_each(|_| _ = local_timer().add(TICK * 10, || ()));
+        clock.advance(TICK * 10);
+        assert_eq!(local_timer().turn_within(2).fired, 2);
+        clock.advance(TICK * 3);
+        assert_eq!(local_timer().turn_within(2).fired, 2);
+        assert_eq!(local_timer().turn().fired, 1);
+        let metrics = own();
+        assert_eq!((metrics.loop_lateness.count(), metrics.loop_lateness.max()), (2, Duration::ZERO));
+        assert_eq!((metrics.turn_lateness.count(), metrics.turn_lateness.max()), (3, TICK * 3));
+        assert_eq!((metrics.counts.turns, metrics.counts.overruns), (3, 2));
+    });
+}
+
+#[test]
+fn what_arrives_late_is_late_and_what_is_to_run_at_once_is_not() {
+    in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        clock.advance(TICK * 1_000);
+        elsewhere(|| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
+        clock.advance(TICK * 7);
+        assert_eq!(local_timer().turn().fired, 2);
+        let lateness = own().loop_lateness;
+        assert_eq!((lateness.count(), lateness.max()), (1, TICK * 5));
+    });
+}
+
+/// Each run of a periodic timer has a deadline.
+#[test]
+fn runs_of_periodic_timers_are_late_too() {
+    in_virtual_time(|clock| {
+        local_timer().add_periodic(TICK * 10, || ());
+        for _ in 0..3 {
+            clock.advance(TICK * 11);
+            assert_eq!(local_timer().turn().fired, 1);
+        }
+        let lateness = own().loop_lateness;
+        assert_eq!((lateness.count(), lateness.max(), lateness.total()), (3, TICK * 3, TICK * 6));
+    });
+}
+
+#[test]
+fn the_longest_turn_is_known_when_the_loop_asks_for_the_next() {
+    in_virtual_time(|clock| {
+        let slow = clock.clone();
+        local_timer().add(TICK, move || slow.advance(TICK * 7));
+        clock.advance(TICK);
+        local_timer().turn();
+        assert_eq!(own().longest_turn, Duration::ZERO);
+        drop(local_timer().prepare_sleep());
+        assert_eq!(own().longest_turn, TICK * 7);
+        // What comes after the turn is not part of it.
+        clock.advance(TICK * 20);
+        drop(local_timer().prepare_sleep());
+        local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        assert_eq!(own().longest_turn, TICK * 7);
+    });
+}
+
+#[test]
+fn a_shard_of_payloads_says_the_same() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().clock(&clock).name("payloads")).expect("valid");
+    shard.add(TICK, 1);
+    shard.add(TICK, 2);
+    let cancelled = shard.add(TICK, 3);
+    assert_eq!(shard.cancel(cancelled), Some(3));
+    clock.advance(TICK * 3);
+    shard.turn();
+    assert!(shard.next_expired().is_some());
+    // The pass is given up, and the next one takes it up. Its first timer was not late by the turn.
+    clock.advance(TICK);
+    shard.turn();
+    while shard.next_expired().is_some() {}
+    let (here, there) = (shard.metrics(), named("payloads").expect("it exists"));
+    assert_eq!(here.counts, there.counts);
+    assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
+    assert_eq!((there.loop_lateness.max(), there.turn_lateness.max()), (TICK * 2, TICK * 3));
+    let summary = format!("{shard:?}");
+    assert!(summary.contains("payloads") && summary.contains("loop_lateness"), "{summary}");
+}
+
+#[test]
+fn any_thread_sees_every_shard_up_to_its_last_turn() {
+    let (turned, turns) = mpsc::channel();
+    let (seen, looks) = mpsc::channel();
+    let owner = thread::spawn(move || {
+        Config::new().name("seen from elsewhere").install().expect("a fresh thread");
+        local_timer().add(Duration::from_secs(3_600), || ());
+        turned.send(local_timer().shard_ref()).expect("it is waited for");
+        looks.recv().expect("it is told");
+        local_timer().turn();
+        turned.send(local_timer().shard_ref()).expect("it is waited for");
+        looks.recv().expect("it is told");
+    });
+    let shard = turns.recv().expect("it has a timer");
+    assert_eq!(named("seen from elsewhere").expect("it exists").counts.added, 0);
+    seen.send(()).expect("it waits");
+    turns.recv().expect("it has turned");
+    let told = named("seen from elsewhere").expect("it exists");
+    assert_eq!((told.counts.added, told.counts.live, told.counts.turns), (1, 1, 1));
+    seen.send(()).expect("it waits");
+    owner.join().expect("no panic");
+    assert!(named("seen from elsewhere").is_none(), "it has ended");
+    let last = shard.metrics().counts;
+    assert_eq!((last.added, last.live, last.handed_back), (1, 0, 1), "the last word");
+}
+
+#[test]
+fn a_thread_gives_its_shard_its_name() {
+    let named = thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name).expect("started");
+    assert_eq!(named.join().expect("no panic"), "reactor 7");
+    assert_eq!(thread::spawn(|| own().name).join().expect("no panic"), "");
+}
+
+/// While the owner works, every reading adds up and none goes back.
+#[test]
+fn every_reading_adds_up() {
+    let is_over = AtomicBool::new(false);
+    let (sender, shard) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(1);
+            local_timer().add(Duration::from_secs(3_600), || ());
+            sender.send(local_timer().shard_ref()).expect("it is waited for");
+            for _ in 0..operations(20_000) {
+                let timer = local_timer().add(Duration::from_micros(random.u64(..3_000)), || ());
+                if random.bool() {
+                    timer.cancel();
+                }
+                if random.u8(..4) == 0 {
+                    local_timer().turn_within(random.usize(..4));
+                }
+            }
+            // Relaxed: an end, sooner or later.
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let shard = shard.recv().expect("it has a timer");
+        let mut last = (0, 0, 0);
+        while !is_over.load(Ordering::Relaxed) {
+            let Counts { added, live, fired, cancelled, handed_back, .. } = shard.metrics().counts;
+            assert_eq!(added, live + fired + cancelled + handed_back);
+            assert!(added >= last.0 && fired >= last.1 && cancelled >= last.2);
+            last = (added, fired, cancelled);
+        }
+    });
+}
+
+/// A watch whose reports about the shard of that name arrive in the channel.
+fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
+    let (tell, told) = mpsc::channel();
+    let report = move |stall: &Stall| {
+        if stall.name == name {
+            let _ = tell.send(stall.clone());
+        }
+    };
+    (Watch::start(limit, report).expect("a thread"), told)
+}
+
+#[test]
+fn a_callback_that_takes_too_long_is_noticed_once() {
+    const NAME: &str = "a slow callback";
+    let limit = Duration::from_millis(20);
+    let (watch, stalls) = watch(limit, NAME);
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a fresh thread");
+        let (tell, told) = mpsc::channel();
+        local_timer().add(Duration::ZERO, move || {
+            tell.send(stalls.recv_timeout(TOO_LONG).expect("it is noticed")).expect("it is waited for");
+            assert!(stalls.recv_timeout(limit * 5).is_err(), "it is one stall");
+        });
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(local_timer().turn().fired, 1);
+        let stall = told.recv().expect("the callback did not panic");
+        assert!(stall.is_in_turn && stall.lasted > limit, "{stall}");
+        assert!(own().stalls >= 1, "each watch of the process counts it");
+    });
+    drop(watch);
+}
+
+#[test]
+fn a_loop_that_does_not_turn_is_noticed_and_one_that_sleeps_is_not() {
+    const NAME: &str = "a loop that is elsewhere";
+    let limit = Duration::from_millis(20);
+    let (watch, stalls) = watch(limit, NAME);
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a fresh thread");
+        // With nothing due, and with something that is due in an hour.
+        for _ in 0..2 {
+            let sleep = local_timer().prepare_sleep();
+            assert!(stalls.recv_timeout(limit * 5).is_err(), "it may sleep");
+            drop(sleep);
+            local_timer().add(Duration::from_secs(3_600), || ());
+        }
+        local_timer().add(Duration::from_millis(1), || ());
+        let sleep = local_timer().prepare_sleep();
+        let stall = stalls.recv_timeout(TOO_LONG).expect("it is noticed");
+        assert!(!stall.is_in_turn && stall.lasted > limit, "{stall}");
+        drop(sleep);
+        local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        assert!(stalls.recv_timeout(limit * 5).is_err(), "it has turned");
+        assert!(own().stalls >= 1, "each watch of the process counts it");
+    });
+    drop(watch);
+}
+
+#[test]
+fn a_watch_may_end_in_its_own_report() {
+    const NAME: &str = "the last report";
+    let (give, given) = mpsc::channel::<Watch>();
+    let (tell, told) = mpsc::channel();
+    let watch = Watch::start(Duration::from_millis(1), move |stall| {
+        if stall.name == NAME {
+            drop(given.recv());
+            tell.send(()).expect("it is waited for");
+        }
+    });
+    give.send(watch.expect("a thread")).expect("it is there");
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a fresh thread");
+        local_timer().add(Duration::from_millis(1), || ());
+        let _sleep = local_timer().prepare_sleep();
+        told.recv_timeout(TOO_LONG).expect("it is noticed");
+    });
+}
