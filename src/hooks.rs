@@ -8,9 +8,12 @@ use std::{
     thread::{self, Thread},
 };
 
-use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::{descriptor::Descriptor, sync::SetOnce};
+use crate::{
+    sync::{AtomicU64, Ordering},
+    trace,
+};
 
 /// What a panic in a callback, a destructor, the wake hook or a delayed operation was; see [`Config::on_panic`](crate::Config::on_panic).
 pub struct PanicReport<'a> {
@@ -161,9 +164,11 @@ impl Hooks {
     fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter; other threads add to it when a wake panics.
         self.panicked.fetch_add(1, Ordering::Relaxed);
+        let report = PanicReport { place, payload: &*payload };
+        trace::caught_panic(&place, report.message());
         let hook = AssertUnwindSafe(|| {
             if let Some(hook) = &self.panic {
-                hook(&PanicReport { place, payload: &*payload });
+                hook(&report);
             }
         });
         let reported = catch_unwind(hook);

@@ -28,6 +28,7 @@
 //! * [`Purgatory`]: operations that complete early, when a condition on a key holds, or time out.
 //! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and [`interval`](future::interval) for any executor;
 //!   [`Timers`](future::Timers) for one that moves tasks between threads; [`VirtualTime`](future::VirtualTime) for tests.
+//! * [`metrics`]: what every shard does and how late its timers fire; [`Watch`](metrics::Watch) notices a loop that hangs.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
 //! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
 //! * [`Wheel`]: the data structure alone, in ticks.
@@ -80,6 +81,8 @@
 //!   `alloc`, has no dependencies, and runs wherever there is an allocator.
 //!
 //! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
+//! * `metrics`: `metrics::Exporter`, for the facade of that name.
+//! * `tracing`: events for what is rare, see [`metrics`].
 //!
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 
@@ -148,6 +151,8 @@ mod sync;
 mod tick;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod timer_fd;
+#[cfg(feature = "std")]
+mod trace;
 mod wheel;
 
 #[cfg(feature = "std")]

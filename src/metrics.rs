@@ -4,7 +4,9 @@
 //! tells other threads, which read it at any time without holding it up. [`shards`] reads all of the process;
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
-//! A [`Watch`] notices a loop that does not turn while timers are due.
+//! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
+//! facade of that name; with the feature `tracing` what is rare is an event: a panic that was caught and a shard whose clock
+//! went back or whose loop does not turn (error and warning), the beginning and the end of a shard (debug).
 //!
 //! # Which numbers to watch
 //!
@@ -36,10 +38,14 @@
 //! # assert_eq!((metrics.counts.fired, metrics.loop_lateness.count()), (1, 1));
 //! ```
 
+#[cfg(feature = "metrics")]
+mod export;
 mod watch;
 
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+pub use self::export::Exporter;
 pub use self::watch::{Stall, Watch};
 pub use crate::gauges::{Counts, Lateness};
 use crate::{gauges::LateBy, registry, shared::Shared};

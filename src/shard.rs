@@ -44,6 +44,7 @@ use crate::{
     slab::OwnNodes,
     state::Kind,
     tick::TickLength,
+    trace,
     wheel::RawWheel,
 };
 
@@ -165,6 +166,7 @@ impl<T> Shard<T> {
             not_sync: PhantomData,
         };
         shard.reserve(capacity);
+        trace::shard_begins(shard.number, &shard.shared.name);
         Ok(shard)
     }
 

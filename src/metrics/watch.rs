@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{gauges::Turns, registry, shared::Shared};
+use crate::{gauges::Turns, registry, shared::Shared, trace};
 
 /// How often a watch looks: so many times in its limit, but at least and at most so often.
 const LOOKS: u32 = 4;
@@ -119,6 +119,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
             }
             if let Some((_, stall)) = found {
                 registry::with(number, |seen| _ = seen.map(|shared| shared.gauges.stalled()));
+                trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
                 report(&stall);
             }
         }

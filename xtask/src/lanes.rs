@@ -32,7 +32,10 @@ macro_rules! miri {
 pub(crate) fn test() -> Vec<Lane> {
     let mut lanes = vec![
         Lane::new("format", "cargo fmt --all --check"),
-        Lane::new("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
+        Lane::new(
+            "clippy",
+            "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/tracing --locked -- -D warnings",
+        ),
         Lane::new("clippy, loom", "cargo clippy -p loom-tests --all-targets --locked -- -D warnings")
             .env("RUSTFLAGS", LOOM)
             .target("loom"),
@@ -50,9 +53,14 @@ pub(crate) fn test() -> Vec<Lane> {
             "cargo clippy -p corewheel --no-default-features --locked -- -D warnings",
         ),
         Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
-        Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
-        Lane::new("tests", "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --locked"),
-        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --tests --locked")
+        Lane::new("docs", "cargo doc --workspace --no-deps --features corewheel/metrics,corewheel/tracing --locked")
+            .env("RUSTDOCFLAGS", DENY_WARNINGS),
+        Lane::new(
+            "tests",
+            "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/tracing \
+             --locked",
+        ),
+        Lane::new("tests, long", "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked")
             .env("COREWHEEL_TEST_SCALE", LONG),
     ];
     lanes.extend(examples());

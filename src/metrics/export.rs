@@ -1,0 +1,135 @@
+//! The way to the recorder of the `metrics` facade.
+
+use std::{collections::HashMap, fmt};
+
+use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use super::{Counts, Lateness, ShardMetrics, shards};
+
+/// A counter: its name, who or what counts, and the number.
+type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
+
+const COUNTERS: [Counter; 13] = [
+    ("corewheel_added_total", None, |shard| shard.counts.added),
+    ("corewheel_fired_total", None, |shard| shard.counts.fired),
+    ("corewheel_cancelled_total", Some("own"), |shard| cancelled_here(&shard.counts)),
+    ("corewheel_cancelled_total", Some("other"), |shard| shard.counts.cancelled_elsewhere),
+    ("corewheel_resets_total", Some("own"), |shard| shard.counts.resets),
+    ("corewheel_resets_total", Some("other"), |shard| shard.counts.resets_elsewhere),
+    ("corewheel_handed_back_total", None, |shard| shard.counts.handed_back),
+    ("corewheel_runs_total", None, |shard| shard.counts.runs),
+    ("corewheel_turns_total", None, |shard| shard.counts.turns),
+    ("corewheel_overruns_total", None, |shard| shard.counts.overruns),
+    ("corewheel_panics_total", None, |shard| shard.counts.panicked),
+    ("corewheel_clock_regressions_total", None, |shard| shard.counts.clock_regressions),
+    ("corewheel_stalls_total", None, |shard| shard.stalls),
+];
+
+fn cancelled_here(counts: &Counts) -> u64 {
+    counts.cancelled.saturating_sub(counts.cancelled_elsewhere)
+}
+
+/// Tells the recorder of the [`metrics`](https://docs.rs/metrics) facade what all shards of the process do. Needs the feature
+/// `metrics`.
+///
+/// Each call of [`export`](Self::export) tells what has changed since the one before; call it every few seconds, on any thread,
+/// and always on the same exporter. What a shard did between the last call and its end is not told.
+///
+/// Every metric has the labels `shard` and `name`. Counters: `corewheel_added_total`, `corewheel_fired_total`,
+/// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
+/// `corewheel_handed_back_total`, `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
+/// `corewheel_panics_total`, `corewheel_clock_regressions_total`, `corewheel_stalls_total`. Gauges: `corewheel_live`,
+/// `corewheel_held`, `corewheel_queued`, `corewheel_longest_turn_seconds`. Histogram: `corewheel_lateness_seconds`, with `by`:
+/// `loop` or `turn`, of values that are at most a quarter too large.
+///
+/// # Examples
+///
+/// Every ten seconds, by a timer of its own:
+///
+/// ```
+/// use corewheel::{local_timer, metrics::Exporter};
+/// use std::time::Duration;
+///
+/// let mut exporter = Exporter::new();
+/// local_timer().add_periodic(Duration::from_secs(10), move || exporter.export());
+/// ```
+#[derive(Default)]
+pub struct Exporter {
+    /// By number and name, since another shard may have the number by now.
+    told: HashMap<(u32, String), ShardMetrics>,
+}
+
+impl Exporter {
+    /// One that has told nothing yet. Describes the metrics to the recorder.
+    pub fn new() -> Self {
+        describe_counter!("corewheel_added_total", "timers added");
+        describe_counter!("corewheel_fired_total", "timers that fired and so ended");
+        describe_counter!("corewheel_cancelled_total", "timers cancelled");
+        describe_counter!("corewheel_resets_total", "timers moved to another deadline");
+        describe_counter!("corewheel_handed_back_total", "timers handed back at the end of a shard");
+        describe_counter!("corewheel_runs_total", "callbacks run and payloads handed out");
+        describe_counter!("corewheel_turns_total", "turns of the loop");
+        describe_counter!("corewheel_overruns_total", "turns that left something to the next one");
+        describe_counter!("corewheel_panics_total", "panics caught in callbacks, destructors and hooks");
+        describe_counter!("corewheel_clock_regressions_total", "readings of the clock earlier than one before");
+        describe_counter!("corewheel_stalls_total", "times that a loop was found not to turn");
+        describe_gauge!("corewheel_live", "timers that have not ended");
+        describe_gauge!("corewheel_held", "timers cancelled by other cores that the owner has not seen");
+        describe_gauge!("corewheel_queued", "messages of other cores that the owner has not dealt with");
+        describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
+        describe_histogram!("corewheel_lateness_seconds", Unit::Seconds, "from the deadline to the turn that fired");
+        Self::default()
+    }
+
+    /// Tells the recorder what has changed.
+    pub fn export(&mut self) {
+        let now = shards();
+        for shard in &now {
+            let before = self.told.get(&key(shard));
+            tell(shard, before);
+        }
+        self.told = now.into_iter().map(|shard| (key(&shard), shard)).collect();
+    }
+}
+
+fn key(shard: &ShardMetrics) -> (u32, String) {
+    (shard.number, shard.name.clone())
+}
+
+fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
+    // A shard of the same number and name, but another one, has done less.
+    let before = before.filter(|before| before.counts.turns <= now.counts.turns);
+    let labels = [Label::new("shard", now.number.to_string()), Label::new("name", now.name.clone())];
+    for (name, by, count) in COUNTERS {
+        let since = count(now).saturating_sub(before.map_or(0, count));
+        counter!(name, with(&labels, by)).increment(since);
+    }
+    let Counts { live, held, queued, .. } = now.counts;
+    // As far as an f64 counts.
+    #[allow(clippy::cast_precision_loss)]
+    for (name, value) in [("corewheel_live", live), ("corewheel_held", held), ("corewheel_queued", queued)] {
+        gauge!(name, with(&labels, None)).set(value as f64);
+    }
+    gauge!("corewheel_longest_turn_seconds", with(&labels, None)).set(now.longest_turn.as_secs_f64());
+    tell_lateness("loop", &now.loop_lateness, before.map(|before| &before.loop_lateness), &labels);
+    tell_lateness("turn", &now.turn_lateness, before.map(|before| &before.turn_lateness), &labels);
+}
+
+fn tell_lateness(by: &'static str, now: &Lateness, before: Option<&Lateness>, labels: &[Label]) {
+    let since = before.map_or_else(|| now.clone(), |before| now.since(before));
+    let histogram = histogram!("corewheel_lateness_seconds", with(labels, Some(by)));
+    for (late, timers) in since.ranges() {
+        histogram.record_many(late.as_secs_f64(), usize::try_from(timers).unwrap_or(usize::MAX));
+    }
+}
+
+/// The labels, and who or what did it.
+fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
+    labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter").field("shards", &self.told.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! What corewheel tells the `metrics` facade and `tracing`.
+
+mod common;
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use common::TICK;
+use corewheel::{
+    Config, ManualClock, Shard,
+    metrics::{Exporter, Watch},
+};
+use metrics::Label;
+use metrics_util::{
+    CompositeKey,
+    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+fn shard(name: &str) -> (Shard<u32>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(Config::new().tick(TICK).clock(&clock).name(name)).expect("valid"), clock)
+}
+
+fn turn(shard: &mut Shard<u32>) -> usize {
+    shard.turn();
+    std::iter::from_fn(|| shard.next_expired()).count()
+}
+
+/// What has been told of the shard of that name since the last look, by metric and who did it.
+fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
+    let name_of = |key: &CompositeKey| {
+        let label = |wanted: &str| key.key().labels().find(|label| label.key() == wanted).map(Label::value);
+        let by = label("by").map(|by| format!(" {by}")).unwrap_or_default();
+        (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
+    };
+    let told = snapshotter.snapshot().into_vec().into_iter();
+    told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect()
+}
+
+#[test]
+fn the_recorder_is_told_what_has_changed() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let (mut shard, clock) = shard("told");
+    metrics::with_local_recorder(&recorder, || {
+        let mut exporter = Exporter::new();
+        let timers: Vec<_> = (0..5).map(|timer| shard.add(TICK * 10, timer)).collect();
+        shard.cancel(timers[0]);
+        assert!(shard.reset(timers[1], TICK * 50));
+        thread::scope(|scope| {
+            scope.spawn(|| timers[2].cancel()).join().expect("no panic");
+        });
+        clock.advance(TICK * 12);
+        assert_eq!(turn(&mut shard), 2);
+        exporter.export();
+        let first = told(&snapshotter, "told");
+        let count = |name: &str| match first.get(name) {
+            Some(DebugValue::Counter(count)) => *count,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (5, 2));
+        assert_eq!((count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")), (1, 1));
+        assert_eq!((count("corewheel_resets_total own"), count("corewheel_resets_total other")), (1, 0));
+        assert_eq!((count("corewheel_turns_total"), count("corewheel_runs_total")), (1, 2));
+        assert!(matches!(first.get("corewheel_live"), Some(DebugValue::Gauge(live)) if (0.9..1.1).contains(&live.0)));
+        let Some(DebugValue::Histogram(late)) = first.get("corewheel_lateness_seconds loop") else {
+            panic!("no lateness");
+        };
+        assert_eq!(late.len(), 2);
+        assert!(late.iter().all(|late| (0.002..0.002_5).contains(&late.0)), "{late:?}");
+
+        // Only what has come since.
+        shard.add(TICK, 6);
+        clock.advance(TICK);
+        assert_eq!(turn(&mut shard), 1);
+        exporter.export();
+        let second = told(&snapshotter, "told");
+        assert!(matches!(second.get("corewheel_added_total"), Some(DebugValue::Counter(1))), "{second:?}");
+        let Some(DebugValue::Histogram(late)) = second.get("corewheel_lateness_seconds loop") else {
+            panic!("no lateness");
+        };
+        assert_eq!(late.len(), 1);
+    });
+}
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).expect("text")
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[test]
+fn what_is_rare_is_an_event() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("a payload that panics, as it should here");
+        }
+    }
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let (shard, clock) = shard("of events");
+        drop(shard);
+        let mut shard = Shard::with_config(Config::new().clock(&clock).name("panics")).expect("valid");
+        shard.add(TICK, PanicsOnDrop);
+        clock.set(TICK * 5);
+        shard.add(TICK, PanicsOnDrop);
+        clock.set(TICK * 3);
+        shard.turn();
+        drop(shard);
+    });
+    let text = log.text();
+    let line = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(line(&["DEBUG", "a shard begins", "of events"]), "{text}");
+    assert!(line(&["DEBUG", "a shard ends", "panics", "handed_back=2"]), "{text}");
+    assert!(line(&["WARN", "the clock went back", "by=2ms"]), "{text}");
+    assert!(line(&["ERROR", "a panic was caught", "Drop", "as it should here"]), "{text}");
+}
+
+#[test]
+fn a_stall_is_an_event() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    // The watch has a thread of its own.
+    tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
+    let (shard, clock) = shard("stands still");
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut shard = shard;
+    shard.add(TICK, 1);
+    assert_eq!(shard.time_until_next(), Some(TICK));
+    clock.advance(TICK * 100);
+    let watch = Watch::start(TICK * 10, move |stall| {
+        if stall.name == "stands still" {
+            let _ = tell.send(());
+        }
+    });
+    told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
+    drop(watch);
+    let text = log.text();
+    assert!(text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"), "{text}");
+}
