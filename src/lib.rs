@@ -113,6 +113,8 @@ mod gate;
 mod gauges;
 #[cfg(feature = "std")]
 mod guests;
+#[cfg(all(feature = "std", any(doc, doctest)))]
+pub mod guide;
 #[cfg(feature = "std")]
 mod handle;
 #[cfg(feature = "std")]
