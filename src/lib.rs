@@ -21,6 +21,9 @@
 //!
 //! # Where to begin
 //!
+//! The [guide] goes from the first timer to a tuned server, [compares](guide::comparison) corewheel with other timers, and shows
+//! how to [move](guide::moving) from tokio's, Netty's and others. The parts:
+//!
 //! * [`local_timer`]: the thread's own timer of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancel, reset, ask; [`TimerGuard`] cancels when it is dropped, [`LocalHandle`] never leaves its thread.
 //! * [`ShardRef`]: adds to another thread's timer.
