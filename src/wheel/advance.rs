@@ -32,7 +32,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     #[inline(never)]
     fn begin_to_look(&mut self, target: u64) {
-        if !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE) {
+        if self.has_late() {
             self.join_late();
         }
         self.target = self.target.max(target);
@@ -111,9 +111,9 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// Whether the pass has left something to do: its budget is used up, or it was given up.
     pub(crate) fn is_behind(&self) -> bool {
-        // All slots up to the position are done with.
-        let is_further = || self.position < self.target && self.next_start().is_some_and(|tick| tick <= self.target);
-        self.is_busy_here() || is_further()
+        // All slots up to the position are done with. What came late to a pass that has not got to its end was due by then.
+        let is_due = || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
+        self.is_busy_here() || self.position < self.target && is_due()
     }
 
     #[inline]
@@ -184,7 +184,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Nothing is left here: finds out how long that lasts.
     #[inline(never)]
     fn calm_down(&mut self) {
-        self.calm_until = if self.handing_down {
+        self.calm_until = if self.handing_down || self.has_late() {
             0
         } else {
             let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
@@ -287,7 +287,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// The tick until which there is nothing to do.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let late = (!self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)).then_some(self.target);
+        let late = self.has_late().then_some(self.target);
         self.next_work().into_iter().chain(late).min()
     }
 
@@ -300,6 +300,12 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         } else {
             self.next_start()
         }
+    }
+
+    /// Whether entries wait that were due when they were inserted.
+    #[inline]
+    fn has_late(&self) -> bool {
+        !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 
     fn is_busy_here(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What writing these tests has found in corewheel itself.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use corewheel::{AddErrorReason, Cancel, local_timer};
 
@@ -46,6 +46,41 @@ fn after_a_turn_cut_short_the_next_takes_in_all_that_was_asked_before_it() {
         assert!(local_timer().turn_within(0).behind);
         let this = local_timer().shard_ref();
         on_a_thread(|| _ = this.add(Duration::ZERO, || ()));
+        assert_eq!(local_timer().turn().fired, 1);
+    });
+}
+
+/// A timer that a callback adds and that is due already, in a turn that covers more ticks than the callback's: nobody looked for
+/// it until the clock came to the next timer, or to the end of the revolution, two seconds later. The turns in between did
+/// nothing, and the loop span: it was told to turn at once.
+#[test]
+fn what_a_callback_adds_that_is_due_already_fires_in_the_next_turn() {
+    on_a_core(|clock| {
+        let (past, ran) = (local_timer().now(), Rc::new(Cell::new(0)));
+        let counts = Rc::clone(&ran);
+        local_timer().add(TICK, move || {
+            local_timer().add_at(past, move || counts.set(counts.get() + 1));
+        });
+        assert_eq!(turn_after(clock, 10).fired, 1);
+        assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
+        assert_eq!((local_timer().turn().fired, ran.get()), (1, 1), "in the first turn");
+    });
+}
+
+/// A turn whose budget was used up before its last tick, where another core had taken the next timer away and added one that
+/// was due by the end: it said that it had left nothing.
+#[test]
+fn a_turn_cut_short_says_that_a_timer_from_elsewhere_is_left() {
+    on_a_core(|clock| {
+        let [_, _, moved] = [1, 1, 3].map(|ticks| local_timer().add(TICK * ticks, || ()));
+        let this = local_timer().shard_ref();
+        on_a_thread(|| {
+            assert!(moved.reset(HOUR));
+            this.add(TICK * 10, || ());
+        });
+        clock.advance(TICK * 10);
+        let turn = local_timer().turn_within(2);
+        assert_eq!((turn.fired, turn.live, turn.behind), (2, 2, true));
         assert_eq!(local_timer().turn().fired, 1);
     });
 }
