@@ -200,7 +200,7 @@ impl Bench {
         mutant: &Mutant,
         which: &Which,
     ) -> Result<Option<(&'static str, String)>, Failure> {
-        self.prove(at, mutant)?;
+        self.prove(at, mutant, which)?;
         self.workshop.plant(mutant)?;
         let Self { stages, record, sources, workshop, .. } = self;
         let stage = &stages[at];
@@ -220,18 +220,19 @@ impl Bench {
         }
     }
 
-    /// Sees to it that the stage is known to pass the sound library.
-    fn prove(&mut self, at: usize, mutant: &Mutant) -> Result<(), Failure> {
+    /// Sees to it that the sound library is known to pass those tests of the stage.
+    fn prove(&mut self, at: usize, mutant: &Mutant, which: &Which) -> Result<(), Failure> {
         let Self { stages, record, sources, workshop, resume } = self;
-        let stage = &mut stages[at];
-        if *resume && let Some(took) = record.sound(&stage.place(), sources) {
-            stage.is_proven(took);
+        let (stage, which) = (&mut stages[at], which.proof());
+        if *resume && let Some(took) = record.sound(&stage.place(), sources, which.test()) {
+            stage.is_proven(which, took);
         }
-        if !stage.is_sound() {
+        if !stage.is_sound(which) {
             workshop.mend(mutant)?;
-            let took = stage.prove(workshop.root())?;
-            println!("    {}: all pass before anything is broken, {:.0} s", stage.name, took.as_secs_f64());
-            record.note_sound(&stage.place(), sources, took).map_err(|error| unrecorded(&error))?;
+            let took = stage.prove(workshop.root(), which)?;
+            let what = which.test().unwrap_or("all");
+            println!("    {}: {what} passed before anything is broken, {:.0} s", stage.name, took.as_secs_f64());
+            record.note_sound(&stage.place(), sources, which.test(), took).map_err(|error| unrecorded(&error))?;
         }
         Ok(())
     }

@@ -130,16 +130,22 @@ impl Record {
         self.add(&mutant.name, at.stage, Finding { sources: print, test: test.to_owned(), took: Duration::ZERO })
     }
 
-    /// How long a stage took to pass the sound library, if that is known of the sources as they are.
-    pub(super) fn sound(&self, at: &At, sources: &Sources) -> Option<Duration> {
-        let found = self.findings.get(&(SOUND.to_owned(), at.stage.to_owned()))?;
-        (found.sources == sources.fingerprint(None, at, NOBODY)).then_some(found.took)
+    /// How long the sound library took for all tests of a stage, or for one, if it is known to pass with the sources as they are.
+    pub(super) fn sound(&self, at: &At, sources: &Sources, test: Option<&str>) -> Option<Duration> {
+        let found = self.findings.get(&(sound(test), at.stage.to_owned()))?;
+        (found.sources == sources.fingerprint(None, at, test.unwrap_or(NOBODY))).then_some(found.took)
     }
 
-    /// A stage has passed the sound library.
-    pub(super) fn note_sound(&mut self, at: &At, sources: &Sources, took: Duration) -> io::Result<()> {
-        let print = sources.fingerprint(None, at, NOBODY);
-        self.add(SOUND, at.stage, Finding { sources: print, test: NOBODY.to_owned(), took })
+    /// The sound library has passed all tests of a stage, or one.
+    pub(super) fn note_sound(
+        &mut self,
+        at: &At,
+        sources: &Sources,
+        test: Option<&str>,
+        took: Duration,
+    ) -> io::Result<()> {
+        let print = sources.fingerprint(None, at, test.unwrap_or(NOBODY));
+        self.add(&sound(test), at.stage, Finding { sources: print, test: NOBODY.to_owned(), took })
     }
 
     fn add(&mut self, name: &str, stage: &str, found: Finding) -> io::Result<()> {
@@ -148,6 +154,11 @@ impl Record {
         self.findings.insert((name.to_owned(), stage.to_owned()), found);
         Ok(())
     }
+}
+
+/// The name under which it stands that the sound library passes all tests of a stage, or one.
+fn sound(test: Option<&str>) -> String {
+    test.map_or_else(|| SOUND.to_owned(), |test| format!("{SOUND}: {test}"))
 }
 
 /// A line of the file; `None` if it is not whole.
@@ -192,19 +203,25 @@ mod tests {
         assert_eq!(record.verdict(&mutant, &loom(), &now), Known::Nothing);
         record.note(&mutant, &loom(), &now, Some("model")).expect("written");
         record.note(&mutant, &miri(), &now, None).expect("written");
-        record.note_sound(&loom(), &now, Duration::from_secs(5)).expect("written");
+        record.note_sound(&loom(), &now, None, Duration::from_secs(5)).expect("written");
+        record.note_sound(&loom(), &now, Some("model"), Duration::from_secs(2)).expect("written");
 
         let record = Record::open(path.clone()).expect("read");
         fs::remove_file(path).expect("removed");
         let says = |of: &Sources, at: &At| record.verdict(&mutant, at, of);
         assert_eq!(says(&now, &loom()), Known::Killed("model"));
         assert_eq!(says(&now, &miri()), Known::Passed);
-        assert_eq!(record.sound(&loom(), &now), Some(Duration::from_secs(5)));
+        let is_sound = |of: &Sources, test| record.sound(&loom(), of, test);
+        assert_eq!(is_sound(&now, None), Some(Duration::from_secs(5)));
+        assert_eq!(
+            (is_sound(&now, Some("model")), is_sound(&now, Some("other"))),
+            (Some(Duration::from_secs(2)), None)
+        );
         // Another test is another matter for the sound library, and not for who was killed by this one.
         let more = sources("sound", "fn model() {}", "fn other() {} fn third() {}");
         assert_eq!(says(&more, &loom()), Known::Killed("model"));
         assert_eq!(says(&more, &miri()), Known::Passed, "those tests are elsewhere");
-        assert_eq!(record.sound(&loom(), &more), None);
+        assert_eq!((is_sound(&more, None), is_sound(&more, Some("model"))), (None, Some(Duration::from_secs(2))));
         let changed = sources("sound", "fn model() { else }", "fn other() {}");
         assert_eq!(says(&changed, &loom()), Known::Nothing);
         assert_eq!(record.killer(&mutant, "loom"), Some("model"), "who is asked first");

@@ -1,6 +1,7 @@
 //! What a mutant has to get past: lists of tests, each with a limit of time.
 
 use std::{
+    collections::HashMap,
     io::{self, Read},
     path::Path,
     process::{Command, ExitStatus, Stdio},
@@ -26,12 +27,12 @@ const HANGS: &str = ", which hangs";
 pub(super) struct Stage {
     pub(super) name: &'static str,
     lane: Lane,
-    /// What all tests of the sound library took, and some more; known once they have passed.
-    limit: Option<Duration>,
+    /// What the sound library took for all tests or for one, and some more; known once it has passed them.
+    limits: HashMap<Which, Duration>,
 }
 
 /// Which of its tests a stage is to run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Which {
     All,
     /// Those of a file of integration tests.
@@ -65,7 +66,7 @@ impl Stage {
     /// The tests that `lane` builds and runs.
     pub(super) fn new(lane: Lane) -> Self {
         let name = lane.name;
-        Self { name, lane, limit: None }
+        Self { name, lane, limits: HashMap::new() }
     }
 
     /// What builds the tests, and what runs them.
@@ -83,14 +84,14 @@ impl Stage {
         (lane.clone().and("--no-run"), lane.and(&format!("-- --test-threads=1 {names}")))
     }
 
-    /// Whether it is known that the sound library passes.
-    pub(super) fn is_sound(&self) -> bool {
-        self.limit.is_some()
+    /// Whether it is known that the sound library passes these tests.
+    pub(super) fn is_sound(&self, which: &Which) -> bool {
+        self.limits.contains_key(which)
     }
 
-    /// The sound library has passed before, in such a time.
-    pub(super) fn is_proven(&mut self, took: Duration) {
-        self.limit = Some(Duration::from_secs(60) + 4 * took);
+    /// The sound library has passed them before, in such a time.
+    pub(super) fn is_proven(&mut self, which: &Which, took: Duration) {
+        self.limits.insert(which.clone(), Duration::from_secs(60) + 4 * took);
     }
 
     /// Where it finds what it finds.
@@ -123,8 +124,8 @@ impl Stage {
     /// # Errors
     ///
     /// If they fail: then they say nothing about mutants.
-    pub(super) fn prove(&mut self, copy: &Path) -> Result<Duration, Failure> {
-        let (build, run) = self.lanes(&Which::All);
+    pub(super) fn prove(&mut self, copy: &Path, which: &Which) -> Result<Duration, Failure> {
+        let (build, run) = self.lanes(which);
         let failed = |what: &str, outcome: &Outcome| {
             let end = tail(&outcome.output, 30);
             Failure(format!("\"{}\" {what} before anything is broken:\n{end}\n  {run}", self.name))
@@ -140,7 +141,7 @@ impl Stage {
         if !tested.succeeded() {
             return Err(failed("fails", &tested));
         }
-        self.is_proven(tested.took);
+        self.is_proven(which, tested.took);
         Ok(tested.took)
     }
 
@@ -152,7 +153,7 @@ impl Stage {
         if !built.succeeded() {
             return Ok(Verdict::DoesNotBuild(tail(&built.output, 30)));
         }
-        let limit = self.limit.unwrap_or(BUILD_MAX);
+        let limit = self.limits.get(which.proof()).copied().unwrap_or(BUILD_MAX);
         let test = |run: &Lane, limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
         let mut tested = test(&run, limit)?;
         if tested.hangs() {
@@ -166,6 +167,25 @@ impl Stage {
         }
         let how = if tested.hangs() { HANGS } else { "" };
         Ok(Verdict::Killed(culprit(&tested.output) + how))
+    }
+}
+
+impl Which {
+    /// What the sound library must have passed before a failure of these says something.
+    pub(super) fn proof(&self) -> &Self {
+        match self {
+            Self::All | Self::File(_) => &Self::All,
+            // One that is asked first, as it has killed before: then all need not be run.
+            Self::Test { .. } => self,
+        }
+    }
+
+    /// The test, if it is one.
+    pub(super) fn test(&self) -> Option<&str> {
+        match self {
+            Self::All | Self::File(_) => None,
+            Self::Test { name, .. } => Some(name),
+        }
     }
 }
 
