@@ -1,7 +1,7 @@
 //! What a shard's owner says of itself, for whoever wants to know (`metrics`).
 //!
-//! The owner counts in numbers of its own and copies them here when a turn ends, so that a timer costs it no more than the
-//! counting. All of it is written by the owner alone (but for the stalls), and read by any thread at any moment: a reader never
+//! The owner counts in numbers of its own and copies them here when its loop asks how long it may sleep, and every 64 turns,
+//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls), and read by any thread at any moment: a reader never
 //! holds the owner up, and an owner that stalls never holds up a reader.
 //!
 //! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
@@ -26,7 +26,7 @@ pub(crate) enum LateBy {
 
 #[derive(Debug)]
 pub(crate) struct Gauges {
-    tells: bool,
+    has_name: bool,
     counts: Newest<WORDS>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
@@ -54,7 +54,7 @@ impl Gauges {
     /// nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
-            tells: has_name || !IS_MODEL,
+            has_name,
             counts: Newest::default(),
             turns_begun: AtomicU64::new(0),
             turns_ended: AtomicU64::new(0),
@@ -66,10 +66,15 @@ impl Gauges {
         }
     }
 
+    #[inline]
+    fn tells(&self) -> bool {
+        !IS_MODEL || self.has_name
+    }
+
     /// The owner begins a turn, its `begun`-th.
     #[inline]
     pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
-        if self.tells {
+        if self.tells() {
             // Relaxed: these are single words, each read for its own sake. Who sees one and not yet the next takes a turn for a
             // moment longer or shorter than it is.
             self.turn_began.store(now, Ordering::Relaxed);
@@ -80,7 +85,7 @@ impl Gauges {
     /// The owner has ended that turn.
     #[inline]
     pub(crate) fn turn_ends(&self, begun: u64) {
-        if self.tells {
+        if self.tells() {
             // Relaxed: as in `turn_begins`.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
@@ -89,7 +94,7 @@ impl Gauges {
     /// The owner's counts have changed.
     #[inline]
     pub(crate) fn tell(&self, counts: &[u64; WORDS]) {
-        if self.tells {
+        if self.tells() {
             self.counts.tell(counts);
         }
     }
@@ -97,7 +102,7 @@ impl Gauges {
     /// The loop has asked when it is to turn next.
     #[inline]
     pub(crate) fn wants_turn_at(&self, next_due: u64) {
-        if self.tells {
+        if self.tells() {
             // Relaxed: as in `turn_begins`.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
@@ -107,14 +112,14 @@ impl Gauges {
     #[inline]
     pub(crate) fn turn_took(&self, nanos: u64) {
         // Relaxed: the owner alone writes it, and it is read for its own sake.
-        if self.tells && nanos > self.longest_turn.load(Ordering::Relaxed) {
+        if self.tells() && nanos > self.longest_turn.load(Ordering::Relaxed) {
             self.longest_turn.store(nanos, Ordering::Relaxed);
         }
     }
 
     /// So many timers fired that much late.
     pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
-        if self.tells {
+        if self.tells() {
             self.lateness[by as usize].add(nanos, timers);
         }
     }

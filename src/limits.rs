@@ -105,6 +105,10 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
+/// Turns after which the owner of a shard tells what it has counted, also if its loop never asks how long it may sleep.
+/// Telling costs as much as a timer or two.
+pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
+
 /// Words that the owner of a shard tells other threads together. Under loom, where each is one more thing to interleave, two.
 pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
 

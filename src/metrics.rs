@@ -1,7 +1,7 @@
 //! What shards do, and how late their timers fire, for whoever looks after a server.
 //!
-//! Every shard counts, always: it costs less than a nanosecond for a timer, and a few for a turn. At the end of each turn it
-//! tells other threads, which read it at any time without holding it up. [`shards`] reads all of the process;
+//! Every shard counts, always. When its loop asks how long it may sleep, and at least every 64 turns, it tells other threads,
+//! which read it at any time without holding it up. [`shards`] reads all of the process;
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
@@ -50,7 +50,7 @@ pub use self::watch::{Stall, Watch};
 pub use crate::gauges::{Counts, Lateness};
 use crate::{gauges::LateBy, registry, shared::Shared};
 
-/// What a shard has done since it was made, as it said at the end of its last turn.
+/// What a shard has done since it was made, as it said when its loop last asked how long it may sleep, or at most 64 turns ago.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardMetrics {

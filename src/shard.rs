@@ -278,9 +278,9 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let Some(Claimed { index, payload, due }) = self.claim_due().or_else(|| self.take_in()) else {
-            self.end_pass();
-            return None;
+        let Claimed { index, payload, due } = match self.claim_due() {
+            Some(claimed) => claimed,
+            None => self.take_in_or_end()?,
         };
         self.count_fired();
         self.finish(index);

@@ -173,6 +173,7 @@ fn a_shard_of_payloads_says_the_same() {
     clock.advance(TICK);
     shard.turn();
     while shard.next_expired().is_some() {}
+    assert_eq!(shard.time_until_next(), None);
     let (here, there) = (shard.metrics(), named("payloads").expect("it exists"));
     assert_eq!(here.counts, there.counts);
     assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
@@ -182,7 +183,7 @@ fn a_shard_of_payloads_says_the_same() {
 }
 
 #[test]
-fn any_thread_sees_every_shard_up_to_its_last_turn() {
+fn any_thread_sees_every_shard_up_to_its_last_question() {
     let (turned, turns) = mpsc::channel();
     let (seen, looks) = mpsc::channel();
     let owner = thread::spawn(move || {
@@ -191,6 +192,7 @@ fn any_thread_sees_every_shard_up_to_its_last_turn() {
         turned.send(local_timer().shard_ref()).expect("it is waited for");
         looks.recv().expect("it is told");
         local_timer().turn();
+        drop(local_timer().prepare_sleep());
         turned.send(local_timer().shard_ref()).expect("it is waited for");
         looks.recv().expect("it is told");
     });
@@ -324,4 +326,21 @@ fn a_watch_may_end_in_its_own_report() {
         let _sleep = local_timer().prepare_sleep();
         told.recv_timeout(TOO_LONG).expect("it is noticed");
     });
+}
+
+/// A loop that never sleeps says what it does, too.
+#[test]
+fn a_loop_that_never_asks_is_seen_after_some_turns() {
+    let (turned, turns) = mpsc::channel();
+    let (seen, looks) = mpsc::channel::<()>();
+    let owner = thread::spawn(move || {
+        local_timer().add(Duration::from_secs(3_600), || ());
+        (0..64).for_each(|_| _ = local_timer().turn());
+        turned.send(local_timer().shard_ref()).expect("it is waited for");
+        let _ = looks.recv();
+    });
+    let counts = turns.recv().expect("it has a timer").metrics().counts;
+    assert_eq!((counts.added, counts.live, counts.turns), (1, 1, 64));
+    drop(seen);
+    owner.join().expect("no panic");
 }

@@ -20,6 +20,7 @@ fn what_is_counted_is_read_together() {
         for _ in 0..2 {
             local_timer().add(TICK, || ());
             local_timer().turn();
+            drop(local_timer().prepare_sleep());
         }
         reader.join().unwrap();
     });

@@ -164,13 +164,13 @@ impl Local {
         }
         self.flush();
         self.step(|shard| {
-            shard.end_pass();
+            let behind = shard.end_pass();
             Turn {
                 fired,
                 collected,
                 live: shard.len(),
                 touched: shard.touched() - touched_before,
-                behind: shard.is_behind(),
+                behind,
                 nested: false,
             }
         })

@@ -131,7 +131,7 @@ impl ShardRef {
     }
 
     /// Which shard it is: several can have had the same number, one after the other.
-    /// What that timer did up to the end of its last turn, and how late its timers fire; see [`metrics`](crate::metrics).
+    /// What that timer did, as it last said, and how late its timers fire; see [`metrics`](crate::metrics).
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::of(self.number, &self.shared)
     }

@@ -64,6 +64,15 @@ impl<T> Shard<T> {
         }
     }
 
+    /// The same; if there is none, the pass ends.
+    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
+        let claimed = self.take_in();
+        if claimed.is_none() {
+            self.end_pass();
+        }
+        claimed
+    }
+
     /// Deals with the next message of those that were taken, within the budget.
     #[inline]
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
@@ -145,7 +154,7 @@ impl<T> Shard<T> {
         let claim = if claim == Claim::Guest { self.claim(index) } else { claim };
         match claim {
             Claim::Fires => {
-                self.count_due(self.tick.start(deadline));
+                self.count_due(deadline);
                 self.claimed(index, deadline)
             }
             Claim::Moved { periodic } => {

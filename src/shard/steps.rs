@@ -332,7 +332,7 @@ impl<T> Shard<T> {
             let (index, deadline) = self.wheel.pop_due(|soon| nodes.prefetch(soon))?;
             match self.node(index).state.claim() {
                 Claim::Fires => {
-                    self.count_due(self.tick.start(deadline));
+                    self.count_due(deadline);
                     return self.claimed(index, deadline);
                 }
                 claim => {

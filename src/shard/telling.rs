@@ -4,7 +4,8 @@ use std::{cell::Cell, mem};
 
 use super::Shard;
 use crate::{
-    gauges::{Counts, LateBy, WORDS},
+    gauges::{Counts, LateBy},
+    limits::TURNS_UNTOLD,
     metrics::ShardMetrics,
 };
 
@@ -34,13 +35,14 @@ pub(super) struct Telling {
     in_pass: bool,
     /// The clock's reading with which the turn before began.
     before: u64,
-    /// The deadline of the timers that have just fired, one after the other, and how many there were.
+    /// The tick at which the timers were due that have just fired, one after the other, and how many there were.
     due: u64,
     timers: u32,
     /// The last turn has ended, and its length is not known yet.
     is_untimed: Cell<bool>,
-    /// What was told last.
-    told: [u64; WORDS],
+    /// What had changed, and how many turns there had been, when the counts were told last.
+    told: Cell<u64>,
+    told_in: Cell<u64>,
 }
 
 impl<T> Shard<T> {
@@ -54,8 +56,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// What the shard does, and how late its timers fire. Other threads ask [`metrics::shards`](crate::metrics::shards), and
-    /// are told what it was at the end of the last turn.
+    /// What the shard does, and how late its timers fire, up to this moment. Other threads ask
+    /// [`metrics::shards`](crate::metrics::shards).
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
@@ -95,31 +97,36 @@ impl<T> Shard<T> {
         self.shared.gauges.turn_begins(now, self.counts.turns);
     }
 
-    /// The pass is over: tells what it has done.
+    /// The pass is over. Whether it has left something to the next one.
     #[inline]
-    pub(crate) fn end_pass(&mut self) {
-        if !mem::replace(&mut self.telling.in_pass, false) {
-            return;
+    pub(crate) fn end_pass(&mut self) -> bool {
+        let is_behind = self.is_behind();
+        if mem::replace(&mut self.telling.in_pass, false) {
+            self.tell_firing();
+            self.counts.overruns += u64::from(is_behind);
+            self.shared.gauges.turn_ends(self.counts.turns);
+            self.telling.is_untimed.set(true);
+            self.tell_gate();
+            if self.counts.turns - self.telling.told_in.get() >= TURNS_UNTOLD {
+                self.tell();
+            }
         }
-        self.tell_firing();
-        self.counts.overruns += u64::from(self.is_behind());
-        self.shared.gauges.turn_ends(self.counts.turns);
-        self.telling.is_untimed.set(true);
-        self.tell_gate();
-        self.tell();
+        is_behind
     }
 
-    /// Tells what has been counted.
+    /// Tells what has been counted, if it has changed.
     #[inline]
-    pub(super) fn tell(&mut self) {
-        let words = self.counted().to_words();
-        if words != self.telling.told {
-            self.telling.told = words;
-            self.shared.gauges.tell(&words);
+    pub(super) fn tell(&self) {
+        let Tally { cancelled, handed_back, resets, clock_regressions, overruns, turns, .. } = &self.counts;
+        // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
+        let changed = self.wheel.touched() + cancelled + handed_back + resets + clock_regressions + overruns;
+        self.telling.told_in.set(*turns);
+        if self.telling.told.replace(changed) != changed {
+            self.shared.gauges.tell(&self.counted().to_words());
         }
     }
 
-    /// A timer that was due then fires.
+    /// A timer that was due at that tick fires.
     #[inline]
     pub(super) fn count_due(&mut self, due: u64) {
         self.counts.runs += 1;
@@ -142,17 +149,18 @@ impl<T> Shard<T> {
     /// Tells how late those timers are that have fired and have the same deadline.
     #[inline]
     fn tell_firing(&mut self) {
-        let Telling { due, before, .. } = self.telling;
         let timers = mem::take(&mut self.telling.timers);
         if timers > 0 {
+            let (due, before) = (self.tick.start(self.telling.due), self.telling.before);
             let by = if due > before { LateBy::Loop } else { LateBy::Turn };
             self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
         }
     }
 
-    /// The loop asks, after a turn, how long it may sleep.
+    /// The loop asks how long it may sleep.
     #[inline]
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
+        self.tell();
         self.shared.gauges.wants_turn_at(next.unwrap_or(u64::MAX));
         if self.telling.is_untimed.replace(false) {
             self.shared.gauges.turn_took(now.saturating_sub(self.turn_nanos));
