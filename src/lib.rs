@@ -87,9 +87,13 @@
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
 //!
+//! `loom` and `shuttle` are for this project's own models, and not part of the interface.
+//!
 //! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
+// What is said above is said of the whole crate; without `std` most of it has nothing to link to.
+#![cfg_attr(not(feature = "std"), allow(rustdoc::broken_intra_doc_links))]
 
 extern crate alloc;
 // For the tests that the unit tests share with those in `tests/`.

@@ -72,6 +72,12 @@ impl Lane {
         self
     }
 
+    /// The same command with one more word, which may hold blanks.
+    pub(crate) fn word(mut self, word: String) -> Self {
+        self.words.push(word);
+        self
+    }
+
     /// The command and what it changes in the environment, wherever it builds.
     pub(crate) fn command(&self) -> String {
         format!("{:?} {:?} {:?}", self.env, self.unset, self.words)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lane::Lane;
+use crate::lane::{Lane, target_base};
 
 /// More than any lane of the tests takes on a slow machine.
 const TEST_MAX: Duration = Duration::from_secs(20 * 60);
@@ -48,13 +48,15 @@ pub(crate) fn test() -> Vec<Lane> {
         Lane::new("clippy, shuttle", "cargo clippy -p shuttle-tests --all-targets --locked -- -D warnings")
             .env("RUSTFLAGS", SHUTTLE)
             .target("shuttle"),
+        Lane::new("licences", "cargo xtask licences --here"),
         Lane::new(
             "wheel alone, no_std: clippy",
-            "cargo clippy -p corewheel --no-default-features --locked -- -D warnings",
+            "cargo clippy -p corewheel --no-default-features --all-targets --locked -- -D warnings",
         ),
         Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
-        Lane::new("docs", "cargo doc --workspace --no-deps --features corewheel/metrics,corewheel/tracing --locked")
-            .env("RUSTDOCFLAGS", DENY_WARNINGS),
+        Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
+        docs("docs of the wheel alone", "--no-default-features"),
+        docs("docs with all features", "--features fd,metrics,tracing"),
         Lane::new(
             "tests",
             "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/tracing \
@@ -69,6 +71,12 @@ pub(crate) fn test() -> Vec<Lane> {
     lanes.push(shuttle());
     lanes.extend(benches());
     lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
+}
+
+/// The library's docs with other features, each beside the others.
+fn docs(name: &'static str, features: &str) -> Lane {
+    let lane = Lane::new(name, "cargo doc -p corewheel --no-deps --locked");
+    lane.and(features).env("RUSTDOCFLAGS", DENY_WARNINGS).target("doc-features")
 }
 
 /// That everything which measures runs; the figures are thrown away.
@@ -213,6 +221,25 @@ pub(crate) fn tsan() -> Vec<Lane> {
     ]
 }
 
+/// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
+pub(crate) fn msrv() -> Vec<Lane> {
+    vec![
+        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd --locked").target("msrv"),
+        Lane::new("oldest Rust, no_std", "cargo +1.88 check -p corewheel --no-default-features --locked")
+            .target("msrv"),
+    ]
+}
+
+/// The package as others would get it, and its tests from there.
+pub(crate) fn package() -> Vec<Lane> {
+    let unpacked = concat!("package/corewheel-", env!("CARGO_PKG_VERSION"), "/Cargo.toml");
+    vec![
+        Lane::new("publish, dry run", "cargo publish --dry-run -p corewheel --locked"),
+        Lane::new("tests of the package", "cargo test --features fd --locked --manifest-path")
+            .word(target_base().join(unpacked).display().to_string()),
+    ]
+}
+
 /// What a broken library is shown to, the quick ones first; see `breakage`.
 pub(crate) fn proving() -> Vec<Lane> {
     let [plain, epochs] = models().map(|lane| lane.env("COREWHEEL_LOOM_NO_FLOOR", "1"));
@@ -315,6 +342,18 @@ mod tests {
     fn names_in(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
         entries.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect()
+    }
+
+    /// Where the oldest Rust is named: here, for rustup, for cargo, and for readers.
+    #[test]
+    fn the_oldest_rust_is_the_declared_one() {
+        let read = |file: &str| fs::read_to_string(root().join(file)).expect("readable");
+        let manifest = read("Cargo.toml");
+        let declared = manifest.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next());
+        let declared = declared.expect("Cargo.toml declares it");
+        assert!(super::msrv().iter().all(|lane| lane.to_string().contains(&format!("cargo +{declared} "))));
+        assert!(read("xtask/src/tools.rs").contains(&format!("rustup toolchain install {declared} ")));
+        assert!(read("README.md").contains(&format!("minimum Rust version is {declared}")));
     }
 
     #[test]

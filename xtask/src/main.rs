@@ -7,6 +7,7 @@
 mod breakage;
 mod lane;
 mod lanes;
+mod licences;
 mod redis;
 mod run;
 mod stop;
@@ -38,6 +39,12 @@ enum Command {
     Asan,
     /// Run the tests that have threads under `ThreadSanitizer`, on nightly Rust.
     Tsan,
+    /// Check that the library builds with the oldest Rust that it promises to; rustup gets it where it is missing.
+    Msrv,
+    /// Check that every licence of what is built is a permissive one.
+    Licences(licences::Options),
+    /// Make the package as it would be published, and run its tests from what is in it.
+    Package,
     /// Test the example `ttl_cache` with the clients of Redis, or measure it side by side with Redis.
     Redis(redis::Options),
 }
@@ -68,6 +75,12 @@ impl Command {
                 tools::require(tools::NIGHTLY)?;
                 run::all(&lanes::tsan())
             }
+            Self::Msrv => {
+                tools::provide(tools::OLDEST_RUST)?;
+                run::all(&lanes::msrv())
+            }
+            Self::Licences(options) => licences::run(options),
+            Self::Package => run::all(&lanes::package()),
             Self::Redis(options) => redis::run(options),
         }
     }

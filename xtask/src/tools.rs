@@ -1,6 +1,9 @@
 //! What must be installed beside Rust itself, asked for before any work begins.
 
-use crate::{lane::Lane, run::Failure};
+use crate::{
+    lane::Lane,
+    run::{self, Failure},
+};
 
 /// A tool, how to see that it is there, and how to get it.
 #[derive(Debug)]
@@ -44,6 +47,23 @@ pub(crate) const REDIS_CLIENTS: &[Tool] = &[
 /// What `cargo xtask redis --versus` needs besides.
 pub(crate) const REDIS_SERVER: &[Tool] =
     &[Tool { name: "redis-server", probe: "redis-server --version", install: "apt-get install redis-server" }];
+
+/// What `cargo xtask msrv` needs.
+pub(crate) const OLDEST_RUST: &[Tool] = &[Tool {
+    name: "the oldest supported toolchain",
+    probe: "cargo +1.88 --version",
+    install: "rustup toolchain install 1.88 --profile minimal",
+}];
+
+/// Installs each tool that is missing.
+pub(crate) fn provide(tools: &[Tool]) -> Result<(), Failure> {
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| !tool.is_there()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    run::all(&missing.iter().map(|tool| Lane::new(tool.name, tool.install)).collect::<Vec<_>>())?;
+    require(tools)
+}
 
 /// Fails with the name of each tool that is missing and the command that installs it.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Failure> {
