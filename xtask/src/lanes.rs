@@ -32,6 +32,7 @@ macro_rules! miri {
 pub(crate) fn test() -> Vec<Lane> {
     let mut lanes = vec![
         Lane::new("format", "cargo fmt --all --check"),
+        Lane::new("format, fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
         Lane::new(
             "clippy",
             "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/tracing --locked -- -D warnings",
@@ -224,7 +225,7 @@ pub(crate) fn tsan() -> Vec<Lane> {
 /// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
 pub(crate) fn msrv() -> Vec<Lane> {
     vec![
-        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd --locked").target("msrv"),
+        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,tracing --locked").target("msrv"),
         Lane::new("oldest Rust, no_std", "cargo +1.88 check -p corewheel --no-default-features --locked")
             .target("msrv"),
     ]
@@ -235,7 +236,7 @@ pub(crate) fn package() -> Vec<Lane> {
     let unpacked = concat!("package/corewheel-", env!("CARGO_PKG_VERSION"), "/Cargo.toml");
     vec![
         Lane::new("publish, dry run", "cargo publish --dry-run -p corewheel --locked"),
-        Lane::new("tests of the package", "cargo test --features fd --locked --manifest-path")
+        Lane::new("tests of the package", "cargo test --features fd,metrics,tracing --locked --manifest-path")
             .word(target_base().join(unpacked).display().to_string()),
     ]
 }

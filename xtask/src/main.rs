@@ -5,6 +5,7 @@
 //! for before its first lane ([`tools`]).
 
 mod breakage;
+mod fuzz;
 mod lane;
 mod lanes;
 mod licences;
@@ -39,6 +40,8 @@ enum Command {
     Asan,
     /// Run the tests that have threads under `ThreadSanitizer`, on nightly Rust.
     Tsan,
+    /// Run the fuzz targets, each for a time, on nightly Rust; cargo-fuzz is installed where it is missing.
+    Fuzz(fuzz::Options),
     /// Check that the library builds with the oldest Rust that it promises to; rustup gets it where it is missing.
     Msrv,
     /// Check that every licence of what is built is a permissive one.
@@ -75,6 +78,7 @@ impl Command {
                 tools::require(tools::NIGHTLY)?;
                 run::all(&lanes::tsan())
             }
+            Self::Fuzz(options) => fuzz::run(options),
             Self::Msrv => {
                 tools::provide(tools::OLDEST_RUST)?;
                 run::all(&lanes::msrv())

@@ -48,6 +48,12 @@ pub(crate) const REDIS_CLIENTS: &[Tool] = &[
 pub(crate) const REDIS_SERVER: &[Tool] =
     &[Tool { name: "redis-server", probe: "redis-server --version", install: "apt-get install redis-server" }];
 
+/// What `cargo xtask fuzz` needs.
+pub(crate) const FUZZ: &[Tool] = &[
+    NIGHTLY_RUST,
+    Tool { name: "cargo-fuzz", probe: "cargo fuzz --version", install: "cargo install cargo-fuzz --locked" },
+];
+
 /// What `cargo xtask msrv` needs.
 pub(crate) const OLDEST_RUST: &[Tool] = &[Tool {
     name: "the oldest supported toolchain",
