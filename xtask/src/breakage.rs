@@ -9,7 +9,7 @@
 //! that no tool can see. In the last case, or if the ordering is to stay, it stands in `break/survivors.txt` with the reason.
 //! The command fails if a survivor does not stand there, and if one that stands there does not survive.
 
-mod list;
+pub(crate) mod list;
 mod mutant;
 mod record;
 mod scan;

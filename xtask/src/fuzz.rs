@@ -47,7 +47,9 @@ fn lane(target: &'static str, seconds: u64) -> Result<Lane, Failure> {
         .word(target_base().join("fuzz").display().to_string())
         .and(target)
         .word(corpus.display().to_string())
-        .and(&format!("-- -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1"))
+        .and(&format!(
+            "-- -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048 -len_control=10 -print_final_stats=1"
+        ))
         .limit(BUILD_MAX + Duration::from_secs(seconds));
     Ok(lane)
 }

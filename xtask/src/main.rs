@@ -5,10 +5,12 @@
 //! for before its first lane ([`tools`]).
 
 mod breakage;
+mod coverage;
 mod fuzz;
 mod lane;
 mod lanes;
 mod licences;
+mod mutants;
 mod redis;
 mod run;
 mod stop;
@@ -42,6 +44,11 @@ enum Command {
     Tsan,
     /// Run the fuzz targets, each for a time, on nightly Rust; cargo-fuzz is installed where it is missing.
     Fuzz(fuzz::Options),
+    /// Measure which lines the tests reach; cargo-llvm-cov is installed where it is missing.
+    Coverage,
+    /// Change the library in small ways, thousands of them, and check that the tests notice; by cargo-mutants, which is installed
+    /// where it is missing.
+    Mutants(mutants::Options),
     /// Check that the library builds with the oldest Rust that it promises to; rustup gets it where it is missing.
     Msrv,
     /// Check that every licence of what is built is a permissive one.
@@ -79,6 +86,8 @@ impl Command {
                 run::all(&lanes::tsan())
             }
             Self::Fuzz(options) => fuzz::run(options),
+            Self::Coverage => coverage::run(),
+            Self::Mutants(options) => mutants::run(options),
             Self::Msrv => {
                 tools::provide(tools::OLDEST_RUST)?;
                 run::all(&lanes::msrv())

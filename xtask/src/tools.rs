@@ -54,6 +54,23 @@ pub(crate) const FUZZ: &[Tool] = &[
     Tool { name: "cargo-fuzz", probe: "cargo fuzz --version", install: "cargo install cargo-fuzz --locked" },
 ];
 
+/// What `cargo xtask coverage` needs. To add a component that is there does nothing.
+pub(crate) const COVERAGE: &[Tool] = &[
+    Tool { name: "llvm-tools", probe: "rustup component add llvm-tools", install: "rustup component add llvm-tools" },
+    Tool {
+        name: "cargo-llvm-cov",
+        probe: "cargo llvm-cov --version",
+        install: "cargo install cargo-llvm-cov --locked",
+    },
+];
+
+/// What `cargo xtask mutants` needs.
+pub(crate) const MUTANTS: &[Tool] = &[Tool {
+    name: "cargo-mutants",
+    probe: "cargo mutants --version",
+    install: "cargo install cargo-mutants --locked",
+}];
+
 /// What `cargo xtask msrv` needs.
 pub(crate) const OLDEST_RUST: &[Tool] = &[Tool {
     name: "the oldest supported toolchain",

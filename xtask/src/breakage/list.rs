@@ -24,16 +24,16 @@ pub(super) struct Fault {
 
 /// A mutant that no test can kill, and why.
 #[derive(Debug, Default)]
-pub(super) struct Survivor {
-    pub(super) name: String,
-    pub(super) why: String,
+pub(crate) struct Survivor {
+    pub(crate) name: String,
+    pub(crate) why: String,
 }
 
 pub(super) fn faults(list: &str) -> Result<Vec<Fault>, String> {
     records(list).iter().map(|record| Fault::new(record)).collect()
 }
 
-pub(super) fn survivors(list: &str) -> Result<Vec<Survivor>, String> {
+pub(crate) fn survivors(list: &str) -> Result<Vec<Survivor>, String> {
     records(list).iter().map(|record| Survivor::new(record)).collect()
 }
 
