@@ -8,6 +8,7 @@ mod wake_ups;
 
 use std::{
     cell::Cell,
+    error::Error,
     io,
     os::fd::{AsFd, AsRawFd},
     rc::Rc,
@@ -21,7 +22,7 @@ use std::{
 };
 
 use common::{on_a_thread, operations};
-use corewheel::{Clock, Config, ManualClock, ShardRef, TimerFd, TimerFdError, Turn, local_timer};
+use corewheel::{AddErrorReason, Clock, Config, ManualClock, ShardRef, TimerFd, TimerFdError, Turn, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -307,4 +308,18 @@ fn no_wake_up_is_lost(askers: u64, budget: usize, rounds: u64) {
 fn no_wake_up_is_lost_by_who_polls_the_descriptor() {
     no_wake_up_is_lost(1, usize::MAX, 3_000);
     no_wake_up_is_lost(3, 2, 1_000);
+}
+
+/// Each reason is a sentence, and an error of the system's kind for who passes it on.
+#[test]
+fn a_refusal_says_why() {
+    let sentence = |error: &TimerFdError| error.to_string();
+    let none = TimerFdError::NoTimer(AddErrorReason::ShutDown);
+    assert!(sentence(&TimerFdError::VirtualTime).contains("virtual"));
+    assert!(sentence(&none).ends_with(&AddErrorReason::ShutDown.to_string()) && none.source().is_none());
+    assert_eq!(io::Error::from(TimerFdError::VirtualTime).kind(), io::ErrorKind::Unsupported);
+    assert_eq!(io::Error::from(none).kind(), io::ErrorKind::Other);
+    let system = TimerFdError::System(io::Error::from_raw_os_error(24));
+    assert!(sentence(&system).contains("descriptor") && system.source().is_some());
+    assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
 }
