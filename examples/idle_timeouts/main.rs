@@ -15,7 +15,7 @@
 //! - `packet`, `client`, `load`: the clients
 //! - `admin`: cancels timers from its own thread
 //! - `board`, `view`: the live view
-//! - `verdict`, `accounts`, `report`: whether all was as it must be
+//! - `verdict`, `stretches`, `accounts`, `report`: whether all was as it must be
 
 mod accounts;
 mod admin;
@@ -33,6 +33,7 @@ mod report;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;
+mod stretches;
 mod verdict;
 mod view;
 

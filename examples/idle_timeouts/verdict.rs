@@ -12,6 +12,7 @@ use crate::admin::AdminReport;
 use crate::client::{Client, Fate};
 use crate::event_loop::CoreReport;
 use crate::plan::Role;
+use crate::stretches;
 
 /// What is later still is recorded as this late: an hour, which is over any limit.
 const LONGEST_LATENESS_US: u64 = 3_600_000_000;
@@ -36,6 +37,8 @@ pub(crate) struct Verdict {
     #[serde(flatten)]
     pub(crate) accounts: Accounts,
     pub(crate) lateness_us: Lateness,
+    /// The same in the course of the run.
+    pub(crate) lateness_us_by_stretch: Vec<Lateness>,
     /// Why it is not ok, in words.
     pub(crate) failures: Vec<String>,
 }
@@ -78,8 +81,7 @@ pub(crate) struct Lateness {
 impl Verdict {
     pub(crate) fn reach(evidence: &Evidence) -> Self {
         let mut seen = Seen::default();
-        let mut lateness =
-            Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3).expect("the bounds are constants, and right");
+        let mut lateness = empty_histogram();
         for client in &evidence.clients {
             seen.take_in(client, evidence.idle, &mut lateness);
         }
@@ -96,6 +98,7 @@ impl Verdict {
             cancelled_remotely: evidence.admin.cancelled,
             accounts,
             lateness_us: lateness,
+            lateness_us_by_stretch: stretches::lateness(&evidence.clients, evidence.idle, evidence.late_limit),
             failures,
         }
     }
@@ -168,7 +171,7 @@ impl AdminReport {
 }
 
 impl Lateness {
-    fn of(histogram: &Histogram<u64>, limit: Duration) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>, limit: Duration) -> Self {
         Self {
             p50: histogram.value_at_quantile(0.5),
             p99: histogram.value_at_quantile(0.99),
@@ -190,6 +193,10 @@ fn complain(complaints: &[(u64, &str)]) -> Vec<String> {
     real.map(|(count, complaint)| format!("{count} {complaint}")).collect()
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn empty_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3).expect("the bounds are constants, and right")
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -13,6 +13,7 @@ mod licences;
 mod mutants;
 mod redis;
 mod run;
+mod soak;
 mod stop;
 mod tools;
 
@@ -55,6 +56,8 @@ enum Command {
     Licences(licences::Options),
     /// Make the package as it would be published, and run its tests from what is in it.
     Package,
+    /// Run the example `idle_timeouts` at full load for an hour and watch its memory and lateness.
+    Soak(soak::Options),
     /// Test the example `ttl_cache` with the clients of Redis, or measure it side by side with Redis.
     Redis(redis::Options),
 }
@@ -93,6 +96,7 @@ impl Command {
                 run::all(&lanes::msrv())
             }
             Self::Licences(options) => licences::run(options),
+            Self::Soak(options) => soak::run(options),
             Self::Package => run::all(&lanes::package()),
             Self::Redis(options) => redis::run(options),
         }
