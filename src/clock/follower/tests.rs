@@ -115,6 +115,15 @@ fn it_learns_in_milliseconds_and_is_exact_until_then() {
 }
 
 #[test]
+fn a_window_reaches_from_after_the_last_count_to_its_end() {
+    let mut follower = World::following(9).follower;
+    let Window { last, end, .. } = follower.window;
+    assert_eq!([last, end + 1].map(|count| follower.at(count)), [None, None]);
+    assert!(follower.at(end).is_some());
+    assert_eq!(follower.at(end), None, "a count is believed once");
+}
+
+#[test]
 fn most_readings_need_no_look() {
     let mut world = World::following(2);
     let before = world.followed;
