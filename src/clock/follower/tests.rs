@@ -123,6 +123,22 @@ fn a_window_reaches_from_after_the_last_count_to_its_end() {
     assert_eq!(follower.at(end), None, "a count is believed once");
 }
 
+/// In parts of 2^-32 nanoseconds: the bounds are the rates' own, rounded away from the truth, and the slack besides.
+#[test]
+fn what_the_rates_say_is_rounded_outwards() {
+    for seed in 0..100 {
+        let mut follower = World::following(seed).follower;
+        let Window { end, anchor, rate, .. } = follower.window;
+        let reading = follower.at(end).expect("within the window");
+        let parts = |nanos: u64| u128::from(nanos) << 32;
+        let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
+        let (least, most) = (passed(anchor.after, rate.slow), passed(anchor.before, rate.quick));
+        let (lo, hi) = (parts(reading.lo - anchor.nanos), parts(reading.hi - anchor.nanos - SLACK_NANOS));
+        assert!(lo <= least && least < lo + parts(1));
+        assert!(most < hi && hi <= most + parts(1));
+    }
+}
+
 #[test]
 fn most_readings_need_no_look() {
     let mut world = World::following(2);
