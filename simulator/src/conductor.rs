@@ -44,7 +44,7 @@ struct Conductor {
 struct Thread {
     jobs: Sender<Job>,
     replies: Receiver<Reply>,
-    thread: JoinHandle<()>,
+    joins: JoinHandle<()>,
     is_paused: bool,
 }
 
@@ -134,15 +134,15 @@ impl Conductor {
         let (link, plan) = (Link { jobs: received, replies: answer }, Arc::clone(&self.plan));
         let thread = thread::spawn(move || core::live(core, &plan, configs, link, &refer));
         self.world().cores[core].shard = Some(referred.recv().expect("it has a timer"));
-        Thread { jobs, replies, thread, is_paused: false }
+        Thread { jobs, replies, joins: thread, is_paused: false }
     }
 
     /// Ends a core's thread, with all that it has.
     fn end(&mut self, core: usize) -> Result<(), Hangs> {
         self.tell(core, Job::Leave)?;
-        let Some(Thread { jobs, thread, .. }) = self.cores[core].take() else { return Ok(()) };
+        let Some(Thread { jobs, joins, .. }) = self.cores[core].take() else { return Ok(()) };
         drop(jobs);
-        let ended = thread.join();
+        let ended = joins.join();
         let world = self.world();
         world.expect(ended.is_ok(), || format!("core {core} ended with a panic"));
         world.cores[core].gone = world.cores[core].shard.take();

@@ -21,11 +21,11 @@ use crate::{
     here::{self, Job, Link, Reply, with},
     ledger::Payload,
     model::nanos,
-    plan::{Act, At, How, Id, Moves, Nanos, PLACES, Plan, With},
+    plan::{Act, At, How, Id, Moves, Nanos, PLACES, Plan, Script, With},
 };
 
 pub(crate) struct Core {
-    core: usize,
+    number: usize,
     /// And which one each is. The first place is the thread's own timer.
     shards: [Option<(usize, Shard<Payload>)>; PLACES],
     delayed: Delayed,
@@ -33,9 +33,15 @@ pub(crate) struct Core {
 }
 
 /// The body of a core's thread.
-pub(crate) fn live(core: usize, plan: &Arc<Plan>, configs: Vec<(usize, Config)>, link: Link, refer: &Sender<ShardRef>) {
+pub(crate) fn live(
+    core: usize,
+    plan: &Arc<Plan>,
+    configs: Vec<(usize, Config)>,
+    link: Link,
+    refer: &Sender<ShardRef>,
+) {
     here::become_core(core, link);
-    let mut this = Core { core, shards: [const { None }; PLACES], delayed: Delayed::default(), sleep: None };
+    let mut this = Core { number: core, shards: [const { None }; PLACES], delayed: Delayed::default(), sleep: None };
     for (place, (life, config)) in configs.into_iter().enumerate() {
         if place == 0 {
             config.install().expect("a new thread");
@@ -108,7 +114,7 @@ impl Core {
             Act::Event { key, is_met } => self.event(key, is_met),
             Act::Force { id } => self.force(id),
             Act::HandBack { key } => self.hand_back(key),
-            Act::Flood { with, first, count, to, delay } => self.flood(with, first, count, to, delay),
+            Act::Flood { with, first, count, to, delay } => flood(with, first..first + count, to, delay),
             Act::WakePanics { of } => wake_panics(of),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
@@ -118,7 +124,7 @@ impl Core {
     fn life(&self, place: usize) -> usize {
         match &self.shards[place] {
             Some((life, _)) => *life,
-            None => with(|world| world.cores[self.core].lives[0]),
+            None => with(|world| world.cores[self.number].lives[0]),
         }
     }
 
@@ -167,7 +173,9 @@ impl Core {
         let is_right = payload.as_ref().map(|payload| payload.id)
             == (foreseen.answer == corewheel::Cancel::Cancelled).then_some(id);
         ledger.drop_quietly(payload);
-        with(|world| world.expect(is_right, || format!("cancel of timer {id} by its shard, not {:?}", foreseen.answer)));
+        with(|world| {
+            world.expect(is_right, || format!("cancel of timer {id} by its shard, not {:?}", foreseen.answer));
+        });
         self.compare(place);
     }
 
@@ -182,12 +190,14 @@ impl Core {
             world.foresee_reset(id, delay, true)
         });
         let answer = shard.reset(handle, std::time::Duration::from_nanos(delay));
-        with(|world| world.expect(answer == foreseen.answer, || format!("reset of timer {id} by its shard: {answer}")));
+        with(|world| {
+            world.expect(answer == foreseen.answer, || format!("reset of timer {id} by its shard: {answer}"));
+        });
         self.compare(place);
     }
 
     fn share(&self, id: Id) {
-        if let Some(handle) = here::local(id).filter(|_| with(|world| world.is_local(id, self.core))) {
+        if let Some(handle) = here::local(id).filter(|_| with(|world| world.is_local(id, self.number))) {
             let shared = handle.share();
             with(|world| {
                 world.timers[id as usize].handle = Some(shared);
@@ -251,22 +261,23 @@ impl Core {
         };
         with(|world| world.move_clock(of, moves, wait));
     }
+}
 
-    fn flood(&mut self, what: With, first: Id, count: u32, to: usize, delay: Nanos) {
-        let fault = match what {
-            With::Adds => Fault::AddFlood,
-            With::Cancels => Fault::CancelFlood,
-            With::Resets => Fault::ResetFlood,
-        };
-        for id in first..first + count {
-            match what {
-                With::Adds => adding::elsewhere(id, to, false, delay, crate::plan::Script::Nothing),
-                With::Cancels => asking::cancel(id, How::Handle),
-                With::Resets => asking::reset(id, delay),
-            }
+/// What other cores do, very often.
+fn flood(what: With, ids: Range<Id>, to: usize, delay: Nanos) {
+    let fault = match what {
+        With::Adds => Fault::AddFlood,
+        With::Cancels => Fault::CancelFlood,
+        With::Resets => Fault::ResetFlood,
+    };
+    for id in ids {
+        match what {
+            With::Adds => adding::elsewhere(id, to, false, delay, Script::Nothing),
+            With::Cancels => asking::cancel(id, How::Handle),
+            With::Resets => asking::reset(id, delay),
         }
-        with(|world| world.fault(fault, to));
     }
+    with(|world| world.fault(fault, to));
 }
 
 fn wake_panics(of: usize) {

@@ -90,18 +90,24 @@ named! {
 const OPERATIONS: usize = Operation::NAMES.len();
 const FAULTS: usize = Fault::NAMES.len();
 
-/// How often each has come, and each operation as the first on a core that a fault has befallen.
+/// An operation is under a fault if it is among so many that come on the same core right after it.
+const UNDER: u8 = 16;
+
+/// How often each has come, and each operation under each fault.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     pub(crate) episodes: u64,
     pub(crate) fired: u64,
+    /// Turns that a shard wanted, and in which nothing fired.
+    pub(crate) needless: u64,
     /// Of all episodes, in nanoseconds.
     pub(crate) virtual_time: u128,
     pub(crate) operations: [u64; OPERATIONS],
     pub(crate) faults: [u64; FAULTS],
     pub(crate) pairs: [[u64; OPERATIONS]; FAULTS],
-    /// The faults since the last operation, a bit each, by core.
-    fresh: [u32; CORES],
+    /// The faults that each core is under, a bit each, and for how many operations still.
+    active: [u32; CORES],
+    left: [[u8; FAULTS]; CORES],
 }
 
 impl Default for Coverage {
@@ -109,11 +115,13 @@ impl Default for Coverage {
         Self {
             episodes: 0,
             fired: 0,
+            needless: 0,
             virtual_time: 0,
             operations: [0; OPERATIONS],
             faults: [0; FAULTS],
             pairs: [[0; OPERATIONS]; FAULTS],
-            fresh: [0; CORES],
+            active: [0; CORES],
+            left: [[0; FAULTS]; CORES],
         }
     }
 }
@@ -121,10 +129,15 @@ impl Default for Coverage {
 impl Coverage {
     pub(crate) fn operation(&mut self, operation: Operation, core: usize) {
         self.operations[operation as usize] += 1;
-        let mut fresh = std::mem::take(&mut self.fresh[core]);
-        while fresh != 0 {
-            self.pairs[fresh.trailing_zeros() as usize][operation as usize] += 1;
-            fresh &= fresh - 1;
+        let mut active = self.active[core];
+        while active != 0 {
+            let fault = active.trailing_zeros() as usize;
+            active &= active - 1;
+            self.pairs[fault][operation as usize] += 1;
+            self.left[core][fault] -= 1;
+            if self.left[core][fault] == 0 {
+                self.active[core] &= !(1 << fault);
+            }
         }
     }
 
@@ -133,9 +146,10 @@ impl Coverage {
         self.fault_goes_on(fault, core);
     }
 
-    /// The next operation is under it as well.
+    /// The next operations are under it as well.
     pub(crate) fn fault_goes_on(&mut self, fault: Fault, core: usize) {
-        self.fresh[core] |= 1 << fault as u32;
+        self.active[core] |= 1 << fault as u32;
+        self.left[core][fault as usize] = UNDER;
     }
 
     /// Adds what another episode has done.
@@ -143,6 +157,7 @@ impl Coverage {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         self.episodes += 1;
         self.fired += other.fired;
+        self.needless += other.needless;
         self.virtual_time += other.virtual_time;
         add(&mut self.operations, &other.operations);
         add(&mut self.faults, &other.faults);
@@ -162,7 +177,7 @@ impl Coverage {
         nanos / YEAR
     }
 
-    /// The pairs of fault and operation that have not come.
+    /// The pairs of which the operation has never come under the fault.
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
         let row = |(fault, row): (usize, &[u64; OPERATIONS])| {
             let missing = (0..OPERATIONS).filter(|&operation| row[operation] == 0).collect::<Vec<_>>();

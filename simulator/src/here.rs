@@ -8,10 +8,7 @@ use std::{
 
 use corewheel::LocalHandle;
 
-use crate::{
-    model::World,
-    plan::Id,
-};
+use crate::{model::World, plan::Id};
 
 /// What a core is told.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use corewheel_simulator::{Coverage, Extent, simulate};
 use serde_json::json;
 
 /// From so many operations on, each pair of fault and operation must have come.
-const ALL_PAIRS_FROM: u64 = 50_000_000;
+const ALL_PAIRS_FROM: u64 = 20_000_000;
 
 /// Simulate many cores in virtual time, with every fault, and check everything against a model.
 #[derive(Debug, Parser)]
@@ -45,7 +45,11 @@ fn main() -> ExitCode {
     let progress = |coverage: &Coverage| {
         if told.elapsed() > Duration::from_secs(20) {
             told = Instant::now();
-            eprintln!("{} million operations, {:.0} virtual years", coverage.operations() / 1_000_000, coverage.years());
+            eprintln!(
+                "{} million operations, {:.0} virtual years",
+                coverage.operations() / 1_000_000,
+                coverage.years()
+            );
         }
     };
     match simulate(options.seed, options.extent(), None, progress) {

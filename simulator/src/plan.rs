@@ -47,27 +47,89 @@ pub(crate) type Nanos = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    Add { id: Id, place: usize, way: Way, delay: Nanos, more: Nanos, script: Script },
-    AddElsewhere { id: Id, to: usize, at_once: bool, delay: Nanos, script: Script },
-    Cancel { id: Id, how: How },
-    Reset { id: Id, delay: Nanos, by_handle: bool },
-    Ask { id: Id },
-    Share { id: Id },
-    Turn { place: usize, budget: Option<usize>, give_up: Option<usize> },
-    Look { place: usize, at: At },
-    Sleep { place: usize },
-    Drain { place: usize },
-    Exchange { place: usize },
-    Clock { of: usize, moves: Moves },
+    Add {
+        id: Id,
+        place: usize,
+        way: Way,
+        delay: Nanos,
+        more: Nanos,
+        script: Script,
+    },
+    AddElsewhere {
+        id: Id,
+        to: usize,
+        at_once: bool,
+        delay: Nanos,
+        script: Script,
+    },
+    Cancel {
+        id: Id,
+        how: How,
+    },
+    Reset {
+        id: Id,
+        delay: Nanos,
+        by_handle: bool,
+    },
+    Ask {
+        id: Id,
+    },
+    Share {
+        id: Id,
+    },
+    Turn {
+        place: usize,
+        budget: Option<usize>,
+        give_up: Option<usize>,
+    },
+    Look {
+        place: usize,
+        at: At,
+    },
+    Sleep {
+        place: usize,
+    },
+    Drain {
+        place: usize,
+    },
+    Exchange {
+        place: usize,
+    },
+    Clock {
+        of: usize,
+        moves: Moves,
+    },
     /// Waits for an event on a key, or for its timeout.
-    Watch { id: Id, key: u8, delay: Nanos, script: Script },
-    Event { key: u8, is_met: bool },
-    Force { id: Id },
-    HandBack { key: u8 },
+    Watch {
+        id: Id,
+        key: u8,
+        delay: Nanos,
+        script: Script,
+    },
+    Event {
+        key: u8,
+        is_met: bool,
+    },
+    Force {
+        id: Id,
+    },
+    HandBack {
+        key: u8,
+    },
     // Faults besides those of clocks and of scripts.
-    DropShard { place: usize },
-    Flood { with: With, first: Id, count: u32, to: usize, delay: Nanos },
-    WakePanics { of: usize },
+    DropShard {
+        place: usize,
+    },
+    Flood {
+        with: With,
+        first: Id,
+        count: u32,
+        to: usize,
+        delay: Nanos,
+    },
+    WakePanics {
+        of: usize,
+    },
     Exit,
 }
 

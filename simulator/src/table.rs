@@ -11,9 +11,11 @@ impl Coverage {
     pub fn table(&self) -> String {
         let mut text = self.totals();
         text.push_str("\n| operation | in all |");
-        (1..=Fault::NAMES.len()).for_each(|number| _ = write!(text, " {number} |"));
+        for number in 1..=Fault::NAMES.len() {
+            let _ = write!(text, " {number} |");
+        }
         text.push_str("\n|---|---|");
-        Fault::NAMES.iter().for_each(|_| text.push_str("---|"));
+        text.push_str(&"---|".repeat(Fault::NAMES.len()));
         for (operation, name) in Operation::NAMES.iter().enumerate() {
             let _ = write!(text, "\n| {name} | {} |", grouped(self.operations[operation]));
             self.pairs.iter().for_each(|row| _ = write!(text, " {} |", short(row[operation])));
@@ -24,11 +26,13 @@ impl Coverage {
 
     fn totals(&self) -> String {
         let mut text = format!(
-            "{} operations over {:.0} virtual years in {} episodes; {} timers fired.\n\n",
+            "{} operations over {:.0} virtual years in {} episodes; {} timers fired. {} turns that a \
+             shard wanted were for nothing.\n\n",
             grouped(self.operations()),
             self.years(),
             grouped(self.episodes),
-            grouped(self.fired)
+            grouped(self.fired),
+            grouped(self.needless)
         );
         text.push_str("| | fault | times |\n|---|---|---|\n");
         for (fault, name) in Fault::NAMES.iter().enumerate() {
@@ -43,13 +47,13 @@ impl Coverage {
             names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect()
         };
         let pairs = Fault::NAMES.iter().zip(&self.pairs);
-        let pairs: Value =
-            pairs.map(|(fault, row)| ((*fault).to_owned(), counts(Operation::NAMES, row))).collect();
+        let pairs: Value = pairs.map(|(fault, row)| ((*fault).to_owned(), counts(Operation::NAMES, row))).collect();
         json!({
             "operations": self.operations(),
             "virtual_years": self.years(),
             "episodes": self.episodes,
             "fired": self.fired,
+            "needless_turns": self.needless,
             "faults": counts(Fault::NAMES, &self.faults),
             "by_operation": counts(Operation::NAMES, &self.operations),
             "pairs": pairs,

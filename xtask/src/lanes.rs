@@ -70,6 +70,7 @@ pub(crate) fn test() -> Vec<Lane> {
     lanes.extend(integrations());
     lanes.extend(loom());
     lanes.push(shuttle());
+    lanes.push(simulator().and("--minutes 1 --json").verdict());
     lanes.extend(benches());
     lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
 }
@@ -167,6 +168,11 @@ pub(crate) fn shuttle_long() -> Vec<Lane> {
     vec![shuttle().env("COREWHEEL_SHUTTLE_SEEDS", LONG_SEEDS)]
 }
 
+/// Four cores in virtual time, with every fault, held to a model.
+pub(crate) fn simulator() -> Lane {
+    Lane::new("simulate", "cargo run --release --locked -p corewheel-simulator --bin simulate --")
+}
+
 /// What Miri interprets: the library's unit tests and short races, in several schedules, and then as two other kinds of machine
 /// would run them.
 pub(crate) fn miri() -> Vec<Lane> {
@@ -225,7 +231,8 @@ pub(crate) fn tsan() -> Vec<Lane> {
 /// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
 pub(crate) fn msrv() -> Vec<Lane> {
     vec![
-        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,tracing --locked").target("msrv"),
+        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,tracing --locked")
+            .target("msrv"),
         Lane::new("oldest Rust, no_std", "cargo +1.88 check -p corewheel --no-default-features --locked")
             .target("msrv"),
     ]

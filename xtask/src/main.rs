@@ -13,6 +13,7 @@ mod licences;
 mod mutants;
 mod redis;
 mod run;
+mod simulate;
 mod soak;
 mod stop;
 mod tools;
@@ -35,6 +36,8 @@ enum Command {
     },
     /// Run whole programs of threads in random interleavings, drawn from many seeds by shuttle.
     Shuttle,
+    /// Simulate many cores in virtual time, with every fault, and print what was done.
+    Simulate(simulate::Options),
     /// Break the library in every way we know, one at a time, and check that a test notices.
     Break(breakage::Options),
     /// Run the unit tests and short races under Miri: in many schedules, with 32 bits, and big-endian. Takes nightly Rust.
@@ -99,6 +102,7 @@ impl Command {
             Self::Soak(options) => soak::run(options),
             Self::Package => run::all(&lanes::package()),
             Self::Redis(options) => redis::run(options),
+            Self::Simulate(options) => run::all(&[options.lane()]),
         }
     }
 }

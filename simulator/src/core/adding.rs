@@ -139,8 +139,7 @@ pub(super) fn elsewhere(id: Id, to: usize, at_once: bool, delay: Nanos, script: 
     });
     let Some((shard, payload, is_full, ended)) = prepared else { return };
     let callback = move || asking::once(&payload);
-    let added =
-        if at_once { shard.try_run(callback) } else { shard.try_add(Duration::from_nanos(delay), callback) };
+    let added = if at_once { shard.try_run(callback) } else { shard.try_add(Duration::from_nanos(delay), callback) };
     match added {
         Ok(handle) => came(id, handle, core == to, at_once, delay, is_full),
         Err(error) => refused(id, error, is_full, ended),

@@ -24,7 +24,7 @@ impl Core {
     }
 
     pub(super) fn make(&mut self, place: usize) {
-        let (life, config) = with(|world| world.new_life(self.core, place));
+        let (life, config) = with(|world| world.new_life(self.number, place));
         self.shards[place] = Some((life, Shard::with_config(config).expect("valid")));
     }
 

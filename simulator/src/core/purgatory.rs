@@ -56,11 +56,8 @@ impl Core {
             Some((payload, is_full))
         });
         let Some((payload, is_full)) = prepared else { return };
-        let watched = self.delayed.purgatory.try_complete_else_watch(
-            Delays(payload),
-            [key],
-            Duration::from_nanos(delay),
-        );
+        let watched =
+            self.delayed.purgatory.try_complete_else_watch(Delays(payload), [key], Duration::from_nanos(delay));
         match watched {
             Ok(Outcome::Waits(name)) => {
                 self.delayed.names.insert(id, name);

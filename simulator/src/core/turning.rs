@@ -16,13 +16,13 @@ use crate::{
 
 impl Core {
     pub(super) fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
-        let (life, before) = (self.life(place), self.counts(place));
+        let (life, before, wait) = (self.life(place), self.counts(place), self.time_until_next(place));
         with(|world| {
             let own = [Operation::Turn, Operation::TurnWithin];
             let shard = [Operation::ShardTurn, Operation::ShardTurnWithin];
             let kinds = if place == 0 { own } else { shard };
             world.operation(kinds[usize::from(budget.is_some())], life);
-            world.turn_begins(life, before);
+            world.turn_begins(life, before, wait);
         });
         let mut said = match &mut self.shards[place] {
             None => turn_local(budget),

@@ -183,6 +183,7 @@ impl World {
             }
             (true, false) => (),
             (false, _) => {
+                life.needless += 1;
                 life.held += u64::from(!was_unarrived);
                 self.ask(id, false);
             }
@@ -207,6 +208,8 @@ impl World {
     pub(crate) fn foresee_reset(&mut self, id: Id, delay: Nanos, own: bool) -> Asked<bool> {
         let &super::Timer { state, life, handle, .. } = self.timer(id);
         let answer = state == State::Live;
+        // It may want a turn where the timer was.
+        self.lives[life].needless += u64::from(answer);
         if answer && own {
             let due = self.read(life).saturating_add(delay);
             self.displace(id);

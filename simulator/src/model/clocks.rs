@@ -68,7 +68,8 @@ impl World {
 
     pub(crate) fn instant(&self, id: Id, way: Way, delay: Nanos) -> Instant {
         let clock = &self.cores[self.lives[self.timer(id).life].core].clock;
-        clock.now() - clock.elapsed() + Duration::from_nanos(self.moment(id, way, delay))
+        let origin = clock.now().checked_sub(clock.elapsed()).expect("it showed that");
+        origin + Duration::from_nanos(self.moment(id, way, delay))
     }
 
     /// What a shard's clock shows at an instant.

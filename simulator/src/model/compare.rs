@@ -33,9 +33,11 @@ impl World {
             && unseen <= held + arriving
             && live + arriving == alive + unseen;
         let exact = life.partly || (queued, arriving, held) == (asked, life.unarrived, life.held);
-        let model = format_args!("{asked} asked, {} arriving, {} held", life.unarrived, life.held).to_string();
-        self.expect(fits, || format!("shard {number}: {counts:?}, but {alive} live, {arriving} arriving, {unseen} unseen"));
-        self.expect(exact, || format!("shard {number}: {counts:?}, but {model}"));
+        let ours = (asked, life.unarrived, life.held);
+        self.expect(fits, || {
+            format!("shard {number}: {counts:?}, but {alive} live, {arriving} arriving, {unseen} unseen")
+        });
+        self.expect(exact, || format!("shard {number}: {counts:?}, but {ours:?} asked, arriving, held"));
     }
 
     /// A sleep is never longer than it may be.

@@ -7,6 +7,7 @@ use corewheel::Counts;
 use crate::plan::{Id, Nanos};
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "they have nothing to do with one another")]
 pub(crate) struct Life {
     /// The core whose clock it has.
     pub(crate) core: usize,
@@ -46,7 +47,13 @@ pub(crate) struct Life {
     pub(super) asleep: Option<Asleep>,
     /// The last pass has left something, as the shard said.
     pub(super) behind: bool,
+    /// How often the shard may still want to be turned for nothing.
+    pub(super) needless: u64,
 }
+
+/// A timer that is further ahead, in ticks, may want some turns on its way.
+const FAR: u64 = 1 << 17;
+const ON_ITS_WAY: u64 = 5;
 
 /// A turn that is under way.
 #[derive(Debug, Default)]
@@ -61,6 +68,8 @@ pub(crate) struct Turn {
     /// Operations by its callbacks.
     pub(super) nested: u64,
     pub(super) before: Counts,
+    /// The shard has said that it wants to be turned just then.
+    pub(super) is_wanted: bool,
 }
 
 /// An announced sleep.
@@ -103,6 +112,7 @@ impl Life {
             told: 0,
             asleep: None,
             behind: false,
+            needless: 0,
         }
     }
 
@@ -138,6 +148,10 @@ impl Life {
     /// A timer is due between these ticks now: whoever sleeps longer must be woken.
     pub(super) fn wants(&mut self, ticks: [u64; 2]) {
         let [first, last] = ticks.map(|tick| self.start(tick));
+        // Within a turn, the wheel has not gone on to its end.
+        if ticks[1].saturating_sub(self.target) > FAR || self.is_turning() {
+            self.needless += ON_ITS_WAY;
+        }
         if let Some(asleep) = &mut self.asleep {
             asleep.may_wake |= first < asleep.until;
             asleep.must_wake |= last < asleep.until;

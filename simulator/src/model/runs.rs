@@ -39,7 +39,9 @@ impl World {
         self.expect(order.is_some(), || format!("timer {id} fired outside of a turn"));
         self.expect(due <= now, || format!("timer {id} fired {} ns early", due - now));
         // Unless another core has moved it meanwhile.
-        self.expect(timer.added_in != number || timer.asked, || format!("timer {id} fired in the turn that added it"));
+        self.expect(timer.added_in != number || timer.asked, || {
+            format!("timer {id} fired in the turn that added it")
+        });
         let in_order = timer.asked || timer.moved_in == number || order.is_none_or(|order| timer.ticks[1] >= order);
         self.expect(in_order, || format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks));
     }
@@ -54,7 +56,7 @@ impl World {
         let timer = self.timer(id);
         let life = &self.lives[timer.life];
         let [first, last] = timer.ticks.map(|tick| life.start(tick));
-        let is_right = first <= deadline && deadline <= last || timer.asked && first <= deadline;
+        let is_right = first <= deadline && (deadline <= last || timer.asked);
         self.expect(is_right, || format!("timer {id} says it was due at {deadline}, not at {first} to {last}"));
     }
 
@@ -130,7 +132,9 @@ impl World {
     pub(crate) fn expect_nothing_left(&mut self, number: usize) {
         let life = &self.lives[number];
         let (expected, dropped) = (life.added + life.refused, self.ledger.dropped(number));
-        self.expect(dropped == expected, || format!("of {expected} payloads of shard {number} {dropped} were dropped"));
+        self.expect(dropped == expected, || {
+            format!("of {expected} payloads of shard {number} {dropped} were dropped")
+        });
         let (planned, reported) = (self.ledger.planned(number), self.ledger.reported(number));
         self.expect(planned == reported, || format!("{reported} of {planned} panics were reported"));
     }

@@ -18,8 +18,10 @@ pub(crate) struct Said {
 }
 
 impl World {
-    pub(crate) fn turn_begins(&mut self, number: usize, before: Counts) {
+    /// `wait` is what the shard says of when it wants to be turned.
+    pub(crate) fn turn_begins(&mut self, number: usize, before: Counts, wait: Option<u64>) {
         let mut now = self.read(number);
+        let is_wanted = wait == Some(0) && before.queued == 0 && !self.lives[number].behind;
         let life = &mut self.lives[number];
         if self.bug == Some(Bug::LateTurns) {
             now = now.saturating_add(3 * life.tick);
@@ -27,7 +29,11 @@ impl World {
         life.turn_now = now;
         life.target = life.target.max(now / life.tick);
         life.turns += 1;
-        life.turn = Some(Turn { before, ..Turn::default() });
+        if let Some(asleep) = &mut life.asleep {
+            // It may be woken for a debt that the turn takes in.
+            asleep.may_wake = true;
+        }
+        life.turn = Some(Turn { before, is_wanted, ..Turn::default() });
     }
 
     pub(crate) fn turn_ends(&mut self, number: usize, budget: Option<usize>, said: Said, after: Counts) {
@@ -46,8 +52,19 @@ impl World {
         if after.queued == 0 && is_over {
             self.settled(number);
         }
+        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !said.given_up {
+            self.was_needless(number);
+        }
         self.expect_messages_taken(budget, said, &turn, &after);
         self.expect_nothing_late(number, is_over, said, turn.order);
+    }
+
+    /// The shard wanted this turn, in which nothing fired.
+    fn was_needless(&mut self, number: usize) {
+        let left = self.lives[number].needless.checked_sub(1);
+        self.expect(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
+        self.lives[number].needless = left.unwrap_or(0);
+        self.coverage.needless += 1;
     }
 
     /// A budget bounds all that is touched.
@@ -84,7 +101,9 @@ impl World {
         let life = &self.lives[number];
         let expected = life.added + life.refused - life.live.len() as u64;
         let dropped = self.ledger.dropped(number);
-        self.expect(dropped == expected, || format!("of {expected} payloads of timers that ended {dropped} were dropped"));
+        self.expect(dropped == expected, || {
+            format!("of {expected} payloads of timers that ended {dropped} were dropped")
+        });
     }
 
     /// Whatever was due has run; what a budget has left comes after what ran, and the shard says so.

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use super::{Act, At, CORES, How, Id, Moves, Nanos, PLACES, Plan, Script, Setting, Step, Way, With};
 
 /// How many steps an episode has.
-const STEPS: usize = 6_000;
+const STEPS: usize = 40_000;
 
 /// Timers of a flood, at most: more than a turn takes in.
 const FLOOD: u32 = 1_500;
@@ -19,7 +19,8 @@ const YEAR: Nanos = 365 * DAY;
 const START_MAX: u64 = 100;
 
 pub(crate) fn draw(seed: u64) -> Plan {
-    let mut draw = Draw { random: Rng::with_seed(seed), next: 0, ticks: [0; PLACES] };
+    let random = Rng::with_seed(seed);
+    let mut draw = Draw { random, next: 0, ticks: [0; PLACES], core: 0, kept: [const { Vec::new() }; CORES] };
     let setting = draw.setting();
     draw.ticks = setting.ticks;
     let mut steps = Vec::with_capacity(STEPS + 300);
@@ -34,6 +35,10 @@ struct Draw {
     /// The number of the next timer.
     next: Id,
     ticks: [Nanos; PLACES],
+    /// Whose steps are drawn.
+    core: usize,
+    /// The last timers of each core which only that core can name.
+    kept: [Vec<Id>; CORES],
 }
 
 impl Draw {
@@ -49,11 +54,11 @@ impl Draw {
 
     /// One core does some things: few or many, so that the others find little or much.
     fn burst(&mut self, steps: &mut Vec<Step>) {
-        let core = self.random.usize(..CORES);
-        let length = if self.random.u8(..4) == 0 { 1 } else { self.random.usize(1..160) };
+        self.core = self.random.usize(..CORES);
+        let length = if self.random.u8(..4) == 0 { 1 } else { self.random.usize(1..320) };
         for _ in 0..length {
             let act = self.act();
-            steps.push(Step { core, act });
+            steps.push(Step { core: self.core, act });
         }
     }
 
@@ -64,14 +69,14 @@ impl Draw {
             245..390 => Act::Cancel { id: self.any_id(), how: self.how() },
             390..570 => Act::Reset { id: self.any_id(), delay: self.delay(), by_handle: self.random.bool() },
             570..610 => Act::Ask { id: self.any_id() },
-            610..620 => Act::Share { id: self.any_id() },
+            610..620 => Act::Share { id: self.any_kept() },
             620..740 => self.turn(),
             740..780 => Act::Look { place: self.place(), at: self.at() },
             780..800 => Act::Sleep { place: self.place() },
             800..930 => Act::Clock { of: self.core(), moves: self.move_on() },
             930..945 => self.watch(),
             945..960 => Act::Event { key: self.key(), is_met: self.random.u8(..3) > 0 },
-            960..965 => Act::Force { id: self.any_id() },
+            960..965 => Act::Force { id: self.any_kept() },
             965..967 => Act::HandBack { key: self.key() },
             967..970 => Act::Exchange { place: self.other_place() },
             _ => self.fault(),
@@ -110,7 +115,11 @@ impl Draw {
             // Else there would soon be nothing but their runs.
             delay = delay.saturating_mul(self.random.u64(1..1_000));
         }
-        Act::Add { id: self.new_id(), place, way, delay, more, script: self.script() }
+        let id = self.new_id();
+        if way == Way::Local {
+            self.keep(id);
+        }
+        Act::Add { id, place, way, delay, more, script: self.script() }
     }
 
     fn add_elsewhere(&mut self) -> Act {
@@ -119,7 +128,9 @@ impl Draw {
     }
 
     fn watch(&mut self) -> Act {
-        Act::Watch { id: self.new_id(), key: self.key(), delay: self.delay(), script: self.script() }
+        let id = self.new_id();
+        self.keep(id);
+        Act::Watch { id, key: self.key(), delay: self.delay(), script: self.script() }
     }
 
     fn turn(&mut self) -> Act {
@@ -131,7 +142,7 @@ impl Draw {
 
     /// A flood is long enough to be more than a turn takes in, or short.
     fn flood(&mut self) -> Act {
-        let count = if self.random.bool() { FLOOD } else { self.random.u32(1..200) };
+        let count = if self.random.u8(..8) == 0 { FLOOD } else { self.random.u32(1..200) };
         let with = match self.random.u8(..8) {
             0..3 => With::Adds,
             3..6 => With::Cancels,
@@ -220,6 +231,18 @@ impl Draw {
     fn any_id(&mut self) -> Id {
         let back = self.random.u32(..200).min(self.random.u32(..400));
         self.next.saturating_sub(1 + back)
+    }
+
+    fn keep(&mut self, id: Id) {
+        let kept = &mut self.kept[self.core];
+        kept.truncate(7);
+        kept.insert(0, id);
+    }
+
+    /// One of the last timers of this core which only it can name.
+    fn any_kept(&mut self) -> Id {
+        let kept = &self.kept[self.core];
+        if kept.is_empty() { 0 } else { kept[self.random.usize(..kept.len())] }
     }
 
     fn core(&mut self) -> usize {
