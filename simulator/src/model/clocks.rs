@@ -11,9 +11,6 @@ use crate::{
     plan::{Id, Moves, Nanos, Way},
 };
 
-/// Clocks stay this far from the end of time.
-const FARTHEST: Nanos = Nanos::MAX / 2;
-
 /// How far a clock goes at once to where a shard wants to be turned: else an episode were over soon.
 const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
 
@@ -45,7 +42,7 @@ impl World {
             of.stalls -= 1;
             return self.coverage.fault_goes_on(Fault::ClockStall, core);
         }
-        self.set_clock(core, self.clock(core).saturating_add(by).min(FARTHEST));
+        self.set_clock(core, self.clock(core).saturating_add(by));
     }
 
     fn set_clock(&mut self, core: usize, to: Nanos) {

@@ -51,8 +51,9 @@ pub(crate) struct Life {
     pub(super) needless: u64,
 }
 
-/// A timer that is further ahead, in ticks, may want some turns on its way.
-const FAR: u64 = 1 << 17;
+/// A timer that is further ahead, in ticks, may want some turns on its way: beyond the first level, of which the revolution that
+/// runs is a part.
+const FAR: u64 = (1 << 17) - (1 << 11);
 const ON_ITS_WAY: u64 = 5;
 
 /// A turn that is under way.
@@ -149,7 +150,7 @@ impl Life {
     pub(super) fn wants(&mut self, ticks: [u64; 2]) {
         let [first, last] = ticks.map(|tick| self.start(tick));
         // Within a turn, the wheel has not gone on to its end.
-        if ticks[1].saturating_sub(self.target) > FAR || self.is_turning() {
+        if ticks[1].saturating_sub(self.target) >= FAR || self.is_turning() {
             self.needless += ON_ITS_WAY;
         }
         if let Some(asleep) = &mut self.asleep {

@@ -21,7 +21,9 @@ impl World {
     /// `wait` is what the shard says of when it wants to be turned.
     pub(crate) fn turn_begins(&mut self, number: usize, before: Counts, wait: Option<u64>) {
         let mut now = self.read(number);
-        let is_wanted = wait == Some(0) && before.queued == 0 && !self.lives[number].behind;
+        // At the end of time there is no later.
+        let is_early = before.queued == 0 && !self.lives[number].behind && now < u64::MAX;
+        let is_wanted = wait == Some(0) && is_early;
         let life = &mut self.lives[number];
         if self.bug == Some(Bug::LateTurns) {
             now = now.saturating_add(3 * life.tick);

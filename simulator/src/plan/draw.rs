@@ -15,7 +15,7 @@ const SECOND: Nanos = 1_000 * MILLISECOND;
 const DAY: Nanos = 86_400 * SECOND;
 const YEAR: Nanos = 365 * DAY;
 
-/// Where clocks begin at most, in years: there is room for those that pass, and the end of time is not reached.
+/// Where most clocks begin at most, in years: there is room for those that pass.
 const START_MAX: u64 = 100;
 
 pub(crate) fn draw(seed: u64) -> Plan {
@@ -48,7 +48,11 @@ impl Draw {
         Setting {
             ticks: [(); PLACES].map(|()| TICKS[random.usize(..TICKS.len())]),
             limits: [(); PLACES].map(|()| if random.u8(..3) == 0 { random.usize(5..200) } else { usize::MAX }),
-            starts: [(); CORES].map(|()| any_magnitude(random) % (START_MAX * YEAR)),
+            starts: [(); CORES].map(|()| match random.u8(..32) {
+                // Its end is near.
+                0 => Nanos::MAX - (any_magnitude(random) >> 8),
+                _ => any_magnitude(random) % (START_MAX * YEAR),
+            }),
         }
     }
 
