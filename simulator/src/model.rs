@@ -146,7 +146,8 @@ impl World {
     pub(crate) fn new_life(&mut self, core: usize, place: usize) -> (usize, Config) {
         let (number, tick, limit) = (self.lives.len(), self.setting.ticks[place], self.setting.limits[place]);
         let clock = &self.cores[core].clock;
-        let config = Config::new().tick(Duration::from_nanos(tick)).clock(clock).limit(limit);
+        let config =
+            Config::new().tick(Duration::from_nanos(tick)).clock(clock).limit(limit).capacity(self.setting.capacity);
         let config = self.ledger.hooks(config, number);
         self.lives.push(Life::new(core, tick, limit, nanos(clock.elapsed())));
         if place > 0 {

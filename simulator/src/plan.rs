@@ -28,6 +28,8 @@ pub(crate) struct Setting {
     /// Of each place, in nanoseconds.
     pub(crate) ticks: [u64; PLACES],
     pub(crate) limits: [usize; PLACES],
+    /// Timers that memory is reserved for.
+    pub(crate) capacity: usize,
     /// What each core's clock shows at first.
     pub(crate) starts: [u64; CORES],
 }
@@ -210,7 +212,7 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ticks, limits, starts } = self;
+        let Self { ticks, limits, starts, .. } = self;
         write!(f, "by place: ticks of {ticks:?} ns, at most {limits:?} timers; by core: from {starts:?} ns on")
     }
 }

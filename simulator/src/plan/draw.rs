@@ -48,6 +48,7 @@ impl Draw {
         Setting {
             ticks: [(); PLACES].map(|()| TICKS[random.usize(..TICKS.len())]),
             limits: [(); PLACES].map(|()| if random.u8(..3) == 0 { random.usize(5..200) } else { usize::MAX }),
+            capacity: if random.u8(..4) == 0 { random.usize(..2_000) } else { 0 },
             starts: [(); CORES].map(|()| match random.u8(..32) {
                 // Its end is near.
                 0 => Nanos::MAX - (any_magnitude(random) >> 8),
