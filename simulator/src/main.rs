@@ -40,6 +40,10 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    // One thread runs at a time, and hands over twice as fast if it need not wake another processor.
+    if let Some(core) = core_affinity::get_core_ids().and_then(|mut cores| cores.pop()) {
+        core_affinity::set_for_current(core);
+    }
     let begun = Instant::now();
     let mut told = begun;
     let progress = |coverage: &Coverage| {
