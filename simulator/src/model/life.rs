@@ -47,6 +47,8 @@ pub(crate) struct Life {
     pub(super) asleep: Option<Asleep>,
     /// The last pass has left something, as the shard said.
     pub(super) behind: bool,
+    /// Callbacks of the last turn have added, moved or cancelled timers.
+    pub(super) was_nested: bool,
     /// How often the shard may still want to be turned for nothing.
     pub(super) needless: u64,
 }
@@ -113,6 +115,7 @@ impl Life {
             told: 0,
             asleep: None,
             behind: false,
+            was_nested: false,
             needless: 0,
         }
     }

@@ -50,6 +50,7 @@ impl World {
         let life = &mut self.lives[number];
         (life.told, life.behind) = (after.live, said.behind || said.given_up);
         life.partly |= !life.asked.is_empty();
+        life.was_nested = turn.nested > 0;
         let is_over = !said.behind && !said.given_up;
         if after.queued == 0 && is_over {
             self.settled(number);
