@@ -152,8 +152,8 @@ impl Life {
     /// A timer is due between these ticks now: whoever sleeps longer must be woken.
     pub(super) fn wants(&mut self, ticks: [u64; 2]) {
         let [first, last] = ticks.map(|tick| self.start(tick));
-        // Within a turn, the wheel has not gone on to its end.
-        if ticks[1].saturating_sub(self.target) >= FAR || self.is_turning() {
+        // Within a turn, or after one that was cut short, the wheel has not gone on to its end.
+        if ticks[1].saturating_sub(self.target) >= FAR || self.is_turning() || self.behind {
             self.needless += ON_ITS_WAY;
         }
         if let Some(asleep) = &mut self.asleep {
