@@ -281,7 +281,7 @@ impl LocalTimer {
         Local::with(Local::shard_ref).unwrap_or_else(|reason| panic!("no timer to refer to: {reason}"))
     }
 
-    /// How many timers are live, held ones included.
+    /// How many timers are live, held ones included. What other cores have added counts from when the owner has taken it in.
     pub fn len(self) -> usize {
         Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
     }

@@ -313,7 +313,7 @@ impl<T> Shard<T> {
         PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
     }
 
-    /// How many timers are live, held ones included.
+    /// How many timers are live, held ones included. What other cores have added counts from when the owner has taken it in.
     pub fn len(&self) -> usize {
         self.counts.live as usize
     }
