@@ -140,6 +140,30 @@ fn what_the_rates_say_is_rounded_outwards() {
 }
 
 #[test]
+fn a_lesson_has_a_least_length() {
+    for (length, has_learnt) in [(LESSON_MIN - 1, false), (LESSON_MIN, true)] {
+        let mut follower = Follower::new();
+        for nanos in [0, length] {
+            assert!(follower.look(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
+        }
+        let State::Learning { guess, .. } = follower.state else { panic!("it takes two lessons") };
+        assert_eq!(guess.is_some(), has_learnt, "in {length} ns");
+    }
+}
+
+#[test]
+fn lessons_that_differ_teach_nothing() {
+    let mut world = World::new(3);
+    for speed in [COUNTS, COUNTS, 2 * COUNTS, 2 * COUNTS] {
+        assert!(!matches!(world.follower.state, State::Following { .. }));
+        world.speed = speed;
+        world.pass(LESSON_MIN);
+        world.read_truly();
+    }
+    assert!(matches!(world.follower.state, State::Following { .. }), "the last two were alike");
+}
+
+#[test]
 fn most_readings_need_no_look() {
     let mut world = World::following(2);
     let before = world.followed;
