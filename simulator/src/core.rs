@@ -68,7 +68,7 @@ impl Core {
             }
             Ok(Job::Leave(world)) => {
                 here::put(world);
-                self.leave();
+                self.guarded(Self::leave);
                 here::with_link(|link| link.replies.send(Reply::Done(here::take()))).expect("the conductor waits");
                 false
             }
@@ -79,18 +79,22 @@ impl Core {
     }
 
     fn do_steps(&mut self, plan: &Plan, steps: Range<usize>) {
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            self.wake_up();
+        self.guarded(|this| {
+            this.wake_up();
             for step in steps {
                 with(|world| world.step = world.step.max(step));
-                self.act(plan.steps[step].act);
+                this.act(plan.steps[step].act);
                 if with(|world| world.wrong.is_some()) {
                     return;
                 }
             }
-            (0..PLACES).for_each(|place| self.compare(place));
-        }));
-        if let Err(panic) = done {
+            (0..PLACES).for_each(|place| this.compare(place));
+        });
+    }
+
+    /// A panic that comes here is the library's, or ours: that is wrong.
+    fn guarded(&mut self, run: impl FnOnce(&mut Self)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(self))) {
             with(|world| world.expect(false, || format!("a panic: {}", message(&*panic))));
         }
     }
