@@ -1,5 +1,7 @@
 //! Timers that run, and timers that end with their shard.
 
+use corewheel::{Cancel, TimerHandle};
+
 use super::{Kind, State, World};
 use crate::{
     bug::Bug,
@@ -147,6 +149,8 @@ impl World {
             self.expect(drops == expected, || format!("the payload of timer {id} was dropped {drops} times"));
             let is_over = matches!(state, State::Unborn | State::Refused | State::Ended);
             self.expect(is_over, || format!("timer {id} is {state:?} after the end"));
+            let answer = self.timers[id].handle.map_or(Cancel::Ended, TimerHandle::cancel);
+            self.expect(answer == Cancel::Ended, || format!("cancel of timer {id} after the end: {answer:?}"));
         }
     }
 }

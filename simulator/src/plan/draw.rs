@@ -232,8 +232,11 @@ impl Draw {
         self.next - 1
     }
 
-    /// One of the last timers, the later the likelier.
+    /// One of the last timers, the later the likelier; or, at times, any.
     fn any_id(&mut self) -> Id {
+        if self.random.u8(..16) == 0 {
+            return self.random.u32(..self.next.max(1));
+        }
         let back = self.random.u32(..200).min(self.random.u32(..400));
         self.next.saturating_sub(1 + back)
     }
