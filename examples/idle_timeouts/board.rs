@@ -1,16 +1,12 @@
-//! What the threads show each other while the run goes on: figures for the live view, whom the admin has released, and
-//! that it is over. The verdict does not read any of the figures.
+//! What the threads show each other while the run goes on: how many clients there are for the live view, whom the admin has
+//! released, and that it is over. The verdict does not read any of the figures.
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
-
-use corewheel::Counts;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 #[derive(Debug)]
 pub(crate) struct Board {
-    pub(crate) cores: Vec<CoreFigures>,
     pub(crate) connected: Tally,
     pub(crate) left: Tally,
     released: Vec<AtomicBool>,
@@ -19,9 +15,8 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(cores: usize, connections: u32) -> Self {
+    pub(crate) fn new(connections: u32) -> Self {
         Self {
-            cores: (0..cores).map(|_| CoreFigures::default()).collect(),
             connected: Tally::default(),
             left: Tally::default(),
             released: (0..connections).map(|_| AtomicBool::new(false)).collect(),
@@ -60,39 +55,5 @@ impl Tally {
 
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Relaxed)
-    }
-}
-
-/// What one core of the server says about itself, on a cache line of its own: each core writes after every turn.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct CoreFigures {
-    live: AtomicU64,
-    fired: AtomicU64,
-    cancelled: AtomicU64,
-    worst_lateness_us: AtomicU64,
-}
-
-impl CoreFigures {
-    pub(crate) fn publish(&self, counts: &Counts) {
-        self.live.store(counts.live, Relaxed);
-        self.fired.store(counts.fired, Relaxed);
-        self.cancelled.store(counts.cancelled, Relaxed);
-    }
-
-    pub(crate) fn note_lateness(&self, late: Duration) {
-        let micros = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-        self.worst_lateness_us.fetch_max(micros, Relaxed);
-    }
-
-    /// In words, for the live view.
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{:>6} live {:>6} fired {:>6} cancelled, at worst {:>6} us late",
-            self.live.load(Relaxed),
-            self.fired.load(Relaxed),
-            self.cancelled.load(Relaxed),
-            self.worst_lateness_us.load(Relaxed),
-        )
     }
 }

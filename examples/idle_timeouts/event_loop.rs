@@ -35,7 +35,6 @@ pub(crate) struct EventLoop {
     /// Where the handle of every connection's idle timer goes, with the number the connection gave itself.
     handles: Sender<(u32, TimerHandle)>,
     board: Arc<Board>,
-    index: usize,
     resets_refused: u64,
 }
 
@@ -62,14 +61,10 @@ impl EventLoop {
         idle: Duration,
         handles: Sender<(u32, TimerHandle)>,
         board: Arc<Board>,
-        index: usize,
     ) -> Self {
-        let figures = Arc::clone(&board);
         // Dropping the client closes its socket.
-        let connections = Connections::new(idle, move |_client, silent_for| {
-            figures.cores[index].note_lateness(silent_for.saturating_sub(idle));
-        });
-        Self { poll, listener, connections, handles, board, index, resets_refused: 0 }
+        let connections = Connections::new(idle, |_client, _silent_for| ());
+        Self { poll, listener, connections, handles, board, resets_refused: 0 }
     }
 
     /// Serves until the board says that it is over.
@@ -81,7 +76,6 @@ impl EventLoop {
             drop(sleep);
             self.serve(&events)?;
             local_timer().turn();
-            self.board.cores[self.index].publish(&local_timer().counts());
         }
         Ok(CoreReport { counts: local_timer().counts(), resets_refused: self.resets_refused })
     }

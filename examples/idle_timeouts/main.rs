@@ -77,8 +77,8 @@ fn main() -> ExitCode {
 /// Serves the load until the planned end, and judges what has happened.
 fn run(args: &Args) -> io::Result<Verdict> {
     let plan = Arc::new(Plan::new(args.connections, args.idle(), args.run()));
-    let board = Arc::new(Board::new(args.cores(), args.connections));
-    let (server, handles) = Server::start(plan.idle, &board)?;
+    let board = Arc::new(Board::new(args.connections));
+    let (server, handles) = Server::start(args.cores(), plan.idle, &board)?;
     if !args.json {
         report::print_start(args, server.pinned());
     }
@@ -86,7 +86,7 @@ fn run(args: &Args) -> io::Result<Verdict> {
     let admin = admin::start(&plan, &board, handles, start)?;
     let load =
         load::start(&Brief { plan: Arc::clone(&plan), board: Arc::clone(&board), server: server.address(), start })?;
-    view::show_until(plan.end, start, &board, args.connections, args.json);
+    view::show_until(plan.end, start, &board, args);
 
     // The clients end first and keep their sockets; so when the server takes its counts, who is open is open on both ends.
     let mut clients = Vec::new();

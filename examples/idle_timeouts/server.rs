@@ -18,12 +18,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a loop per core of the board. The receiver gets the handle of every connection's idle timer.
-    pub(crate) fn start(idle: Duration, board: &Arc<Board>) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
+    /// Starts so many loops, each on a core. The receiver gets the handle of every connection's idle timer.
+    pub(crate) fn start(
+        cores: usize,
+        idle: Duration,
+        board: &Arc<Board>,
+    ) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
         let (handles, published) = mpsc::channel();
-        let seats = Listeners::bind(0, board.cores.len())?.start({
+        let seats = Listeners::bind(0, cores)?.start({
             let board = Arc::clone(board);
-            move |core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board), core.index()).run()
+            move |_core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board)).run()
         })?;
         Ok((Self { seats, board: Arc::clone(board) }, published))
     }
