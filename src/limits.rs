@@ -116,7 +116,7 @@ pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
 pub(crate) const LATENESS_FINEST: u32 = 10;
 
 /// Ranges of lateness that are told apart: four for each doubling from a microsecond to more than an hour, and what is below.
-pub(crate) const LATENESS_CELLS: usize = if LOOM { 1 } else { 1 + 4 * 32 };
+pub(crate) const LATENESS_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 };
 
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;
