@@ -1,7 +1,8 @@
 //! What shards do, and how late their timers fire, for whoever looks after a server.
 //!
-//! Every shard counts, always. When its loop asks how long it may sleep, and at least every 64 turns, it tells other threads,
-//! which read it at any time without holding it up. [`shards`] reads all of the process;
+//! Every shard counts, always; it costs some instructions for a timer and some more for a turn. When its loop asks how long it may
+//! sleep, and at least every 64 turns, it tells other threads, which read it at any time without holding it up. [`shards`] reads all of
+//! the process;
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
