@@ -1,9 +1,9 @@
 //! What shards do, and how late their timers fire, for whoever looks after a server.
 //!
-//! Every shard counts, always; it costs some instructions for a timer and some more for a turn. When its loop asks how long it may
-//! sleep, and at least every 64 turns, it tells other threads, which read it at any time without holding it up. [`shards`] reads all of
-//! the process;
-//! [`ShardRef::metrics`](crate::ShardRef::metrics) and [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
+//! Every shard counts, always; it costs some instructions for a timer and some more for a turn. When its loop asks how long it
+//! may sleep, and at least every 64 turns, it tells other threads, which read it at any time without holding it up. [`shards`]
+//! reads all of the process; [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
 //! facade of that name; with the feature `tracing` what is rare is an event: a panic that was caught and a shard whose clock
