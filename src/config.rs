@@ -88,8 +88,8 @@ impl Config {
         self
     }
 
-    /// How the shard is called where several are told from one another, as in [`metrics`](crate::metrics). By default as the
-    /// thread is that makes it.
+    /// How the shard is called where several are told from one another, as in [`metrics`](crate::metrics). By default it has
+    /// the name of the thread that makes it.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

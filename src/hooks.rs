@@ -165,17 +165,17 @@ impl Hooks {
         // Relaxed: a counter; other threads add to it when a wake panics.
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
-        trace::caught_panic(&place, report.message());
         let hook = AssertUnwindSafe(|| {
             if let Some(hook) = &self.panic {
                 hook(&report);
             }
         });
+        let traced = catch_unwind(AssertUnwindSafe(|| trace::caught_panic(&place, report.message())));
         let reported = catch_unwind(hook);
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        // What a panic hook or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
+        // What a panic hook, a subscriber or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
         // throw again.
-        [reported, dropped].into_iter().filter_map(Result::err).for_each(mem::forget);
+        [traced, reported, dropped].into_iter().filter_map(Result::err).for_each(mem::forget);
     }
 }
 

@@ -6,8 +6,8 @@
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
-//! facade of that name; with the feature `tracing` what is rare is an event: a panic that was caught and a shard whose clock
-//! went back or whose loop does not turn (error and warning), the beginning and the end of a shard (debug).
+//! facade of that name; with the feature `tracing` a panic that was caught is an event (error), and so is what a watch finds
+//! (warning).
 //!
 //! # Which numbers to watch
 //!
@@ -15,7 +15,7 @@
 //!   earlier. It is what the loop's other work costs its timers. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn)
 //!   first: it is the callbacks then; if that is short, the loop does something else for too long.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the same of timers that an earlier turn could have fired, and left because its
-//!   budget was used up. Without budgets it counts nothing.
+//!   budget was used up, or a pass given up. Otherwise it counts nothing.
 //! * [`Counts::queued`]: what other cores have asked for and the owner has not met. It should go back to zero at each turn.
 //! * [`Counts::live`] over time: a number that only grows is a timer that nobody cancels.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in a sound program on a sound
@@ -59,8 +59,8 @@ pub struct ShardMetrics {
     pub number: u32,
     /// Its name: [`Config::name`](crate::Config::name), or that of the thread that has made it; empty if it had none.
     pub name: String,
-    /// What has become of its timers. [`queued`](Counts::queued) and [`panicked`](Counts::panicked) are of this moment, the
-    /// rest belongs together.
+    /// What has become of its timers. [`queued`](Counts::queued), [`panicked`](Counts::panicked) and [`turns`](Counts::turns) are
+    /// of this moment, the rest belongs together.
     pub counts: Counts,
     /// How late the timers fired for which no turn came before.
     pub loop_lateness: Lateness,

@@ -44,7 +44,6 @@ use crate::{
     slab::OwnNodes,
     state::Kind,
     tick::TickLength,
-    trace,
     wheel::RawWheel,
 };
 
@@ -166,7 +165,6 @@ impl<T> Shard<T> {
             not_sync: PhantomData,
         };
         shard.reserve(capacity);
-        trace::shard_begins(shard.number, &shard.shared.name);
         Ok(shard)
     }
 
@@ -313,7 +311,7 @@ impl<T> Shard<T> {
         PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
     }
 
-    /// How many timers are live, held ones included. What other cores have added counts from when the owner has taken it in.
+    /// How many timers are live, held ones included.
     pub fn len(&self) -> usize {
         self.counts.live as usize
     }

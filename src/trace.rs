@@ -1,5 +1,8 @@
 //! What is worth a line in a server's log: events of `tracing`, with the feature of that name, and nothing without it. They
 //! are for what is rare; what happens to each timer is counted (`gauges`).
+//!
+//! Who is told is the user's code: it may call back in and panic, so nothing of ours is borrowed here (P5), and the caller keeps
+//! panics in (P6).
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is said"))]
 
 use std::{fmt, time::Duration};
@@ -11,30 +14,9 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// The clock of a shard went back by so much.
-#[cold]
-pub(crate) fn clock_went_back(shard: u32, nanos: u64) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(shard, by = ?Duration::from_nanos(nanos), "the clock went back, and is held");
-}
-
 /// A watch has found a loop that does not turn.
 #[cold]
 pub(crate) fn stalled(shard: u32, name: &str, lasted: Duration, is_in_turn: bool) {
     #[cfg(feature = "tracing")]
     tracing::warn!(shard, name, ?lasted, is_in_turn, "a loop does not turn");
-}
-
-/// A shard begins.
-#[cold]
-pub(crate) fn shard_begins(shard: u32, name: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(shard, name, "a shard begins");
-}
-
-/// A shard ends.
-#[cold]
-pub(crate) fn shard_ends(shard: u32, name: &str, handed_back: u64) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(shard, name, handed_back, "a shard ends");
 }

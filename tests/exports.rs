@@ -12,7 +12,7 @@ use std::{
 
 use common::TICK;
 use corewheel::{
-    Config, ManualClock, Shard,
+    Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
 };
 use metrics::Label;
@@ -121,36 +121,56 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 #[test]
-fn what_is_rare_is_an_event() {
-    struct PanicsOnDrop;
-    impl Drop for PanicsOnDrop {
-        fn drop(&mut self) {
-            panic!("a payload that panics, as it should here");
-        }
-    }
+fn a_panic_that_was_caught_is_an_event() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_ansi(false)
-        .with_writer(log.clone())
-        .finish();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
-        let (shard, clock) = shard("of events");
-        drop(shard);
-        let mut shard = Shard::with_config(Config::new().clock(&clock).name("panics")).expect("valid");
-        shard.add(TICK, PanicsOnDrop);
-        clock.set(TICK * 5);
-        shard.add(TICK, PanicsOnDrop);
-        clock.set(TICK * 3);
-        shard.turn();
-        drop(shard);
+        let (mut shard, clock) = shard("panics");
+        local_timer().add(Duration::ZERO, || panic!("a callback that panics, as it should here"));
+        thread::sleep(TICK * 2);
+        assert_eq!(local_timer().turn().fired, 1);
+        shard.add(TICK, 1);
+        clock.advance(TICK);
+        assert_eq!(turn(&mut shard), 1);
     });
     let text = log.text();
     let line = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    assert!(line(&["DEBUG", "a shard begins", "of events"]), "{text}");
-    assert!(line(&["DEBUG", "a shard ends", "panics", "handed_back=2"]), "{text}");
-    assert!(line(&["WARN", "the clock went back", "by=2ms"]), "{text}");
-    assert!(line(&["ERROR", "a panic was caught", "Drop", "as it should here"]), "{text}");
+    assert!(line(&["ERROR", "a panic was caught", "Callback", "as it should here"]), "{text}");
+}
+
+/// Adds a timer and panics, at each event.
+struct Unruly;
+
+impl<'a> MakeWriter<'a> for Unruly {
+    type Writer = io::Sink;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        local_timer().add(TICK * 1_000, || ());
+        panic!("a subscriber that panics, as it should here");
+    }
+}
+
+/// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays where it happened (P6).
+#[test]
+fn a_subscriber_may_call_back_in_and_panic() {
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(Unruly).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let clock = ManualClock::new();
+        let (tell, told) = std::sync::mpsc::channel();
+        let report = move |report: &PanicReport<'_>| tell.send(report.place()).expect("it is read");
+        Config::new().clock(&clock).on_panic(report).install().expect("a fresh thread");
+        local_timer().add(TICK, || panic!("a callback that panics, as it should here"));
+        local_timer().add(TICK, || ());
+        clock.advance(TICK * 5);
+        assert_eq!(local_timer().turn().fired, 2, "the rest of the turn goes on");
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [PanicPlace::Callback], "the hook is called all the same");
+        // A clock that goes back, another shard's beginning and its end.
+        clock.set(TICK * 3);
+        local_timer().turn();
+        drop(Shard::<u32>::new());
+        let counts = local_timer().counts();
+        assert_eq!((counts.live, counts.panicked, counts.clock_regressions), (1, 1, 1));
+    });
 }
 
 #[test]

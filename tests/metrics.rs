@@ -125,6 +125,35 @@ fn what_arrives_late_is_late_and_what_is_to_run_at_once_is_not() {
     });
 }
 
+/// On its own core as well: no earlier turn could have fired it.
+#[test]
+fn what_was_due_when_it_was_added_is_not_late() {
+    in_virtual_time(|clock| {
+        let past = local_timer().now();
+        clock.advance(TICK * 10);
+        local_timer().turn();
+        local_timer().add_at(past, || ());
+        local_timer().shard_ref().run(|| ());
+        clock.advance(TICK * 5);
+        assert_eq!(local_timer().turn().fired, 2);
+        assert_eq!((own().loop_lateness.count(), own().turn_lateness.count()), (0, 0));
+    });
+}
+
+/// A reset to where the timer is already changes nothing else, and is told.
+#[test]
+fn a_reset_from_elsewhere_that_moves_nothing_is_told() {
+    in_virtual_time(|_| {
+        let (shard, timer) = (local_timer().shard_ref(), local_timer().add(TICK * 10, || ()));
+        local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        elsewhere(|| assert!(timer.reset(TICK * 10)));
+        local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        assert_eq!(shard.metrics().counts.resets_elsewhere, 1);
+    });
+}
+
 /// Each run of a periodic timer has a deadline.
 #[test]
 fn runs_of_periodic_timers_are_late_too() {

@@ -9,7 +9,6 @@ use crate::{
     registry,
     slab::Place,
     state::{StateWord, Swept},
-    trace,
 };
 
 /// What the sweep has found so far.
@@ -42,7 +41,6 @@ impl<T> Shard<T> {
         self.counts.cancelled_elsewhere += cancelled.len() as u64;
         self.end_pass();
         self.tell();
-        trace::shard_ends(self.number, &self.shared.name, self.counts.handed_back);
         registry::unregister(self.number, self.next_generation.max(self.shared.guests.next_generation()));
         for payload in cancelled {
             self.shared.hooks.isolate_drop(payload);

@@ -13,7 +13,6 @@ use crate::{
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
     tick::saturating_nanos,
-    trace,
 };
 
 /// A due timer that the owner has claimed and not yet finished.
@@ -114,16 +113,10 @@ impl<T> Shard<T> {
     fn read_clock(&mut self) -> Reading {
         let reading = self.reader.read(&self.clock);
         if !self.latest.hold(reading) {
-            self.hold_clock(reading);
+            self.counts.clock_regressions += 1;
+            self.shared.hold_clock(self.latest.hi);
         }
         self.latest
-    }
-
-    #[cold]
-    fn hold_clock(&mut self, reading: Reading) {
-        self.counts.clock_regressions += 1;
-        self.shared.hold_clock(self.latest.hi);
-        trace::clock_went_back(self.number, self.latest.lo.saturating_sub(reading.hi));
     }
 
     /// The reading of the clock at `delay` from now.

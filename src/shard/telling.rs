@@ -33,6 +33,8 @@ pub(super) struct Tally {
 pub(super) struct Telling {
     /// A pass has begun and not ended.
     in_pass: bool,
+    /// The pass before has left something to this one.
+    has_left: bool,
     /// The clock's reading with which the turn before began.
     before: u64,
     /// The tick at which the timers were due that have just fired, one after the other, and how many there were.
@@ -92,7 +94,8 @@ impl<T> Shard<T> {
     pub(super) fn begin_pass(&mut self, now: u64) {
         self.tell_firing();
         self.telling.before = mem::replace(&mut self.turn_nanos, now);
-        self.telling.in_pass = true;
+        // One that is given up leaves what it leaves.
+        self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
         self.counts.turns += 1;
         self.shared.gauges.turn_begins(now, self.counts.turns);
     }
@@ -103,6 +106,7 @@ impl<T> Shard<T> {
         let is_behind = self.is_behind();
         if mem::replace(&mut self.telling.in_pass, false) {
             self.tell_firing();
+            self.telling.has_left = is_behind;
             self.counts.overruns += u64::from(is_behind);
             self.shared.gauges.turn_ends(self.counts.turns);
             self.telling.is_untimed.set(true);
@@ -117,9 +121,11 @@ impl<T> Shard<T> {
     /// Tells what has been counted, if it has changed.
     #[inline]
     pub(super) fn tell(&self) {
-        let Tally { cancelled, handed_back, resets, clock_regressions, overruns, turns, .. } = &self.counts;
+        let Tally { cancelled, handed_back, resets, resets_elsewhere, clock_regressions, overruns, turns, .. } =
+            &self.counts;
         // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
-        let changed = self.wheel.touched() + cancelled + handed_back + resets + clock_regressions + overruns;
+        let apart = cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
+        let changed = self.wheel.touched() + apart;
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
             self.shared.gauges.tell(&self.counted().to_words());
@@ -151,8 +157,13 @@ impl<T> Shard<T> {
     fn tell_firing(&mut self) {
         let timers = mem::take(&mut self.telling.timers);
         if timers > 0 {
-            let (due, before) = (self.tick.start(self.telling.due), self.telling.before);
-            let by = if due > before { LateBy::Loop } else { LateBy::Turn };
+            let (due, Telling { before, has_left, .. }) = (self.tick.start(self.telling.due), &self.telling);
+            let by = match (due > *before, has_left) {
+                (true, _) => LateBy::Loop,
+                (false, true) => LateBy::Turn,
+                // It was due when it was added, to run at once: nothing is late.
+                (false, false) => return,
+            };
             self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
         }
     }

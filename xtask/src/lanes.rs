@@ -256,11 +256,11 @@ pub(crate) fn proving() -> Vec<Lane> {
         plain.target("break/loom").env("CARGO_INCREMENTAL", "1"),
         Lane::new(
             "tests",
-            "cargo test -p corewheel --features fd --locked --test races --test handles --test callbacks --test sleep \
+            "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test handles --test callbacks --test sleep \
              --test timer_fd --test future --test future_timers --test reentrance \
              --test misuse --test shard_model --test memory --test stress --test limits --test shard_limit --test remote \
              --test remote_end --test remote_memory --test remote_sleep --test remote_wake --test purgatory \
-             --test purgatory_cores --test purgatory_model --test metrics",
+             --test purgatory_cores --test purgatory_model --test metrics --test exports",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
