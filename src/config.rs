@@ -35,12 +35,13 @@ pub struct Config {
     capacity: usize,
     limit: usize,
     name: Option<String>,
+    timed: u32,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
 }
 
 impl Config {
-    /// A tick of one millisecond, the monotonic clock, no memory reserved, no limit, no hooks.
+    /// A tick of one millisecond, the monotonic clock, no memory reserved, no limit, no callback timed, no hooks.
     pub fn new() -> Self {
         Self {
             tick: Duration::from_millis(1),
@@ -48,6 +49,7 @@ impl Config {
             capacity: 0,
             limit: usize::MAX,
             name: None,
+            timed: 0,
             wake: None,
             panic: None,
         }
@@ -96,6 +98,17 @@ impl Config {
         self
     }
 
+    /// Times one callback in so many of a thread's timer, all of them if that is one, and none, as by default, if it is zero. What
+    /// was measured is in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
+    ///
+    /// A callback that is timed costs two more readings of the timer's clock. Where callbacks of several kinds take turns, choose a
+    /// number that is no multiple of theirs.
+    #[must_use]
+    pub fn time_callbacks(mut self, one_in: u32) -> Self {
+        self.timed = one_in;
+        self
+    }
+
     /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
     /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
     /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
@@ -115,6 +128,11 @@ impl Config {
     pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
         self.panic = Some(Box::new(report));
         self
+    }
+
+    /// One callback in so many is timed; none if zero.
+    pub(crate) fn timed(&self) -> u32 {
+        self.timed
     }
 
     pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
@@ -150,6 +168,7 @@ impl fmt::Debug for Config {
             .field("capacity", &self.capacity)
             .field("limit", &self.limit)
             .field("name", &self.name)
+            .field("time_callbacks", &self.timed)
             .finish_non_exhaustive()
     }
 }

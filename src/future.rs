@@ -89,6 +89,7 @@ use crate::local::local_timer;
 /// assert_eq!(time.run(), 0);
 /// assert_eq!(time.elapsed(), Duration::from_millis(250));
 /// ```
+#[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep::after(local_timer(), duration)
 }
@@ -96,6 +97,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Waits until `deadline`, an instant of this thread's timer ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
 ///
 /// One that has passed is ready at the first poll.
+#[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::until(local_timer(), deadline)
 }
@@ -116,11 +118,13 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// });
 /// assert_eq!(time.run(), 0);
 /// ```
+#[track_caller]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep(duration))
 }
 
 /// Gives `future` up if it is not ready by `deadline`, an instant of this thread's timer. See [`Timeout`].
+#[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
@@ -144,11 +148,13 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// assert_eq!(time.run(), 0);
 /// assert_eq!(time.elapsed(), Duration::from_secs(10));
 /// ```
+#[track_caller]
 pub fn interval(period: Duration) -> Interval {
     Interval::new(sleep(Duration::ZERO), period)
 }
 
 /// Ticks every `period`, the first time at `start`, an instant of this thread's timer. Otherwise as [`interval`].
+#[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
 }

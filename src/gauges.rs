@@ -7,13 +7,16 @@
 //! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
 
 mod counts;
-mod lateness;
+mod histogram;
 mod newest;
 
 pub(crate) use self::counts::WORDS;
-pub use self::{counts::Counts, lateness::Lateness};
-use self::{lateness::Cells, newest::Newest};
-use crate::sync::{AtomicU64, IS_MODEL, Ordering};
+pub use self::{counts::Counts, histogram::Histogram};
+use self::{histogram::Cells, newest::Newest};
+use crate::{
+    limits::SHARD_LEVELS,
+    sync::{AtomicU64, IS_MODEL, Ordering},
+};
 
 /// Why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +39,16 @@ pub(crate) struct Gauges {
     next_due: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [Cells; 2],
+    callbacks: Cells,
+    /// Somebody wants to know how full the levels are: to say so costs more than the rest.
+    levels_wanted: AtomicU64,
+    /// In how many slots of each level there are timers.
+    occupied: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
 }
+
+/// How full a level is that nobody has wanted to know of.
+const UNTOLD: u64 = u64::MAX;
 
 /// A shard's turns, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +73,9 @@ impl Gauges {
             next_due: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
+            callbacks: Cells::default(),
+            levels_wanted: AtomicU64::new(0),
+            occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNTOLD)),
             stalls: AtomicU64::new(0),
         }
     }
@@ -124,6 +138,39 @@ impl Gauges {
         }
     }
 
+    /// A callback that was timed took so long.
+    pub(crate) fn callback_took(&self, nanos: u64) {
+        if self.tells() {
+            self.callbacks.add(nanos, 1);
+        }
+    }
+
+    /// Whether somebody wants to know how full the levels are. (In models nobody does.)
+    #[inline]
+    pub(crate) fn wants_levels(&self) -> bool {
+        // Relaxed: a wish, which may be heard a little later.
+        !IS_MODEL && self.levels_wanted.load(Ordering::Relaxed) != 0
+    }
+
+    /// So many slots of each level have timers.
+    pub(crate) fn tell_levels(&self, occupied: impl Iterator<Item = u32>) {
+        for (place, slots) in self.occupied.iter().zip(occupied) {
+            // Relaxed: single words, each read for its own sake.
+            place.store(slots.into(), Ordering::Relaxed);
+        }
+        // Relaxed: who wishes again in this moment may have to wish once more.
+        self.levels_wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// In how many slots of each level there are timers, as the owner has said since somebody last wanted to know; `None` if it has
+    /// not. From now on somebody wants to.
+    pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
+        // Relaxed: as in `wants_levels` and `tell_levels`.
+        self.levels_wanted.store(1, Ordering::Relaxed);
+        let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
+        (!occupied.contains(&UNTOLD)).then_some(occupied)
+    }
+
     /// A watch has found that the owner does not turn.
     pub(crate) fn stalled(&self) {
         // Relaxed: a counter, of whichever threads watch.
@@ -139,8 +186,12 @@ impl Gauges {
         self.counts.read()
     }
 
-    pub(crate) fn lateness(&self, by: LateBy) -> Lateness {
+    pub(crate) fn lateness(&self, by: LateBy) -> Histogram {
         self.lateness[by as usize].read()
+    }
+
+    pub(crate) fn callback_durations(&self) -> Histogram {
+        self.callbacks.read()
     }
 
     pub(crate) fn longest_turn(&self) -> u64 {

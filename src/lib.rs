@@ -86,6 +86,7 @@
 //! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
+//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 24 bytes and some nanoseconds a timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!
@@ -134,6 +135,8 @@ mod local;
 mod mailbox;
 #[cfg(feature = "std")]
 pub mod metrics;
+#[cfg(feature = "std")]
+mod origin;
 mod paged;
 #[cfg(feature = "std")]
 mod parcel;

@@ -112,11 +112,11 @@ pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
 /// Words that the owner of a shard tells other threads together. Under loom, where each is one more thing to interleave, two.
 pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
 
-/// Lateness below two to this power, in nanoseconds, is all one.
-pub(crate) const LATENESS_FINEST: u32 = 10;
+/// Durations below two to this power, in nanoseconds, are all one to a histogram.
+pub(crate) const HISTOGRAM_FINEST: u32 = 10;
 
-/// Ranges of lateness that are told apart: four for each doubling from a microsecond to more than an hour, and what is below.
-pub(crate) const LATENESS_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 };
+/// Ranges of durations that are told apart: four for each doubling from a microsecond to more than an hour, and what is below.
+pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 };
 
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

@@ -8,6 +8,7 @@ mod descriptor;
 mod inner;
 mod services;
 mod shard_ref;
+mod telling;
 
 use std::{
     cell::Cell,
@@ -23,9 +24,8 @@ use crate::{
     clock::Clock,
     config::Config,
     error::{AddError, AddErrorReason, ConfigError},
-    gauges::Counts,
     handle::{LocalHandle, TimerHandle},
-    metrics::ShardMetrics,
+    origin::Origin,
     shard::{Due, PreparedSleep, Schedule, Shard},
     state::Kind,
     tick::saturating_nanos,
@@ -110,7 +110,7 @@ impl LocalTimer {
     #[track_caller]
     pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
         let due = |shard: &mut Shard<Callback>| Due::at(shard.clock().nanos_at(instant));
-        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. The timer meets others that have some
@@ -133,7 +133,7 @@ impl LocalTimer {
     #[track_caller]
     pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
         let due = |shard: &mut Shard<Callback>| Due::within(shard.nanos_after(delay), slack);
-        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another moment: those that are added
@@ -156,7 +156,7 @@ impl LocalTimer {
     #[track_caller]
     pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
         let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_spread(delay, range));
-        Self::insert(Kind::Shared, due, callback).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
@@ -191,7 +191,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
-        Self::insert_periodic(period, callback).unwrap_or_else(|error| panic!("{error}"))
+        Self::insert_periodic(period, Origin::caller(), callback).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -200,8 +200,9 @@ impl LocalTimer {
     ///
     /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
     /// be ([`Config::limit`], at most 2^25). The error carries the callback back.
+    #[track_caller]
     pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |shard| Due::at(shard.nanos_after(delay)), callback)
+        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
     }
 
     /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
@@ -219,13 +220,14 @@ impl LocalTimer {
     /// # Errors
     ///
     /// As [`try_add`](Self::try_add).
+    #[track_caller]
     pub fn try_add_local<F: FnOnce() + 'static>(
         self,
         delay: Duration,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let added = Self::insert(Kind::Private, |shard| Due::at(shard.nanos_after(delay)), callback);
-        added.map(LocalHandle::new)
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
+        Self::insert(Kind::Private, Origin::caller(), due, callback).map(LocalHandle::new)
     }
 
     /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
@@ -291,17 +293,6 @@ impl LocalTimer {
         self.len() == 0
     }
 
-    /// What has become of this thread's timers so far. Cost: some nanoseconds for each message that waits.
-    pub fn counts(self) -> Counts {
-        Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
-    }
-
-    /// What this thread's timer does, and how late its timers fire; see [`metrics`](crate::metrics). `None` in a thread that is
-    /// exiting.
-    pub fn metrics(self) -> Option<ShardMetrics> {
-        Local::with(|local| local.step(|shard| shard.metrics())).ok()
-    }
-
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
     pub fn now(self) -> Instant {
         Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
@@ -311,12 +302,13 @@ impl LocalTimer {
     #[inline]
     fn insert<F: FnOnce() + 'static>(
         kind: Kind,
+        origin: Origin,
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let mut callback = Some(callback);
         let added = Local::with(|local| {
-            let handle = local.add(kind, due)?;
+            let handle = local.add(kind, origin, due)?;
             local.set_callback(handle, Once::new(accepted(&mut callback)).into());
             Some(handle)
         });
@@ -324,7 +316,11 @@ impl LocalTimer {
     }
 
     /// Adds a periodic timer.
-    fn insert_periodic<F: FnMut() + 'static>(period: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+    fn insert_periodic<F: FnMut() + 'static>(
+        period: Duration,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
         let mut callback = Some(callback);
         let schedule = Cell::new(Schedule::default());
         let due = |shard: &mut Shard<Callback>| {
@@ -334,7 +330,7 @@ impl LocalTimer {
             Due::at(due)
         };
         let added = Local::with(|local| {
-            let handle = local.add(Kind::Periodic, due)?;
+            let handle = local.add(Kind::Periodic, origin, due)?;
             local.step(|shard| shard.set_schedule(handle, schedule.get()));
             local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
             Some(handle)

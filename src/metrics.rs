@@ -5,6 +5,9 @@
 //! reads all of the process; [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
+//! With the feature `origins`, [`LocalTimer::live_report`](crate::LocalTimer::live_report) says where in the program the live timers were
+//! added.
+//!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
 //! facade of that name; with the feature `tracing` a panic that was caught is an event (error), and so is what a watch finds
 //! (warning).
@@ -14,6 +17,8 @@
 //! * [`loop_lateness`](ShardMetrics::loop_lateness): from a timer's deadline to the turn that fired it, where no turn came
 //!   earlier. It is what the loop's other work costs its timers. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn)
 //!   first: it is the callbacks then; if that is short, the loop does something else for too long.
+//! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
+//!   [`Config::time_callbacks`](crate::Config::time_callbacks) asks for it.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the same of timers that an earlier turn could have fired, and left because its
 //!   budget was used up, or a pass given up. Otherwise it counts nothing.
 //! * [`Counts::queued`]: what other cores have asked for and the owner has not met. It should go back to zero at each turn.
@@ -48,8 +53,10 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 pub use self::export::Exporter;
 pub use self::watch::{Stall, Watch};
-pub use crate::gauges::{Counts, Lateness};
-use crate::{gauges::LateBy, registry, shared::Shared};
+pub use crate::gauges::{Counts, Histogram};
+#[cfg(feature = "origins")]
+pub use crate::origin::{LivePlace, LiveReport};
+use crate::{gauges::LateBy, registry, shared::Shared, tick::TickLength, wheel::shard_levels};
 
 /// What a shard has done since it was made, as it said when its loop last asked how long it may sleep, or at most 64 turns ago.
 #[derive(Clone, Debug)]
@@ -62,15 +69,46 @@ pub struct ShardMetrics {
     /// What has become of its timers. [`queued`](Counts::queued), [`panicked`](Counts::panicked) and [`turns`](Counts::turns) are
     /// of this moment, the rest belongs together.
     pub counts: Counts,
-    /// How late the timers fired for which no turn came before.
-    pub loop_lateness: Lateness,
+    /// How late the timers fired for which no turn came before: from the deadline, rounded up to a tick, to the beginning of the
+    /// turn that fired them.
+    pub loop_lateness: Histogram,
     /// How late the timers fired that an earlier turn had left to a later one.
-    pub turn_lateness: Lateness,
+    pub turn_lateness: Histogram,
     /// The longest turn, callbacks included. A turn's length is known when the loop asks how long it may sleep next
     /// (`prepare_sleep`, `time_until_next`): for a loop that never asks, this is zero.
     pub longest_turn: Duration,
+    /// How long callbacks ran, of those that were timed: none unless [`Config::time_callbacks`](crate::Config::time_callbacks)
+    /// says so.
+    pub callback_durations: Histogram,
+    /// How full the levels of its wheel are, the finest first.
+    ///
+    /// To look costs the owner a microsecond or two, so it says so only after somebody has asked: what another thread reads is from
+    /// the time after the reading before, and empty at the first one.
+    pub levels: Vec<Level>,
     /// How often the loop was found not to turn, by each [`Watch`] of the process.
     pub stalls: u64,
+}
+
+/// A level of a shard's wheel, and how full it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Level {
+    /// The time that one of its slots covers; 584 years if that is more.
+    pub slot: Duration,
+    /// How many slots it has.
+    pub slots: u64,
+    /// In how many of them there are timers.
+    pub occupied: u64,
+}
+
+impl Level {
+    /// All levels of a shard with such a tick.
+    fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
+        let levels = shard_levels().zip(occupied);
+        let level =
+            |((ticks, slots), &occupied)| Self { slot: Duration::from_nanos(tick.start(ticks)), slots, occupied };
+        levels.map(level).collect()
+    }
 }
 
 impl ShardMetrics {
@@ -89,6 +127,8 @@ impl ShardMetrics {
             loop_lateness: gauges.lateness(LateBy::Loop),
             turn_lateness: gauges.lateness(LateBy::Turn),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
+            callback_durations: gauges.callback_durations(),
+            levels: gauges.occupied().map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
             stalls: gauges.stalls(),
         }
     }

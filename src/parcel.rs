@@ -9,6 +9,7 @@
 
 use crate::{
     callback::{Callback, Once},
+    origin::Origin,
     sync::{AtomicU32, Ordering, UnsafeCell},
 };
 
@@ -24,28 +25,36 @@ pub(crate) struct Parcel {
     callback: UnsafeCell<Option<Sent>>,
 }
 
-/// A callback that may go to another thread.
-pub(crate) struct Sent(Once);
+/// A callback that may go to another thread, and where it was sent.
+pub(crate) struct Sent {
+    callback: Once,
+    origin: Origin,
+}
 
-// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), and of nothing else.
+// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), and of nothing else; its origin is in static memory that
+// nobody writes, if it is anywhere.
 unsafe impl Send for Sent {}
 
 // SAFETY: what is inside is reached only through `put` and `take`, by one thread at a time, and is `Send`.
 unsafe impl Sync for Parcel {}
 
 impl Sent {
-    pub(crate) fn new<F: FnOnce() + Send + 'static>(callback: F) -> Self {
-        Self(Once::new(callback))
+    pub(crate) fn new<F: FnOnce() + Send + 'static>(origin: Origin, callback: F) -> Self {
+        Self { callback: Once::new(callback), origin }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// For the thread where it has come to.
     pub(crate) fn into_callback(self) -> Callback {
-        self.0.into()
+        self.callback.into()
     }
 
     /// The closure that it was made of, if that is an `F`.
     pub(crate) fn into_inner<F: FnOnce() + Send + 'static>(self) -> Option<F> {
-        self.0.into_inner()
+        self.callback.into_inner()
     }
 }
 
@@ -106,8 +115,8 @@ mod tests {
         let (parcel, ran) = (Parcel::default(), Arc::new(()));
         assert!(parcel.take().is_none());
         let captured = Arc::clone(&ran);
-        assert!(parcel.put(Sent::new(move || drop(captured))).is_ok());
-        assert!(parcel.put(Sent::new(|| ())).is_err(), "there is one in it");
+        assert!(parcel.put(Sent::new(Origin::caller(), move || drop(captured))).is_ok());
+        assert!(parcel.put(Sent::new(Origin::caller(), || ())).is_err(), "there is one in it");
         thread::scope(|scope| {
             scope.spawn(|| {
                 let Some(Kind::Once(once)) = parcel.take().map(|sent| sent.into_callback().kind()) else {
@@ -127,7 +136,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..3 {
-                    let mut sent = Sent::new(|| ());
+                    let mut sent = Sent::new(Origin::caller(), || ());
                     while let Err(refused) = parcel.put(sent) {
                         sent = refused;
                         thread::yield_now();
@@ -148,7 +157,7 @@ mod tests {
     fn what_was_not_taken_is_dropped_with_the_parcel() {
         let (parcel, kept) = (Parcel::default(), Arc::new(()));
         let captured = Arc::clone(&kept);
-        assert!(parcel.put(Sent::new(move || drop(captured))).is_ok());
+        assert!(parcel.put(Sent::new(Origin::caller(), move || drop(captured))).is_ok());
         drop(parcel);
         assert_eq!(Arc::strong_count(&kept), 1);
     }

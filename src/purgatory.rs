@@ -189,6 +189,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// If the thread's timer is full or has ended; see [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error carries
     /// the operation back.
+    #[track_caller]
     pub fn try_complete_else_watch(
         &self,
         operation: Op,

@@ -39,6 +39,7 @@ use crate::{
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
+    origin::{Origin, Origins},
     registry,
     shared::Shared,
     slab::OwnNodes,
@@ -97,6 +98,7 @@ pub struct Shard<T> {
     /// The reading that the last turn began with.
     turn_nanos: u64,
     schedules: Schedules,
+    origins: Origins,
     /// The most timers that may live.
     limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with.
@@ -155,6 +157,7 @@ impl<T> Shard<T> {
             latest,
             turn_nanos: latest.lo,
             schedules: Schedules::new(),
+            origins: Origins::new(),
             limit,
             taken: Taken::default(),
             mailbox_taken: false,
@@ -191,7 +194,7 @@ impl<T> Shard<T> {
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
         let due = Due::at(self.clock.nanos_at(instant));
-        self.insert_or_refuse(due, payload).unwrap_or_else(|error| panic!("{error}"))
+        self.insert_or_refuse(due, payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -200,9 +203,10 @@ impl<T> Shard<T> {
     ///
     /// If the shard has been drained, or is full: as many timers are live as may be ([`Config::limit`], at most 2^25), or it
     /// has added 2^56. The error carries the payload back.
+    #[track_caller]
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.nanos_after(delay));
-        self.insert_or_refuse(due, payload)
+        self.insert_or_refuse(due, payload, Origin::caller())
     }
 
     /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. It meets others that have some
@@ -215,7 +219,7 @@ impl<T> Shard<T> {
     #[track_caller]
     pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
         let due = Due::within(self.nanos_after(delay), slack);
-        self.insert_or_refuse(due, payload).unwrap_or_else(|error| panic!("{error}"))
+        self.insert_or_refuse(due, payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Adds a timer that is due between `delay` and `delay + range` from now, each at another moment: timers that are added
@@ -228,7 +232,7 @@ impl<T> Shard<T> {
     #[track_caller]
     pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
         let nanos = self.nanos_spread(delay, range);
-        self.insert_or_refuse(Due::at(nanos), payload).unwrap_or_else(|error| panic!("{error}"))
+        self.insert_or_refuse(Due::at(nanos), payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
@@ -336,10 +340,10 @@ impl<T> Shard<T> {
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
     }
 
-    fn insert_or_refuse(&mut self, due: Due, payload: T) -> Result<TimerHandle, AddError<T>> {
+    fn insert_or_refuse(&mut self, due: Due, payload: T, origin: Origin) -> Result<TimerHandle, AddError<T>> {
         match self.refusal() {
             None => {
-                let handle = self.insert(due, Kind::Shared);
+                let handle = self.insert(due, Kind::Shared, origin);
                 self.set_payload(handle, payload);
                 Ok(handle)
             }

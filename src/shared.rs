@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The clock has gone back: the owner holds it here.
     clock_held: AtomicU64,
-    tick: TickLength,
+    pub(crate) tick: TickLength,
     pub(crate) hooks: Line<Hooks>,
     pub(crate) slab: Slab,
     pub(crate) mailbox: Line<Mailbox>,
@@ -266,7 +266,7 @@ mod tests {
     use std::{mem::offset_of, sync::Arc};
 
     use super::*;
-    use crate::limits::INDEX_MAX;
+    use crate::{limits::INDEX_MAX, origin::Origin};
 
     /// What processors fetch at a time.
     const LINES: usize = 128;
@@ -313,7 +313,7 @@ mod tests {
         let (pinned, callback) = (pin(), Arc::new(()));
         for _ in 0..2 * INDEX_MAX {
             let captured = Arc::clone(&callback);
-            let armed = shared.guests.arm(0, Sent::new(move || drop(captured)), &pinned);
+            let armed = shared.guests.arm(0, Sent::new(Origin::caller(), move || drop(captured)), &pinned);
             let armed = armed.unwrap_or_else(|_| unreachable!("no node is left"));
             let sent = shared.send_guest(armed, 0, &pinned);
             assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));

@@ -40,6 +40,8 @@ use core::{fmt, iter::FusedIterator};
 
 use self::raw::Inserted;
 pub(crate) use self::raw::RawWheel;
+#[cfg(feature = "std")]
+pub(crate) use self::steps::shard_levels;
 
 /// A hierarchical timing wheel that holds values until their tick comes.
 ///

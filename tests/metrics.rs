@@ -15,7 +15,7 @@ use std::{
 use common::{TICK, in_virtual_time, on_a_thread, operations};
 use corewheel::{
     Cancel, Config, Counts, ManualClock, Shard, local_timer,
-    metrics::{self, ShardMetrics, Stall, Watch},
+    metrics::{self, Histogram, ShardMetrics, Stall, Watch},
 };
 
 /// What takes longer than this does not happen.
@@ -184,6 +184,88 @@ fn the_longest_turn_is_known_when_the_loop_asks_for_the_next() {
         local_timer().turn();
         drop(local_timer().prepare_sleep());
         assert_eq!(own().longest_turn, TICK * 7);
+    });
+}
+
+/// Runs `timers` one after the other, of which each takes a tick longer than the one before; how long those took that were timed.
+fn timed(one_in: u32, timers: u32) -> Histogram {
+    on_a_thread(move || {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).time_callbacks(one_in).install().expect("a fresh thread");
+        for ticks in 1..=timers {
+            let slow = clock.clone();
+            local_timer().add(TICK, move || slow.advance(TICK * ticks));
+            clock.advance(TICK);
+            assert_eq!(local_timer().turn().fired, 1);
+        }
+        own().callback_durations
+    })
+}
+
+#[test]
+fn callbacks_are_timed_where_that_is_asked_for() {
+    assert_eq!(timed(0, 5).count(), 0);
+    let all = timed(1, 5);
+    assert_eq!((all.count(), all.max(), all.total()), (5, TICK * 5, TICK * 15));
+    let some = timed(3, 7);
+    assert_eq!((some.count(), some.max(), some.total()), (2, TICK * 6, TICK * 9), "the third and the sixth");
+}
+
+#[test]
+fn runs_are_timed_and_those_that_panic_as_well() {
+    let durations = on_a_thread(|| {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).time_callbacks(1).install().expect("a fresh thread");
+        let slow = clock.clone();
+        local_timer().add_periodic(TICK, move || {
+            slow.advance(TICK * 2);
+            std::panic::resume_unwind(Box::new("a run that fails"));
+        });
+        for _ in 0..3 {
+            clock.advance(TICK);
+            assert_eq!(local_timer().turn().fired, 1);
+        }
+        own().callback_durations
+    });
+    assert_eq!((durations.count(), durations.total()), (3, TICK * 6));
+}
+
+#[test]
+fn other_threads_are_told_of_levels_when_they_have_asked() {
+    in_virtual_time(|_| {
+        let shard = local_timer().shard_ref();
+        let occupied = || elsewhere(|| shard.metrics().levels).first().map(|level| level.occupied);
+        local_timer().add(TICK * 10, || ());
+        assert_eq!(occupied(), None, "nobody has asked");
+        drop(local_timer().prepare_sleep());
+        local_timer().add(TICK * 20, || ());
+        assert_eq!(occupied(), Some(1), "as it was after the first question");
+        drop(local_timer().prepare_sleep());
+        assert_eq!(occupied(), Some(2));
+    });
+}
+
+#[test]
+fn levels_say_how_full_they_are() {
+    in_virtual_time(|clock| {
+        let levels = || own().levels;
+        let occupied = || levels().iter().map(|level| level.occupied).collect::<Vec<_>>();
+        assert_eq!(
+            levels().iter().map(|level| level.slots).collect::<Vec<_>>(),
+            [131_072, 4_096, 4_096, 4_096, 4_096, 4_096]
+        );
+        assert_eq!((levels()[0].slot, levels()[1].slot), (TICK, TICK * 2_048));
+        assert_eq!(occupied(), [0; 6]);
+        // Two of them meet in a tick.
+        let near: Vec<_> = [10, 10, 20].map(|ticks| local_timer().add(TICK * ticks, || ())).into();
+        local_timer().add(Duration::from_secs(3_600), || ());
+        local_timer().add(Duration::from_secs(86_400), || ());
+        assert_eq!(occupied(), [2, 1, 1, 0, 0, 0]);
+        near[2].cancel();
+        assert_eq!(occupied(), [1, 1, 1, 0, 0, 0]);
+        clock.advance(TICK * 10);
+        local_timer().turn();
+        assert_eq!(occupied(), [0, 1, 1, 0, 0, 0]);
     });
 }
 

@@ -14,7 +14,7 @@ use std::{
 use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
-const ORDER: &str = "limits sync trace error tick clock prefetch paged wheel state mailbox parker reclaim slab callback parcel \
+const ORDER: &str = "limits sync trace error tick clock prefetch paged origin wheel state mailbox parker reclaim slab callback parcel \
                      guests gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
 
 /// Names that belong to certain files, and what to use everywhere else.

@@ -15,7 +15,7 @@
 //! - `args`, `files`: what was asked for, and whether the machine allows it
 //! - `wire`, `client`: the protocol, and the records that the clients keep
 //! - `plan`, `partition_cast`, `group_cast`, `load`: who does what, and what must come of it
-//! - `board`, `view`: the live view
+//! - `board`, `view`, `screen`: the live view
 //! - `verdict`, `accounts`, `report`: whether all was as it must be
 
 mod accounts;
@@ -33,6 +33,8 @@ mod log;
 mod partition_cast;
 mod plan;
 mod report;
+#[path = "../common/screen.rs"]
+mod screen;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;

@@ -14,7 +14,7 @@
 //! - `plan`: which connection does what, and when
 //! - `packet`, `client`, `load`: the clients
 //! - `admin`: cancels timers from its own thread
-//! - `board`, `view`: the live view
+//! - `board`, `view`, `screen`, `timers`: the live view
 //! - `verdict`, `stretches`, `accounts`, `report`: whether all was as it must be
 
 mod accounts;
@@ -30,10 +30,14 @@ mod load;
 mod packet;
 mod plan;
 mod report;
+#[path = "../common/screen.rs"]
+mod screen;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;
 mod stretches;
+#[path = "../common/timers.rs"]
+mod timers;
 mod verdict;
 mod view;
 

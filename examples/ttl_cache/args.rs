@@ -43,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
     idle: u32,
 
+    /// Show what the keys and the timers of each core do, while the server runs
+    #[arg(long, conflicts_with_all = ["self_check", "against"])]
+    pub(crate) live: bool,
+
     /// Start the server at a free port, check it from outside, and end with a verdict
     #[arg(long, conflicts_with = "against")]
     pub(crate) self_check: bool,

@@ -19,6 +19,7 @@
 //!
 //! What surrounds it:
 //! - `args`, `files`: what was asked for, and whether the machine allows it
+//! - `view`, `screen`, `timers`: what the timers do, live (`--live`)
 //! - `check`: a check of the server from outside (`--self-check`), or of another one
 
 mod args;
@@ -43,13 +44,18 @@ mod record;
 mod replies;
 mod reply;
 mod resp;
+#[path = "../common/screen.rs"]
+mod screen;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;
 mod session;
 mod setting;
 mod strings;
+#[path = "../common/timers.rs"]
+mod timers;
 mod unit;
+mod view;
 
 use std::io;
 use std::process::ExitCode;
@@ -91,6 +97,9 @@ fn conclude(verdict: &Verdict, args: &Args) -> ExitCode {
 fn serve(args: &Args) -> io::Result<()> {
     let server = Server::start(args, args.port)?;
     println!("ready at {}, {} event loops", server.address(), server.pinned().len());
+    if args.live {
+        view::start(&server.board)?;
+    }
     let ends = server.wait().into_iter().enumerate();
     let failures: Vec<String> = ends.filter_map(|(core, end)| Some(format!("core {core} {}", end.err()?))).collect();
     if failures.is_empty() { Ok(()) } else { Err(io::Error::other(failures.join("; "))) }

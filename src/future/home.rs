@@ -10,6 +10,7 @@ use crate::{
     error::AddErrorReason,
     handle::{Cancel, LocalHandle},
     local::LocalTimer,
+    origin::Origin,
 };
 
 /// Where the timer of a future lives: on this thread ([`LocalTimer`]), or on one of several others
@@ -35,7 +36,7 @@ pub trait Place: Debug + Unpin {
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer. If that is on another clock than before, `nanos` is what that shows.
-    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<Self::Handle, AddErrorReason>;
+    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<Self::Handle, AddErrorReason>;
 
     fn is_pending(handle: Self::Handle) -> bool;
 
@@ -70,8 +71,8 @@ impl Place for LocalTimer {
     }
 
     #[inline]
-    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<LocalHandle, AddErrorReason> {
-        Self::try_add_local_to(*nanos, move || alarm.ring()).map_err(|error| error.reason())
+    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<LocalHandle, AddErrorReason> {
+        Self::try_add_local_to(*nanos, origin, move || alarm.ring()).map_err(|error| error.reason())
     }
 
     #[inline]

@@ -11,7 +11,10 @@ use super::{
     Home,
     alarm::{Alarm, WakerName},
 };
-use crate::{error::AddErrorReason, handle::Cancel, limits::SLEEP_UNSEEN, local::LocalTimer, tick::saturating_nanos};
+use crate::{
+    error::AddErrorReason, handle::Cancel, limits::SLEEP_UNSEEN, local::LocalTimer, origin::Origin,
+    tick::saturating_nanos,
+};
 
 /// Waits until its deadline; from [`sleep`](super::sleep) and [`Timers::sleep`](super::Timers::sleep).
 ///
@@ -53,6 +56,7 @@ pub struct Sleep<H: Home = LocalTimer> {
     home: H,
     /// In nanoseconds of the home's clock.
     deadline: u64,
+    origin: Origin,
     state: State<H::Handle>,
 }
 
@@ -71,6 +75,7 @@ enum State<Handle> {
 }
 
 impl<H: Home> Sleep<H> {
+    #[track_caller]
     pub(super) fn after(home: H, delay: Duration) -> Self {
         let mut sleep = Self::new(home, |home| home.nanos_after(delay));
         if matches!(sleep.state, State::Idle) && saturating_nanos(delay) > SLEEP_UNSEEN {
@@ -79,16 +84,18 @@ impl<H: Home> Sleep<H> {
         sleep
     }
 
+    #[track_caller]
     pub(super) fn until(home: H, instant: Instant) -> Self {
         Self::new(home, |home| home.nanos_at(instant))
     }
 
+    #[track_caller]
     fn new(home: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
         let (deadline, state) = match deadline(&home) {
             Ok(deadline) => (deadline, State::Idle),
             Err(reason) => (0, State::Homeless(reason)),
         };
-        Self { home, deadline, state }
+        Self { home, deadline, origin: Origin::caller(), state }
     }
 
     /// When it ends: an instant of its timer's clock.
@@ -200,7 +207,7 @@ impl<H: Home> Sleep<H> {
 
     /// Adds a timer.
     fn wait(&mut self, (alarm, name): (Alarm, WakerName)) -> Poll<Result<(), AddErrorReason>> {
-        let handle = self.home.try_add(&mut self.deadline, alarm)?;
+        let handle = self.home.try_add(&mut self.deadline, self.origin, alarm)?;
         self.state = State::Waits(handle, name);
         Poll::Pending
     }

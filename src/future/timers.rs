@@ -12,6 +12,7 @@ use crate::{
     error::AddErrorReason,
     handle::{Cancel, Owner, TimerHandle},
     local::ShardRef,
+    origin::Origin,
     sync::per_thread,
 };
 
@@ -105,31 +106,37 @@ impl Timers {
     }
 
     /// Waits until `duration` from now. See [`Sleep`].
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
         Sleep::after(self.remote(), duration)
     }
 
     /// Waits until `deadline`, an instant of the timers' clock. See [`Sleep`].
+    #[track_caller]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep<Remote> {
         Sleep::until(self.remote(), deadline)
     }
 
     /// Gives `future` up if it is not ready within `duration` from now. See [`Timeout`].
+    #[track_caller]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture, Remote> {
         Timeout::new(future.into_future(), self.sleep(duration))
     }
 
     /// Gives `future` up if it is not ready by `deadline`, an instant of the timers' clock. See [`Timeout`].
+    #[track_caller]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture, Remote> {
         Timeout::new(future.into_future(), self.sleep_until(deadline))
     }
 
     /// Ticks every `period`, the first time at once. See [`Interval`].
+    #[track_caller]
     pub fn interval(&self, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
     /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See [`Interval`].
+    #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep_until(start), period)
     }
@@ -183,12 +190,12 @@ impl Place for Remote {
         Ok(self.shard().shared().period_nanos(period))
     }
 
-    fn try_add(&mut self, nanos: &mut u64, alarm: Alarm) -> Result<TimerHandle, AddErrorReason> {
+    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<TimerHandle, AddErrorReason> {
         let mut ring = move || alarm.ring();
         let mut refusal = AddErrorReason::ShutDown;
         for at in iter::once(self.at).chain((0..self.seat.shards.len()).filter(|&at| at != self.at)) {
             let there = self.nanos_on(at, *nanos);
-            match self.seat.shards[at].try_add_to(there, ring) {
+            match self.seat.shards[at].try_add_to(there, origin, ring) {
                 Ok(handle) => {
                     (self.at, *nanos) = (at, there);
                     return Ok(handle);

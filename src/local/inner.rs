@@ -14,6 +14,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, TimerHandle},
     hooks::PanicPlace,
+    origin::Origin,
     shard::{Claimed, Due, Ended, Message, PreparedSleep, Shard},
     shared::Shared,
     state::Kind,
@@ -33,6 +34,27 @@ impl Drop for Turning<'_> {
     }
 }
 
+/// Which callbacks are timed: one in so many, or none.
+struct Sampler {
+    one_in: u32,
+    /// Until the next one, itself included. Zero for ever if none is.
+    left: Cell<u32>,
+}
+
+impl Sampler {
+    fn new(one_in: u32) -> Self {
+        Self { one_in, left: Cell::new(one_in) }
+    }
+
+    /// Whether this callback is.
+    #[inline]
+    fn takes_this(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(if left == 1 { self.one_in } else { left.saturating_sub(1) });
+        left == 1
+    }
+}
+
 /// A thread's timer and what it is in the middle of.
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
@@ -44,12 +66,14 @@ pub(super) struct Local {
     wants_flush: Cell<bool>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
     sleeps_until: Cell<u64>,
+    sampler: Sampler,
 }
 
 const AWAKE: u64 = 0;
 
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
+        let sampler = Sampler::new(config.timed());
         let shard = Shard::accepting(config, Some)?;
         Owner::set(Some(Owner { shard: shard.number(), cancel, reset, reset_to, is_pending, share, is_turning }));
         let shared = Arc::clone(shard.shared());
@@ -60,6 +84,7 @@ impl Local {
             flushes: RefCell::default(),
             wants_flush: Cell::new(false),
             sleeps_until: Cell::new(AWAKE),
+            sampler,
         })
     }
 
@@ -103,13 +128,18 @@ impl Local {
 
     /// Adds a timer, whose callback is to be set next. `None` if it is refused.
     #[inline]
-    pub(super) fn add(&self, kind: Kind, due: impl FnOnce(&mut Shard<Callback>) -> Due) -> Option<TimerHandle> {
+    pub(super) fn add(
+        &self,
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+    ) -> Option<TimerHandle> {
         self.step(|shard| {
             if shard.refusal().is_some() {
                 return None;
             }
             let due = due(shard);
-            Some(shard.insert(due, kind))
+            Some(shard.insert(due, kind, origin))
         })
     }
 
@@ -187,12 +217,12 @@ impl Local {
 
     fn run_once(&self, index: u32, callback: Once) {
         self.step(Shard::count_fired);
-        self.shared.hooks.isolate(PanicPlace::Callback, || callback.run());
+        self.call(|| callback.run());
         self.step(|shard| shard.finish(index));
     }
 
     fn run_repeated(&self, index: u32, mut callback: Repeated) {
-        self.shared.hooks.isolate(PanicPlace::Callback, || callback.run());
+        self.call(|| callback.run());
         let next = self.step(|shard| shard.next_run(index));
         match self.step(|shard| shard.rearm(index, callback.into(), next)) {
             Some(callback) => {
@@ -201,6 +231,16 @@ impl Local {
                 self.step(|shard| shard.finish(index));
             }
             None => self.wake_if_earlier(next),
+        }
+    }
+
+    /// Calls the user's code, and times it if it is its turn to be timed.
+    #[inline]
+    fn call(&self, callback: impl FnOnce()) {
+        let began = self.sampler.takes_this().then(|| self.shared.clock().nanos());
+        self.shared.hooks.isolate(PanicPlace::Callback, callback);
+        if let Some(began) = began {
+            self.shared.gauges.callback_took(self.shared.clock().nanos().saturating_sub(began));
         }
     }
 

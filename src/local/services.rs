@@ -12,6 +12,7 @@ use crate::{
     error::{AddError, AddErrorReason},
     handle::{LocalHandle, TimerHandle},
     hooks::PanicPlace,
+    origin::Origin,
     shard::Due,
     shared::Shared,
     state::Kind,
@@ -25,22 +26,27 @@ pub(crate) trait Flush {
 
 impl LocalTimer {
     /// As `add`, due already.
-    pub(crate) fn try_run<F: FnOnce() + 'static>(callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |_| Due::at(0), callback)
+    pub(crate) fn try_run<F: FnOnce() + 'static>(origin: Origin, callback: F) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
     }
 
     /// As `try_add_local`, due when the clock shows `nanos`.
     #[inline]
     pub(crate) fn try_add_local_to<F: FnOnce() + 'static>(
         nanos: u64,
+        origin: Origin,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        Self::insert(Kind::Private, |_| Due::at(nanos), callback).map(LocalHandle::new)
+        Self::insert(Kind::Private, origin, |_| Due::at(nanos), callback).map(LocalHandle::new)
     }
 
     /// As `try_add`, due when the clock shows `nanos`.
-    pub(crate) fn try_add_to<F: FnOnce() + 'static>(nanos: u64, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, |_| Due::at(nanos), callback)
+    pub(crate) fn try_add_to<F: FnOnce() + 'static>(
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
     }
 
     /// What the clock shows `delay` from now. An error if there is no timer.

@@ -8,6 +8,7 @@ use crate::{
     guests::Armed,
     handle::{Owner, TimerHandle},
     metrics::ShardMetrics,
+    origin::Origin,
     parcel::Sent,
     shared::{Remote, Shared},
 };
@@ -78,6 +79,7 @@ impl ShardRef {
     ///
     /// If the thread has ended, or its timer is full: as many timers are live as may be
     /// ([`Config::limit`](crate::Config::limit), at most 2^25). The error carries the callback back.
+    #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
         delay: Duration,
@@ -86,7 +88,7 @@ impl ShardRef {
         if self.is_own() {
             return local_timer().try_add(delay, callback);
         }
-        self.send(self.shared.nanos_after(delay), callback)
+        self.send(self.shared.nanos_after(delay), Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A sleeping owner
@@ -105,18 +107,20 @@ impl ShardRef {
     /// # Errors
     ///
     /// As [`try_add`](Self::try_add).
+    #[track_caller]
     pub fn try_run<F: FnOnce() + Send + 'static>(&self, callback: F) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::try_run(callback);
+            return LocalTimer::try_run(Origin::caller(), callback);
         }
-        self.send(0, callback)
+        self.send(0, Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the timer, in its next turn or what is left of this one, even if the timer
     /// is full. Drops it if the thread has ended. A sleeping owner is woken.
+    #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         // An error drops the callback.
-        if let Ok(Remote { wake: true, .. }) = self.shared.post(Sent::new(callback)) {
+        if let Ok(Remote { wake: true, .. }) = self.shared.post(Sent::new(Origin::caller(), callback)) {
             self.shared.wake();
         }
     }
@@ -125,17 +129,21 @@ impl ShardRef {
     pub(crate) fn try_add_to<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
+        origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        if self.is_own() { LocalTimer::try_add_to(nanos, callback) } else { self.send(nanos, callback) }
+        if self.is_own() {
+            return LocalTimer::try_add_to(nanos, origin, callback);
+        }
+        self.send(nanos, origin, callback)
     }
 
-    /// Which shard it is: several can have had the same number, one after the other.
     /// What that timer did, as it last said, and how late its timers fire; see [`metrics`](crate::metrics).
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::of(self.number, &self.shared)
     }
 
+    /// Which shard it is: several can have had the same number, one after the other.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -150,8 +158,13 @@ impl ShardRef {
         Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)
     }
 
-    fn send<F: FnOnce() + Send + 'static>(&self, nanos: u64, callback: F) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(nanos, Sent::new(callback)) {
+    fn send<F: FnOnce() + Send + 'static>(
+        &self,
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        match self.shared.add(nanos, Sent::new(origin, callback)) {
             Ok(Remote { answer: Armed { index, generation }, wake }) => {
                 if wake {
                     self.shared.wake();

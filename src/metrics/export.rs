@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt};
 
 use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::{Counts, Lateness, ShardMetrics, shards};
+use super::{Counts, Histogram, ShardMetrics, shards};
 
 /// A counter: its name, who or what counts, and the number.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
@@ -25,6 +25,15 @@ const COUNTERS: [Counter; 13] = [
     ("corewheel_stalls_total", None, |shard| shard.stalls),
 ];
 
+/// The same of a histogram.
+type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
+
+const HISTOGRAMS: [Durations; 3] = [
+    ("corewheel_lateness_seconds", Some("loop"), |shard| &shard.loop_lateness),
+    ("corewheel_lateness_seconds", Some("turn"), |shard| &shard.turn_lateness),
+    ("corewheel_callback_seconds", None, |shard| &shard.callback_durations),
+];
+
 fn cancelled_here(counts: &Counts) -> u64 {
     counts.cancelled.saturating_sub(counts.cancelled_elsewhere)
 }
@@ -39,8 +48,8 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
 /// `corewheel_handed_back_total`, `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
 /// `corewheel_panics_total`, `corewheel_clock_regressions_total`, `corewheel_stalls_total`. Gauges: `corewheel_live`,
-/// `corewheel_held`, `corewheel_queued`, `corewheel_longest_turn_seconds`. Histogram: `corewheel_lateness_seconds`, with `by`:
-/// `loop` or `turn`, of values that are at most a quarter too large.
+/// `corewheel_held`, `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large:
+/// `corewheel_lateness_seconds`, with `by`: `loop` or `turn`, and `corewheel_callback_seconds`, of the callbacks that were timed.
 ///
 /// # Examples
 ///
@@ -78,6 +87,7 @@ impl Exporter {
         describe_gauge!("corewheel_queued", "messages of other cores that the owner has not dealt with");
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
         describe_histogram!("corewheel_lateness_seconds", Unit::Seconds, "from the deadline to the turn that fired");
+        describe_histogram!("corewheel_callback_seconds", Unit::Seconds, "how long callbacks ran, of those timed");
         Self::default()
     }
 
@@ -111,15 +121,15 @@ fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
         gauge!(name, with(&labels, None)).set(value as f64);
     }
     gauge!("corewheel_longest_turn_seconds", with(&labels, None)).set(now.longest_turn.as_secs_f64());
-    tell_lateness("loop", &now.loop_lateness, before.map(|before| &before.loop_lateness), &labels);
-    tell_lateness("turn", &now.turn_lateness, before.map(|before| &before.turn_lateness), &labels);
+    for (name, by, durations) in HISTOGRAMS {
+        tell_durations(&histogram!(name, with(&labels, by)), durations(now), before.map(durations));
+    }
 }
 
-fn tell_lateness(by: &'static str, now: &Lateness, before: Option<&Lateness>, labels: &[Label]) {
+fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
     let since = before.map_or_else(|| now.clone(), |before| now.since(before));
-    let histogram = histogram!("corewheel_lateness_seconds", with(labels, Some(by)));
-    for (late, timers) in since.ranges() {
-        histogram.record_many(late.as_secs_f64(), usize::try_from(timers).unwrap_or(usize::MAX));
+    for (duration, count) in since.ranges() {
+        recorder.record_many(duration.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
     }
 }
 

@@ -78,6 +78,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
+    #[track_caller]
     pub(super) fn add(
         self: &Rc<Self>,
         mut operation: Op,
@@ -108,6 +109,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Gives the operation a name and a timer.
+    #[track_caller]
     fn park(self: &Rc<Self>, operation: Op, timeout: Duration) -> Result<Id, AddError<Op>> {
         let id = self.operations.borrow_mut().insert(Parked {
             operation: Some(operation),

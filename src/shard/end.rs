@@ -72,7 +72,7 @@ impl<T> Shard<T> {
         if matches!(swept, Swept::Idle | Swept::Guest) {
             return;
         }
-        let Some(payload) = self.unpack(guest) else { return };
+        let Some((payload, _)) = self.unpack(guest) else { return };
         self.counts.live += 1;
         if swept == Swept::Cancelled {
             found.cancelled.push(payload);

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     limits::GUEST,
     mailbox::{Taken, Urgency},
+    origin::Origin,
     parcel::Parcel,
     reclaim::{Seen, pin},
     registry,
@@ -221,7 +222,7 @@ impl<T> Shard<T> {
 
     /// A timer that another thread has added arrives: gets an entry, and a node that stands for it.
     fn welcome(&mut self, guest: u32) -> Message<T> {
-        let Some(payload) = self.unpack(guest) else { return Message::Done };
+        let Some((payload, origin)) = self.unpack(guest) else { return Message::Done };
         let nanos = self.guests.place(guest).asked.read();
         self.counts.live += 1;
         // In this order: it is never missing from both, see `gate`.
@@ -233,6 +234,7 @@ impl<T> Shard<T> {
         node.twin.set(guest | GUEST);
         self.guests.arrive(&self.shared.guests, guest, index);
         self.wheel.set_value(index, payload);
+        self.origins.set(index, origin, self.latest.lo);
         self.moved(index, false)
     }
 
@@ -246,17 +248,18 @@ impl<T> Shard<T> {
 
     /// The payload of a guest that has been cancelled, if nobody has taken it before.
     fn unpack_ended(&mut self, guest: u32) -> Option<T> {
-        let payload = self.unpack(guest)?;
+        let (payload, _) = self.unpack(guest)?;
         self.counts.cancelled += 1;
         self.shared.gate.left();
         Some(payload)
     }
 
-    /// The payload that a guest has brought, which is added now, once.
-    pub(super) fn unpack(&mut self, guest: u32) -> Option<T> {
+    /// The payload that a guest has brought, which is added now, once, and where it comes from.
+    pub(super) fn unpack(&mut self, guest: u32) -> Option<(T, Origin)> {
         let sent = self.guests.place(guest).parcel.take()?;
         self.counts.added += 1;
-        (self.accept)(sent.into_callback())
+        let origin = sent.origin();
+        Some(((self.accept)(sent.into_callback())?, origin))
     }
 
     /// The timer of the guest has ended and parts with the owner's node `index`, which is free from now on.

@@ -9,6 +9,7 @@ use crate::{
     error::AddErrorReason,
     handle::TimerHandle,
     limits::{GENERATION_MAX, INDEX_MAX, MESSAGES_MAX, PAGE_BITS},
+    origin::Origin,
     shared::Shared,
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
@@ -142,12 +143,13 @@ impl<T> Shard<T> {
 
     /// Adds a timer, whose payload is to be set next, to a shard that does not refuse.
     #[inline]
-    pub(crate) fn insert(&mut self, due: Due, kind: Kind) -> TimerHandle {
+    pub(crate) fn insert(&mut self, due: Due, kind: Kind, origin: Origin) -> TimerHandle {
         debug_assert_eq!(self.refusal(), None);
         let index = self.place(due);
         let generation = self.next_generation;
         self.next_generation += 1;
         self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
+        self.origins.set(index, origin, self.latest.lo);
         self.counts.added += 1;
         self.counts.live += 1;
         let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
@@ -315,6 +317,7 @@ impl<T> Shard<T> {
         let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
         debug_assert!(retired, "the wheel and the slab have the same pages");
         self.schedules.drop_page(page);
+        self.origins.drop_page(page);
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.

@@ -61,7 +61,17 @@ impl<T> Shard<T> {
     /// What the shard does, and how late its timers fire, up to this moment. Other threads ask
     /// [`metrics::shards`](crate::metrics::shards).
     pub fn metrics(&self) -> ShardMetrics {
+        self.shared.gauges.tell_levels(self.wheel.occupied());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
+    }
+
+    /// Where in the program the live timers were added, and how long ago. Needs the feature `origins`. Cost: some nanoseconds for each
+    /// timer that was live at once.
+    #[cfg(feature = "origins")]
+    pub fn live_report(&self) -> crate::metrics::LiveReport {
+        let indices = 1..self.wheel.end_of_indices();
+        let now = self.clock.nanos().max(self.latest.lo);
+        self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
     }
 
     /// What has become of the timers, without what waits in the mailbox.
@@ -129,6 +139,9 @@ impl<T> Shard<T> {
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
             self.shared.gauges.tell(&self.counted().to_words());
+        }
+        if self.shared.gauges.wants_levels() {
+            self.shared.gauges.tell_levels(self.wheel.occupied());
         }
     }
 

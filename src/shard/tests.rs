@@ -8,6 +8,7 @@ use crate::{
     error::AddErrorReason,
     limits::{GENERATION_MAX, GUEST, INDEX_MAX},
     mailbox::Urgency,
+    origin::Origin,
     parcel::Sent,
     state::{Move, Next},
 };
@@ -29,7 +30,11 @@ fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.shared();
     let added = thread::scope(|scope| {
         scope
-            .spawn(|| shared.add(shared.nanos_after(TICK * ticks), Sent::new(|| ())).map_err(|(reason, _)| reason))
+            .spawn(|| {
+                shared
+                    .add(shared.nanos_after(TICK * ticks), Sent::new(Origin::caller(), || ()))
+                    .map_err(|(reason, _)| reason)
+            })
             .join()
             .expect("no panic")
     });
@@ -95,7 +100,7 @@ fn the_pages_of_guests_come_and_go() {
 /// A guest that counts itself when its callback is dropped.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.shared(), Arc::clone(count));
-    let added = shared.add(shared.nanos_after(TICK), Sent::new(move || drop(captured)));
+    let added = shared.add(shared.nanos_after(TICK), Sent::new(Origin::caller(), move || drop(captured)));
     let guest = added.map_err(|(reason, _)| reason).expect("there is room").answer;
     TimerHandle::of_guest(shard.number(), guest.index, guest.generation)
 }
@@ -172,7 +177,7 @@ fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
     let (shared, callback) = (shard.shared(), Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
-        shared.add(0, Sent::new(move || drop(captured))).map(drop).map_err(|(reason, _)| reason)
+        shared.add(0, Sent::new(Origin::caller(), move || drop(captured))).map(drop).map_err(|(reason, _)| reason)
     };
     shared.guests.start_at(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {

@@ -188,6 +188,12 @@ impl Occupancy {
         self.0[word_of(position)] &= !(u64::from(is_empty) << (position % 64));
     }
 
+    /// How many slots are.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for what a shard says of itself"))]
+    pub(super) fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
     #[cfg(any(test, debug_assertions))]
     pub(super) fn contains(&self, position: u32) -> bool {
         self.0[word_of(position)] & bit_of(position) != 0

@@ -1,7 +1,21 @@
 //! What only a shard asks of the wheel: entries without generations, because a shard names its timers otherwise, and in more
 //! steps.
 
-use super::{nodes::Standing, raw::RawWheel};
+use core::iter;
+
+use super::{
+    level::{Geometry, Occupancy},
+    nodes::Standing,
+    raw::RawWheel,
+};
+use crate::limits::{SHARD_BITS, SHARD_LEVELS};
+
+/// Of each level of a shard's wheel: how many ticks a slot covers, and how many slots there are.
+pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
+    type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
+    let slots = |level| if level == 0 { Levels::NEAR_RING } else { Levels::FAR_RING };
+    (0..SHARD_LEVELS).map(move |level| (Levels::start(level, 1), slots(level) as u64))
+}
 
 impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Prepares the memory of so many entries.
@@ -84,6 +98,11 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// The deadline of an index in use; `None` if its page has gone.
     pub(crate) fn deadline(&self, index: u32) -> Option<u64> {
         self.slots.nodes.get(index).map(|node| node.deadline)
+    }
+
+    /// In how many slots of each level there are entries.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
+        iter::once(&self.near).chain(&self.far).map(Occupancy::count)
     }
 
     /// One past the largest index in use.

@@ -35,7 +35,7 @@ pub(crate) fn test() -> Vec<Lane> {
         Lane::new("format, fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
         Lane::new(
             "clippy",
-            "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/tracing --locked -- -D warnings",
+            "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/origins,corewheel/tracing --locked -- -D warnings",
         ),
         Lane::new("clippy, loom", "cargo clippy -p loom-tests --all-targets --locked -- -D warnings")
             .env("RUSTFLAGS", LOOM)
@@ -57,10 +57,10 @@ pub(crate) fn test() -> Vec<Lane> {
         Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
         Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
         docs("docs of the wheel alone", "--no-default-features"),
-        docs("docs with all features", "--features fd,metrics,tracing"),
+        docs("docs with all features", "--features fd,metrics,origins,tracing"),
         Lane::new(
             "tests",
-            "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/tracing \
+            "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/origins,corewheel/tracing \
              --locked",
         ),
         Lane::new("tests, long", "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked")
@@ -231,7 +231,7 @@ pub(crate) fn tsan() -> Vec<Lane> {
 /// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
 pub(crate) fn msrv() -> Vec<Lane> {
     vec![
-        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,tracing --locked")
+        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,origins,tracing --locked")
             .target("msrv"),
         Lane::new("oldest Rust, no_std", "cargo +1.88 check -p corewheel --no-default-features --locked")
             .target("msrv"),

@@ -1,0 +1,101 @@
+//! Each timer has its place beside it, and when it was added.
+
+use std::{collections::HashMap, fmt, panic::Location, time::Duration};
+
+use crate::paged::Paged;
+
+/// Where a timer was added.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin(&'static Location<'static>);
+
+impl Origin {
+    /// The caller of the function that asks, which has to be `#[track_caller]` itself.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn caller() -> Self {
+        Self(Location::caller())
+    }
+}
+
+/// Where the timers of a shard were added, and when, by index. What is said of one that has ended is meaningless.
+#[derive(Debug)]
+pub(crate) struct Origins(Paged<Option<(Origin, u64)>>);
+
+impl Origins {
+    pub(crate) const fn new() -> Self {
+        Self(Paged::new())
+    }
+
+    /// The timer `index` was added when the clock showed `nanos`.
+    #[inline]
+    pub(crate) fn set(&mut self, index: u32, origin: Origin, nanos: u64) {
+        self.0.grow_to(index);
+        self.0[index] = Some((origin, nanos));
+    }
+
+    /// The timers of this page have gone.
+    pub(crate) fn drop_page(&mut self, page: u32) {
+        self.0.take_page(page as usize);
+    }
+
+    /// What there is to say of these timers when the clock shows `now`.
+    pub(crate) fn report(&self, live: impl Iterator<Item = u32>, now: u64) -> LiveReport {
+        let mut places = HashMap::new();
+        for &(Origin(location), nanos) in live.filter_map(|index| self.0.get(index)?.as_ref()) {
+            let place = places.entry(location).or_insert(LivePlace { location, live: 0, oldest: Duration::ZERO });
+            place.live += 1;
+            place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
+        }
+        let mut places: Vec<_> = places.into_values().collect();
+        places.sort_by_key(|place| (place.live, place.oldest, place.location));
+        places.reverse();
+        LiveReport { places }
+    }
+}
+
+/// The live timers of a shard by where in the program they were added; from
+/// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and [`Shard::live_report`](crate::Shard::live_report). Needs the
+/// feature `origins`.
+///
+/// A timer that a program forgets to cancel, and adds again and again, is the first line of it, or has the oldest timer. Shown with
+/// `{}`, it is a table.
+#[derive(Clone, Debug, Default)]
+pub struct LiveReport {
+    places: Vec<LivePlace>,
+}
+
+/// A place in the program, and the live timers that were added there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LivePlace {
+    /// The call that added them; of a sleep or a timeout, the one that made the future.
+    pub location: &'static Location<'static>,
+    /// How many live timers were added there.
+    pub live: usize,
+    /// How long ago the oldest of them was added, whether it was moved since or not. (One from another core counts from when the owner
+    /// took it in.)
+    pub oldest: Duration,
+}
+
+impl LiveReport {
+    /// The places, the one with the most live timers first.
+    pub fn most_frequent(&self) -> &[LivePlace] {
+        &self.places
+    }
+
+    /// The places, the one with the oldest timer first.
+    pub fn oldest(&self) -> Vec<LivePlace> {
+        let mut places = self.places.clone();
+        places.sort_by(|one, other| other.oldest.cmp(&one.oldest));
+        places
+    }
+}
+
+impl fmt::Display for LiveReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>10}  {:>12}  added at", "live", "oldest")?;
+        self.places.iter().try_for_each(|LivePlace { location, live, oldest }| {
+            writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest.as_secs_f64())
+        })
+    }
+}

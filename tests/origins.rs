@@ -1,0 +1,176 @@
+//! Where the live timers were added: every way to add one says so, and those that have ended are not told.
+
+mod common;
+
+use std::{
+    future::Future,
+    panic::Location,
+    pin::pin,
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+
+use common::{TICK, in_virtual_time};
+use corewheel::{
+    Cancel, Config, DelayedOperation, LocalTimer, ManualClock, Purgatory, Shard,
+    future::{Timers, interval, sleep, timeout},
+    local_timer,
+    metrics::{LivePlace, LiveReport},
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Lines of this file, and how many live timers were added in each, in the order of the lines.
+fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
+    let here = |place: &&LivePlace| place.location.file() == file!();
+    let mut lines: Vec<_> =
+        report.most_frequent().iter().filter(here).map(|place| (place.location.line(), place.live)).collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), report.most_frequent().len(), "each place is in this file: {report}");
+    lines
+}
+
+#[track_caller]
+fn line() -> u32 {
+    Location::caller().line()
+}
+
+#[test]
+fn each_way_to_add_says_where() {
+    in_virtual_time(|_| {
+        let timer = local_timer();
+        let first = line() + 1;
+        timer.add(HOUR, || ());
+        timer.add_at(timer.now() + HOUR, || ());
+        timer.add_within(HOUR, HOUR, || ());
+        timer.add_spread(HOUR, HOUR, || ());
+        timer.add_periodic(HOUR, || ());
+        timer.try_add(HOUR, || ()).expect("there is room");
+        timer.add_local(HOUR, || ());
+        timer.try_add_local(HOUR, || ()).expect("there is room");
+        timer.shard_ref().add(HOUR, || ());
+        timer.shard_ref().run(|| ());
+        let expected: Vec<_> = (first..first + 10).map(|line| (line, 1)).collect();
+        assert_eq!(lines(&timer.live_report()), expected);
+    });
+}
+
+#[test]
+fn a_shard_of_payloads_says_the_same() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
+    let first = line() + 1;
+    shard.add(HOUR, ());
+    shard.add_at(shard.now() + HOUR, ());
+    shard.add_within(HOUR, HOUR, ());
+    shard.add_spread(HOUR, HOUR, ());
+    shard.try_add(HOUR, ()).expect("there is room");
+    let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
+    assert_eq!(lines(&shard.live_report()), expected);
+    shard.drain();
+    assert!(shard.live_report().most_frequent().is_empty());
+}
+
+#[test]
+fn what_comes_from_another_core_says_where_it_was_added_there() {
+    in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let added = thread::scope(|scope| {
+            let added = scope.spawn(|| {
+                shard.add(HOUR, || ());
+                shard.run(|| ());
+                line() - 2
+            });
+            added.join().expect("no panic")
+        });
+        assert_eq!(lines(&local_timer().live_report()), [], "they have not arrived");
+        local_timer().turn();
+        clock.advance(TICK);
+        assert_eq!(lines(&local_timer().live_report()), [(added, 1)], "the other one has run");
+    });
+}
+
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _how: corewheel::Completion) {}
+}
+
+fn poll<F: Future>(future: std::pin::Pin<&mut F>) {
+    assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[test]
+fn futures_and_operations_say_where_they_were_made() {
+    in_virtual_time(|_| {
+        let timers = Timers::new(&[local_timer().shard_ref()]);
+        let purgatory = Purgatory::<u8, Never>::new();
+        let first = line() + 1;
+        let mut sleep = pin!(sleep(HOUR));
+        let mut timeout = pin!(timeout(HOUR, std::future::pending::<()>()));
+        let mut elsewhere = pin!(timers.sleep(HOUR));
+        let mut interval = interval(HOUR);
+        let _ = purgatory.try_complete_else_watch(Never, [1], HOUR).expect("there is room");
+        poll(sleep.as_mut());
+        poll(timeout.as_mut());
+        poll(elsewhere.as_mut());
+        // Its first tick comes at once, the next one in an hour.
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(interval.poll_tick(context).is_ready() && interval.poll_tick(context).is_pending());
+        let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
+        assert_eq!(lines(&local_timer().live_report()), expected);
+    });
+}
+
+fn leak(timer: LocalTimer) {
+    timer.add(HOUR, || ());
+}
+
+#[test]
+fn the_most_frequent_and_the_oldest_come_first() {
+    in_virtual_time(|clock| {
+        let timer = local_timer();
+        let old = timer.add(HOUR, || ());
+        let ended = timer.add(TICK, || ());
+        clock.advance(TICK * 5);
+        (0..100).for_each(|_| leak(timer));
+        timer.turn();
+        assert!(!ended.is_pending());
+        clock.advance(TICK * 10);
+        timer.turn();
+        // It was moved, and is as old as it was.
+        assert!(old.reset(HOUR));
+        let report = timer.live_report();
+        let [leaked, other] = report.most_frequent() else { panic!("two places: {report}") };
+        assert_eq!((leaked.live, leaked.oldest), (100, TICK * 10));
+        assert_eq!((other.live, other.oldest), (1, TICK * 15));
+        assert_eq!(report.oldest(), [*other, *leaked]);
+        let text = report.to_string();
+        let leaks = text.lines().nth(1).expect("a line for the first place");
+        assert!(leaks.contains("100") && leaks.contains("0.010 s") && leaks.contains("origins.rs"), "{text}");
+        assert_eq!(old.cancel(), Cancel::Cancelled);
+        assert_eq!(timer.live_report().most_frequent().len(), 1);
+    });
+}
+
+/// An index that is used again, after its page has gone and come, is that of the new timer.
+#[test]
+fn what_has_ended_is_forgotten() {
+    in_virtual_time(|clock| {
+        let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(HOUR, || ())).collect();
+        timers.into_iter().for_each(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled));
+        for _ in 0..100 {
+            clock.advance(TICK);
+            local_timer().turn();
+        }
+        assert!(local_timer().live_report().most_frequent().is_empty());
+        let last = line() + 1;
+        (0..5_000).for_each(|_| _ = local_timer().add(HOUR, || ()));
+        assert_eq!(lines(&local_timer().live_report()), [(last, 5_000)]);
+    });
+}
