@@ -30,6 +30,8 @@ pub(crate) enum LateBy {
 #[derive(Debug)]
 pub(crate) struct Gauges {
     has_name: bool,
+    /// Of all shards of the process, how many had been made with this one.
+    serial: AtomicU64,
     counts: Newest<WORDS>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
@@ -53,6 +55,8 @@ const UNTOLD: u64 = u64::MAX;
 /// A shard's turns, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
+    /// Of which shard.
+    pub(crate) serial: u64,
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
     pub(crate) began: u64,
@@ -66,6 +70,7 @@ impl Gauges {
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
+            serial: AtomicU64::new(0),
             counts: Newest::default(),
             turns_begun: AtomicU64::new(0),
             turns_ended: AtomicU64::new(0),
@@ -80,6 +85,20 @@ impl Gauges {
         }
     }
 
+    /// The shard is the `serial`-th of the process. Before anybody else sees it.
+    pub(crate) fn is_the(&self, serial: u64) {
+        if self.tells() {
+            // Relaxed: published with the shard.
+            self.serial.store(serial, Ordering::Relaxed);
+        }
+    }
+
+    /// Which shard of the process it is: no other one ever is.
+    pub(crate) fn serial(&self) -> u64 {
+        // Relaxed: it has not changed since the shard was published.
+        self.serial.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn tells(&self) -> bool {
         !IS_MODEL || self.has_name
@@ -89,10 +108,10 @@ impl Gauges {
     #[inline]
     pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
         if self.tells() {
-            // Relaxed: these are single words, each read for its own sake. Who sees one and not yet the next takes a turn for a
-            // moment longer or shorter than it is.
+            // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
-            self.turns_begun.store(begun, Ordering::Relaxed);
+            // Release: when it began, and that those before have ended; pairs with the Acquire in `turns`.
+            self.turns_begun.store(begun, Ordering::Release);
         }
     }
 
@@ -100,7 +119,7 @@ impl Gauges {
     #[inline]
     pub(crate) fn turn_ends(&self, begun: u64) {
         if self.tells() {
-            // Relaxed: as in `turn_begins`.
+            // Relaxed: a single word, read for its own sake; who sees it late takes a turn for a moment longer than it is.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
     }
@@ -117,7 +136,7 @@ impl Gauges {
     #[inline]
     pub(crate) fn wants_turn_at(&self, next_due: u64) {
         if self.tells() {
-            // Relaxed: as in `turn_begins`.
+            // Relaxed: a single word, read for its own sake.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
     }
@@ -195,15 +214,17 @@ impl Gauges {
     }
 
     pub(crate) fn longest_turn(&self) -> u64 {
-        // Relaxed: as in `turn_begins`.
+        // Relaxed: a single word, read for its own sake.
         self.longest_turn.load(Ordering::Relaxed)
     }
 
     pub(crate) fn turns(&self) -> Turns {
-        // Relaxed: as in `turn_begins`. The end first, so that a turn that ends meanwhile does not seem to go on.
+        // Acquire: when that turn began, or a later one; pairs with the Release in `turn_begins`.
+        let begun = self.turns_begun.load(Ordering::Acquire);
+        // Relaxed, here and below: single words. The end after the beginning, so that a turn that ends meanwhile has ended.
         let ended = self.turns_ended.load(Ordering::Relaxed);
-        let begun = self.turns_begun.load(Ordering::Relaxed);
         Turns {
+            serial: self.serial(),
             begun,
             is_in_turn: begun > ended,
             began: self.turn_began.load(Ordering::Relaxed),

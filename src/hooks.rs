@@ -4,14 +4,12 @@ use std::{
     any::Any,
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Mutex,
-    thread::{self, Thread},
 };
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::{descriptor::Descriptor, sync::SetOnce};
 use crate::{
-    sync::{AtomicU64, Ordering},
+    sync::{AtomicU64, Ordering, SleeperLock, Thread, this_thread},
     trace,
 };
 
@@ -80,12 +78,12 @@ enum Wake {
     Hook(WakeHook),
     /// By default the thread that announced the sleep is unparked: a shard may have moved to another thread since it was
     /// made. Nobody waits for this lock; see the two places that try it.
-    Unpark(Mutex<Thread>),
+    Unpark(SleeperLock<Thread>),
 }
 
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
-        let wake = wake.map_or_else(|| Wake::Unpark(Mutex::new(thread::current())), Wake::Hook);
+        let wake = wake.map_or_else(|| Wake::Unpark(SleeperLock::new(this_thread())), Wake::Hook);
         Self {
             wake,
             #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
@@ -130,7 +128,7 @@ impl Hooks {
     pub(crate) fn sleeper_is_this_thread(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
         sleeper.try_lock().is_ok_and(|mut sleeper| {
-            let this = thread::current();
+            let this = this_thread();
             if sleeper.id() != this.id() {
                 *sleeper = this;
             }

@@ -109,6 +109,9 @@ pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 /// Telling costs as much as a timer or two.
 pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
 
+/// Messages that an owner looks at to tell how many timers are held. A flood of them leaves many more, turn after turn.
+pub(crate) const HELD_TOLD: u32 = 16;
+
 /// Words that the owner of a shard tells other threads together. Under loom, where each is one more thing to interleave, two.
 pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
 

@@ -87,6 +87,9 @@ pub struct ShardMetrics {
     pub levels: Vec<Level>,
     /// How often the loop was found not to turn, by each [`Watch`] of the process.
     pub stalls: u64,
+    /// No other shard of the process ever has the same.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
+    pub(crate) serial: u64,
 }
 
 /// A level of a shard's wheel, and how full it is.
@@ -130,6 +133,7 @@ impl ShardMetrics {
             callback_durations: gauges.callback_durations(),
             levels: gauges.occupied().map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
             stalls: gauges.stalls(),
+            serial: gauges.serial(),
         }
     }
 }

@@ -29,6 +29,8 @@ struct Registry {
 struct Vacancies {
     returned: Vec<Vacancy>,
     never_used: u32,
+    /// Shards that were made so far.
+    made: u64,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ impl Registry {
     fn new() -> Self {
         Self {
             places: (0..SHARDS_MAX).map(|_| Published::default()).collect(),
-            vacancies: Mutex::new(Vacancies { returned: Vec::new(), never_used: 0 }),
+            vacancies: Mutex::new(Vacancies { returned: Vec::new(), never_used: 0, made: 0 }),
         }
     }
 
@@ -53,6 +55,7 @@ impl Registry {
 
 impl Vacancies {
     fn take(&mut self) -> Option<Vacancy> {
+        self.made += 1;
         self.returned.pop().or_else(|| {
             let number = self.never_used;
             (number < SHARDS_MAX).then(|| {
@@ -72,7 +75,11 @@ pub(crate) struct Registration {
 
 /// Gives a shard its number: from now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let vacancy = REGISTRY.vacancies().take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    let (vacancy, made) = {
+        let mut vacancies = REGISTRY.vacancies();
+        (vacancies.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?, vacancies.made)
+    };
+    shared.gauges.is_the(made);
     shared.guests.start_at(vacancy.next_generation);
     REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })

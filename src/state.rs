@@ -19,7 +19,7 @@
 //! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
 //! | *moved* | another thread has said when the timer is due, beside the word (`slab::Asked`); the owner has not placed it there yet |
 //! | *guest* | of a node whose timer was added from another core: the word that counts is the other node's (`guests`) |
-//! | *taken* | of a cancelled timer: the owner cancelled it itself and has the payload |
+//! | *taken* | of a cancelled or stopping timer: the owner cancelled it itself and has the payload |
 //!
 //! # Phases
 //!
@@ -235,8 +235,9 @@ pub(crate) enum Collected {
     Freed,
     /// Another thread has moved it: the owner must place it where that said.
     Moved { periodic: bool },
-    /// Nothing that the owner has not dealt with.
-    Nothing,
+    /// Nothing that the owner has not dealt with. If it is unsettled, the timer lives, or another thread that is moving it has still to
+    /// say that it was cancelled.
+    Nothing { is_unsettled: bool },
 }
 
 /// What the last sweep finds.

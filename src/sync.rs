@@ -1,6 +1,7 @@
 //! `std`, loom or shuttle behind one set of names: the only file that knows which of them is in use.
 //!
-//! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer.
+//! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer. The lock of
+//! the default wake-up, which is only ever tried, is loom's as well.
 //!
 //! loom takes its flag and this crate's feature `loom`, which only `loom-tests` asks for: a program that checks itself under
 //! `--cfg loom` gets an ordinary corewheel. `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom as well;
@@ -22,6 +23,19 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::cell::UnsafeCell;
+
+/// What the default wake-up is made of.
+#[cfg(not(all(loom, feature = "loom")))]
+pub(crate) use std::{
+    sync::Mutex as SleeperLock,
+    thread::{Thread, current as this_thread},
+};
+
+#[cfg(all(loom, feature = "loom"))]
+pub(crate) use loom::{
+    sync::Mutex as SleeperLock,
+    thread::{Thread, current as this_thread},
+};
 
 /// A cell as loom has them: accesses are closures.
 #[cfg(not(all(loom, feature = "loom")))]

@@ -5,7 +5,10 @@ mod common;
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -173,25 +176,69 @@ fn a_subscriber_may_call_back_in_and_panic() {
     });
 }
 
+/// Another shard may have the number and the name of one that has ended, and have done more.
+#[test]
+fn a_successor_is_told_from_its_first_timer_on() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let mut exporter = Exporter::new();
+        for timers in [3, 5] {
+            let (mut shard, clock) = shard("a name of two");
+            for _ in 0..timers {
+                shard.add(TICK, 1);
+                clock.advance(TICK);
+                assert_eq!(turn(&mut shard), 1);
+            }
+            exporter.export();
+            let told = told(&snapshotter, "a name of two");
+            assert!(
+                matches!(told.get("corewheel_fired_total"), Some(DebugValue::Counter(n)) if *n == timers),
+                "{told:?}"
+            );
+        }
+    });
+}
+
+/// Panics at the first line.
+#[derive(Clone, Default)]
+struct Moody {
+    log: Log,
+    has_panicked: Arc<AtomicBool>,
+}
+
+impl<'a> MakeWriter<'a> for Moody {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        if !self.has_panicked.swap(true, Ordering::Relaxed) {
+            panic!("a subscriber that panics, as it should here");
+        }
+        self.log.clone()
+    }
+}
+
+/// And a subscriber that panics does not end the watch.
 #[test]
 fn a_stall_is_an_event() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    let writer = Moody::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer.clone()).finish();
     // The watch has a thread of its own.
     tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
-    let (shard, clock) = shard("stands still");
     let (tell, told) = std::sync::mpsc::channel();
-    let mut shard = shard;
-    shard.add(TICK, 1);
-    assert_eq!(shard.time_until_next(), Some(TICK));
-    clock.advance(TICK * 100);
     let watch = Watch::start(TICK * 10, move |stall| {
-        if stall.name == "stands still" {
+        if stall.name.starts_with("stands still") {
             let _ = tell.send(());
         }
     });
-    told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
+    for name in ["stands still", "stands still as well"] {
+        let (mut shard, clock) = shard(name);
+        shard.add(TICK, 1);
+        assert_eq!(shard.time_until_next(), Some(TICK));
+        clock.advance(TICK * 100);
+        told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
+    }
     drop(watch);
-    let text = log.text();
+    let text = writer.log.text();
     assert!(text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"), "{text}");
 }

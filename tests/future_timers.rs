@@ -67,7 +67,8 @@ fn it_may_go_from_thread_to_thread() {
     is_free::<Interval<Remote>>();
     is_free::<Timeout<future::Ready<()>, Remote>>();
     is_shared::<Timers>();
-    assert!(size_of::<Sleep<Remote>>() <= 64, "{}", size_of::<Sleep<Remote>>());
+    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
+    assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 
     let cores = cores(1);
     let mut sleep = Timers::new(&cores.shards).sleep(TICK);
@@ -215,6 +216,23 @@ fn who_finds_a_timer_full_goes_to_the_next_one() {
     cores.clock.advance(TICK);
     cores.settle();
     assert_eq!(poller.woken(), 4);
+}
+
+/// Not to the first one, to which all would go.
+#[test]
+fn the_next_one_is_the_one_after() {
+    let cores: Lockstep<()> = Lockstep::start_with(3, |config| config.limit(2));
+    for (own, expected) in [(1, [0, 2, 2]), (2, [2, 2, 2])] {
+        let timers = Timers::new(&cores.shards);
+        let wait = move || {
+            let mut sleep = timers.sleep(TICK);
+            assert!(Poller::new().poll(&mut sleep).is_pending());
+            std::mem::forget(sleep);
+        };
+        cores.on(own, move |()| (0..if own == 1 { 4 } else { 2 }).for_each(|_| wait()));
+        cores.settle();
+        assert_eq!(live(&cores), expected, "from {own}");
+    }
 }
 
 #[test]

@@ -25,6 +25,10 @@ fn own() -> ShardMetrics {
     local_timer().metrics().expect("the thread has a timer")
 }
 
+fn own_counts() -> Counts {
+    own().counts
+}
+
 /// The metrics of the shard of that name, as any thread sees them.
 fn named(name: &str) -> Option<ShardMetrics> {
     metrics::shards().into_iter().find(|shard| shard.name == name)
@@ -151,6 +155,43 @@ fn a_reset_from_elsewhere_that_moves_nothing_is_told() {
         local_timer().turn();
         drop(local_timer().prepare_sleep());
         assert_eq!(shard.metrics().counts.resets_elsewhere, 1);
+    });
+}
+
+/// Whoever forbids further runs during one has cancelled it.
+#[test]
+fn a_periodic_timer_stopped_in_its_run_is_counted_for_who_did_it() {
+    for by_another in [false, true] {
+        in_virtual_time(|clock| {
+            let own = std::rc::Rc::new(std::cell::Cell::new(None::<corewheel::TimerHandle>));
+            let handle = std::rc::Rc::clone(&own);
+            own.set(Some(local_timer().add_periodic(TICK, move || {
+                let handle = handle.get().expect("it is set");
+                let answer = if by_another { elsewhere(|| handle.cancel()) } else { handle.cancel() };
+                assert_eq!(answer, Cancel::Running);
+            })));
+            clock.advance(TICK);
+            assert_eq!(local_timer().turn().fired, 1);
+            let Counts { cancelled, cancelled_elsewhere, live, .. } = own_counts();
+            assert_eq!((cancelled, cancelled_elsewhere, live), (1, u64::from(by_another), 0));
+        });
+    }
+}
+
+/// A flood of cancels from elsewhere is told without looking through it in each turn.
+#[test]
+fn a_flood_is_told_and_met_in_portions() {
+    in_virtual_time(|_| {
+        let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(TICK * 10, || ())).collect();
+        elsewhere(|| timers.iter().for_each(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)));
+        assert_eq!(own_counts().held, 5_000, "the owner looks through all");
+        local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        let told = local_timer().shard_ref().metrics().counts;
+        assert_eq!((told.cancelled_elsewhere, told.live, told.queued), (1_024, 5_000 - 1_024, 5_000 - 1_024));
+        assert_eq!((told.held, own_counts().held), (16, 5_000 - 1_024));
+        while local_timer().turn().behind {}
+        assert_eq!((own_counts().held, own_counts().queued), (0, 0));
     });
 }
 
@@ -389,6 +430,41 @@ fn a_callback_that_takes_too_long_is_noticed_once() {
         assert!(stall.is_in_turn && stall.lasted > limit, "{stall}");
         assert!(own().stalls >= 1, "each watch of the process counts it");
     });
+    drop(watch);
+}
+
+#[test]
+fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
+    const NAME: &str = "a loop that is behind";
+    let (watch, stalls) = watch(Duration::from_millis(20), NAME);
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a fresh thread");
+        (0..20).for_each(|_| _ = local_timer().add(Duration::ZERO, || ()));
+        thread::sleep(Duration::from_millis(2));
+        assert!(local_timer().turn_within(5).behind);
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!(sleep.timeout(), Some(Duration::ZERO));
+        let stall = stalls.recv_timeout(TOO_LONG).expect("it is noticed");
+        assert!(!stall.is_in_turn, "{stall}");
+    });
+    drop(watch);
+}
+
+/// A pass that is given up loses nothing, and is over when the loop goes to sleep.
+#[test]
+fn a_loop_that_has_given_a_pass_up_may_sleep() {
+    const NAME: &str = "a pass given up";
+    let limit = Duration::from_millis(20);
+    let (watch, stalls) = watch(limit, NAME);
+    let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
+    shard.add(Duration::ZERO, 1);
+    shard.add(Duration::from_secs(3_600), 2);
+    thread::sleep(Duration::from_millis(2));
+    shard.turn();
+    assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));
+    let sleep = shard.prepare_sleep();
+    assert!(sleep.timeout().is_some_and(|timeout| timeout > Duration::from_secs(60)));
+    assert!(stalls.recv_timeout(limit * 5).is_err(), "it may sleep");
     drop(watch);
 }
 

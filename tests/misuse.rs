@@ -583,6 +583,36 @@ fn every_public_type_can_be_printed() {
 }
 
 /// P11: the end of a shard is a value, and what is asked of it afterwards has an answer.
+/// Drains a shard, and gives its number to another thread's timer. Whether that got it: another test may have been quicker.
+fn drained_reaches_its_successor() -> Option<bool> {
+    let mut drained = Shard::<u32>::with_config(Config::new().tick(TICK)).expect("valid");
+    drained.drain();
+    let number = drained.metrics().number;
+    on_a_thread(move || {
+        let core = local_timer().shard_ref();
+        if core.metrics().number != number {
+            return None;
+        }
+        let add = || thread::scope(|scope| scope.spawn(|| core.add(TICK * 60_000, || ())).join().expect("no panic"));
+        let not_arrived = add();
+        let arrived = add();
+        let own = local_timer().add(TICK * 60_000, || ());
+        let handles = [not_arrived, arrived, own];
+        let reached = handles.map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
+        let _ = local_timer().turn();
+        let again = handles.map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
+        assert!(handles.into_iter().all(TimerHandle::is_pending) && local_timer().len() == 3);
+        Some(reached != [false; 3] || again != [false; 3])
+    })
+}
+
+/// Its number is another one's as soon as it has ended.
+#[test]
+fn a_drained_shard_does_not_reach_its_successor() {
+    let reached = (0..1_000).find_map(|_| drained_reaches_its_successor());
+    assert_eq!(reached, Some(false));
+}
+
 #[test]
 fn a_drained_shard_has_a_defined_answer_to_everything() {
     let clock = ManualClock::new();

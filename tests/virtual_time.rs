@@ -5,12 +5,15 @@ use std::{
     cell::{Cell, RefCell},
     future,
     rc::Rc,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    Cancel,
+    Cancel, Completion, DelayedOperation, PurgatoryGroup,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
 };
@@ -46,6 +49,52 @@ fn a_retry_with_an_hour_of_back_off_takes_milliseconds() {
     assert_eq!(answer, (16, "hello"));
     assert_eq!(time.elapsed(), SECOND * (1023 + 5 * 10 + 5 * (600 + 5)));
     assert!(cfg!(miri) || begun.elapsed() < SECOND * 10, "{:?}", begun.elapsed());
+}
+
+/// Completes when its flag is set, and says so.
+struct UntilSet {
+    is_set: Arc<AtomicBool>,
+    completed: Arc<AtomicBool>,
+}
+
+impl DelayedOperation for UntilSet {
+    fn try_complete(&mut self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    fn on_complete(self, how: Completion) {
+        self.completed.store(how == Completion::Condition, Ordering::Release);
+    }
+}
+
+/// What a purgatory has to say to another core is said at this moment, whichever core goes first.
+#[test]
+fn an_event_of_a_purgatory_reaches_the_other_core_before_time_passes() {
+    for seed in 0..50 {
+        let time = VirtualTime::with_cores(2, seed);
+        let group = PurgatoryGroup::by(|&key: &usize| key);
+        let [is_set, completed] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        for core in 0..2 {
+            let (group, shards) = (group.clone(), time.shards().to_vec());
+            let (wait, set) =
+                (UntilSet { is_set: Arc::clone(&is_set), completed: Arc::clone(&completed) }, Arc::clone(&is_set));
+            let _ = time.spawn_on(core, move || {
+                let purgatory = group.join(core, &shards);
+                async move {
+                    if core == 1 {
+                        let _ = purgatory.try_complete_else_watch(wait, [1], SECOND * 100).expect("there is room");
+                    } else {
+                        sleep(SECOND).await;
+                        set.store(true, Ordering::Release);
+                        purgatory.notify(&1);
+                    }
+                    sleep(SECOND * 200).await;
+                }
+            });
+        }
+        time.advance(SECOND);
+        assert!(completed.load(Ordering::Acquire), "seed {seed}");
+    }
 }
 
 #[test]

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 
 use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
-use loom::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use loom::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 use loom_tests::{Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs, stage};
 
@@ -410,5 +413,30 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
         let (moved, answer) = mover.join().unwrap();
         assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
         assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
+    });
+}
+
+/// As above, moved and cancelled by two threads: the owner may meet its message while it is being moved, and end before the one that
+/// moves it has said that it was cancelled.
+#[test]
+fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
+    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 5000, || {
+        let (dropped, drops) = Drops::watched();
+        let owner = race(move || {
+            let _clock = local();
+            let core = local_timer().shard_ref();
+            let handle = stage(|| {
+                let adder = core.clone();
+                elsewhere(move || adder.add(TICK, move || drop(dropped)))
+            });
+            let mover = thread::spawn(move || handle.reset(TICK * 2));
+            assert_eq!(elsewhere(move || handle.cancel()), Cancel::Cancelled);
+            let _ = local_timer().turn();
+            (mover, core)
+        });
+        // The reference outlives all: nothing goes because of it.
+        let (mover, _core) = owner.join().unwrap();
+        mover.join().unwrap();
+        assert_eq!(drops.wait(), 1);
     });
 }

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
-use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, local_timer};
+use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{TICK, config, expired, expiries, explore, race, runs};
+use loom_tests::{
+    TICK, config, elsewhere, expired, expiries, explore, explore_within, local, race, runs, shard, stage,
+};
 
 /// Under loom two cancelled timers are a debt that wakes (in production 1 024 are).
 const DEBT: usize = 2;
@@ -112,6 +114,56 @@ fn an_add_from_elsewhere_is_never_slept_through() {
         assert_eq!(local_timer().len(), 1, "what woke the owner is there when it looks");
         assert_eq!(runs(&clock, 2), [1]);
         assert_eq!(adder.join().unwrap().cancel(), Cancel::Ended);
+    });
+}
+
+/// Without a hook the thread is unparked that has announced the sleep. The two wakers, one of them perhaps of the sleep before, and
+/// the owner get into each other's way at its lock, and none of them waits.
+#[test]
+fn the_default_wake_up_is_never_slept_through() {
+    explore_within(2, "the_default_wake_up_is_never_slept_through", 10_000, || {
+        let _clock = local();
+        let core = local_timer().shard_ref();
+        let adder = core.clone();
+        stage(|| {
+            // Nodes for both, so that they meet at the lock only.
+            let first = elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ())));
+            assert_eq!(first.map(TimerHandle::cancel), [Cancel::Cancelled; 2]);
+            let _ = local_timer().turn();
+        });
+        let adders = [core.clone(), core].map(|core| race(move || core.run(|| ())));
+        let mut fired = 0;
+        while fired < 2 {
+            fall_asleep(local_timer().prepare_sleep());
+            fired += local_timer().turn().fired;
+        }
+        for adder in adders {
+            assert_eq!(adder.join().unwrap().cancel(), Cancel::Ended);
+        }
+    });
+}
+
+/// A shard may move to another thread between two sleeps: that one is woken, also while a waker of the sleep before has still to
+/// unpark the other.
+#[test]
+fn the_default_wake_up_finds_the_thread_that_sleeps() {
+    explore_within(2, "the_default_wake_up_finds_the_thread_that_sleeps", 250, || {
+        let (mut shard, _clock) = shard();
+        let cancellers = [(); 2].map(|()| {
+            let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
+            race(move || handles.map(TimerHandle::cancel))
+        });
+        drop(shard.prepare_sleep());
+        let owner = thread::spawn(move || {
+            while !shard.is_empty() {
+                assert!(expired(&mut shard).is_empty());
+                fall_asleep(shard.prepare_sleep());
+            }
+        });
+        for canceller in cancellers {
+            assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; DEBT]);
+        }
+        owner.join().unwrap();
     });
 }
 

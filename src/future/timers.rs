@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    fmt, iter,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -193,7 +193,8 @@ impl Place for Remote {
     fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<TimerHandle, AddErrorReason> {
         let mut ring = move || alarm.ring();
         let mut refusal = AddErrorReason::ShutDown;
-        for at in iter::once(self.at).chain((0..self.seat.shards.len()).filter(|&at| at != self.at)) {
+        let (first, shards) = (self.at, self.seat.shards.len());
+        for at in (0..shards).map(|by| (first + by) % shards) {
             let there = self.nanos_on(at, *nanos);
             match self.seat.shards[at].try_add_to(there, origin, ring) {
                 Ok(handle) => {

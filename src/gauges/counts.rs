@@ -25,7 +25,8 @@ pub struct Counts {
     pub handed_back: u64,
     /// Timers that have not ended; a periodic one is live through its runs.
     pub live: u64,
-    /// Of the live ones, those that another core has cancelled and the owner has not seen yet.
+    /// Of the live ones, those that another core has cancelled, and said so, and the owner has not seen yet. (In what other threads
+    /// read, of the messages that the owner has begun with only the first 16 are looked at.)
     pub held: u64,
     /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added.
     pub queued: u64,
@@ -35,7 +36,7 @@ pub struct Counts {
     pub resets_elsewhere: u64,
     /// Callbacks run and payloads handed out: one for each timer that fired, and each run of a periodic one.
     pub runs: u64,
-    /// Panics caught in callbacks, destructors and the wake hook.
+    /// Panics caught in callbacks, destructors, delayed operations and the wake hook.
     pub panicked: u64,
     /// Readings of the clock that were earlier than one before.
     pub clock_regressions: u64,

@@ -69,6 +69,7 @@ pub(super) struct Local {
     sampler: Sampler,
 }
 
+/// Not earlier than anything: no timer ends a sleep that nobody has announced.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -275,8 +276,11 @@ impl Local {
 
     pub(super) fn flush_later(&self, flush: Weak<dyn Flush>) {
         let mut flushes = self.flushes.borrow_mut();
-        flushes.retain(|flush| flush.strong_count() > 0);
-        flushes.push(flush);
+        // The others keep their places, since `flush_all` may be on its way through them.
+        match flushes.iter_mut().find(|flush| flush.strong_count() == 0) {
+            Some(place) => *place = flush,
+            None => flushes.push(flush),
+        }
     }
 
     pub(super) fn wants_flush(&self) {
@@ -287,8 +291,13 @@ impl Local {
     }
 
     #[inline]
+    pub(super) fn has_to_flush(&self) -> bool {
+        self.wants_flush.get()
+    }
+
+    #[inline]
     pub(super) fn flush(&self) {
-        if self.wants_flush.get() {
+        if self.has_to_flush() {
             self.flush_all();
         }
     }
@@ -296,8 +305,8 @@ impl Local {
     #[cold]
     fn flush_all(&self) {
         self.wants_flush.set(false);
-        let flushes = self.flushes.borrow().clone();
-        flushes.iter().filter_map(Weak::upgrade).for_each(|flush| flush.flush());
+        let at = |place: usize| self.flushes.borrow().get(place).cloned();
+        (0..).map_while(at).filter_map(|flush| flush.upgrade()).for_each(|flush| flush.flush());
     }
 
     pub(super) fn is_made_of(&self, shared: &Arc<Shared>) -> bool {

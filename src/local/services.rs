@@ -103,6 +103,11 @@ impl LocalTimer {
         let _ = Local::with(|local| local.flush_later(Rc::downgrade(flush)));
     }
 
+    /// Whether there is something to flush.
+    pub(crate) fn has_to_flush() -> bool {
+        Local::with(Local::has_to_flush).unwrap_or(false)
+    }
+
     /// There is something to flush.
     pub(crate) fn wants_flush() {
         let _ = Local::with(Local::wants_flush);

@@ -41,8 +41,11 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// Tells the recorder of the [`metrics`](https://docs.rs/metrics) facade what all shards of the process do. Needs the feature
 /// `metrics`.
 ///
-/// Each call of [`export`](Self::export) tells what has changed since the one before; call it every few seconds, on any thread,
-/// and always on the same exporter. What a shard did between the last call and its end is not told.
+/// Each call of [`export`](Self::export) tells what has changed since the one before; call it every few seconds, always on the same
+/// exporter. What a shard did between the last call and its end is not told.
+///
+/// Call it on a thread that has the time: most recorders are told of each timer that fired since, one by one, some nanoseconds each,
+/// because that is what the facade's histograms do with many equal values.
 ///
 /// Every metric has the labels `shard` and `name`. Counters: `corewheel_added_total`, `corewheel_fired_total`,
 /// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
@@ -53,19 +56,24 @@ fn cancelled_here(counts: &Counts) -> u64 {
 ///
 /// # Examples
 ///
-/// Every ten seconds, by a timer of its own:
+/// Every ten seconds, by a thread of its own:
 ///
 /// ```
-/// use corewheel::{local_timer, metrics::Exporter};
-/// use std::time::Duration;
+/// use corewheel::metrics::Exporter;
+/// use std::{thread, time::Duration};
 ///
-/// let mut exporter = Exporter::new();
-/// local_timer().add_periodic(Duration::from_secs(10), move || exporter.export());
+/// thread::spawn(|| {
+///     let mut exporter = Exporter::new();
+///     loop {
+///         exporter.export();
+///         thread::sleep(Duration::from_secs(10));
+///     }
+/// });
 /// ```
 #[derive(Default)]
 pub struct Exporter {
-    /// By number and name, since another shard may have the number by now.
-    told: HashMap<(u32, String), ShardMetrics>,
+    /// By what tells a shard from those that had its number before.
+    told: HashMap<u64, ShardMetrics>,
 }
 
 impl Exporter {
@@ -95,20 +103,13 @@ impl Exporter {
     pub fn export(&mut self) {
         let now = shards();
         for shard in &now {
-            let before = self.told.get(&key(shard));
-            tell(shard, before);
+            tell(shard, self.told.get(&shard.serial));
         }
-        self.told = now.into_iter().map(|shard| (key(&shard), shard)).collect();
+        self.told = now.into_iter().map(|shard| (shard.serial, shard)).collect();
     }
 }
 
-fn key(shard: &ShardMetrics) -> (u32, String) {
-    (shard.number, shard.name.clone())
-}
-
 fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
-    // A shard of the same number and name, but another one, has done less.
-    let before = before.filter(|before| before.counts.turns <= now.counts.turns);
     let labels = [Label::new("shard", now.number.to_string()), Label::new("name", now.name.clone())];
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));

@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    fmt, io,
+    fmt, io, mem,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -119,7 +120,9 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
             }
             if let Some((_, stall)) = found {
                 registry::with(number, |seen| _ = seen.map(|shared| shared.gauges.stalled()));
-                trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
+                let event = || trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
+                // What a subscriber throws, the panic hook has printed, and dropping it could throw again.
+                panic::catch_unwind(AssertUnwindSafe(event)).unwrap_or_else(mem::forget);
                 report(&stall);
             }
         }
@@ -128,8 +131,10 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
 
 /// The shard's turns, if it is stalled, and how.
 fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
+    // Before the turns: if this thread is held up in between, they seem shorter, not longer.
+    let now = shared.clock().nanos();
     let turns = shared.gauges.turns();
-    let lasted = shared.clock().nanos().saturating_sub(turns.stands_still_since()?);
+    let lasted = now.saturating_sub(turns.stands_still_since()?);
     let lasted = Duration::from_nanos(lasted);
     let stall = || Stall { number, name: shared.name.to_string(), lasted, is_in_turn: turns.is_in_turn };
     (lasted > limit).then(|| (turns, stall()))

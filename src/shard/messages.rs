@@ -107,7 +107,7 @@ impl<T> Shard<T> {
                 self.counts.resets_elsewhere += 1;
                 self.moved(index, periodic)
             }
-            Collected::Nothing => Message::Done,
+            Collected::Nothing { .. } => Message::Done,
         })
     }
 
@@ -196,8 +196,7 @@ impl<T> Shard<T> {
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);
             return Message::Done;
         }
-        let (collected, is_unsettled) = (node.state.collect(), node.state.is_unsettled());
-        match (collected, self.guests.twin(guest)) {
+        match (node.state.collect(), self.guests.twin(guest)) {
             (Collected::Cancelled, Some(index)) => {
                 self.count_cancelled();
                 self.counts.cancelled_elsewhere += 1;
@@ -215,8 +214,8 @@ impl<T> Shard<T> {
             }
             (Collected::Moved { .. }, None) => self.welcome(guest),
             // Another thread is moving it, or has cancelled it meanwhile, and will say so.
-            (Collected::Nothing, None) if is_unsettled => self.welcome(guest),
-            (Collected::Nothing, _) => Message::Done,
+            (Collected::Nothing { is_unsettled: true }, None) => self.welcome(guest),
+            (Collected::Nothing { .. }, _) => Message::Done,
         }
     }
 
@@ -282,15 +281,22 @@ impl<T> Shard<T> {
         self.part(guest, index, freed);
     }
 
-    /// Looks at this shard as any thread would.
+    /// Looks at this shard as any thread would. `None` if it has ended: another one may have its number.
     fn as_anyone<R>(&self, look: impl FnOnce(&Seen<'_, Shared>) -> R) -> Option<R> {
+        if self.closed {
+            return None;
+        }
         registry::with(self.number, |seen| seen.map(look))
     }
 
-    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below.
-    pub(super) fn held_from(&self, newest: u32) -> u64 {
+    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below, so many at
+    /// most.
+    pub(super) fn held_from(&self, newest: u32, messages: u32) -> u64 {
         let (mut at, mut held) = (newest, 0);
-        while at != 0 {
+        for _ in 0..messages {
+            if at == 0 {
+                break;
+            }
             let look = |node: &Node, is_live: bool| (node.link.below(), u64::from(is_live && node.state.is_held()));
             let (below, one) = if at & GUEST == 0 {
                 look(self.node(at), true)

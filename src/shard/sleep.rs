@@ -25,7 +25,9 @@ impl PreparedSleep<'_> {
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX));
-        let timeout = if announced.is_some() { time_until_next() } else { Some(Duration::ZERO) };
+        // It is asked also if nobody is to sleep: it says that the loop is on its way.
+        let next = time_until_next();
+        let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
         Self { announced, timeout, shard: PhantomData }
     }

@@ -372,6 +372,7 @@ impl<T> Shard<T> {
             return None;
         }
         self.count_cancelled();
+        self.counts.cancelled_elsewhere += u64::from(self.node(index).state.was_stopped_elsewhere());
         Some(payload)
     }
 

@@ -5,7 +5,7 @@ use std::{cell::Cell, mem};
 use super::Shard;
 use crate::{
     gauges::{Counts, LateBy},
-    limits::TURNS_UNTOLD,
+    limits::{HELD_TOLD, TURNS_UNTOLD},
     metrics::ShardMetrics,
 };
 
@@ -50,9 +50,9 @@ pub(super) struct Telling {
 impl<T> Shard<T> {
     /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(&self) -> Counts {
-        let counts = self.counted();
+        let counts = self.counted(u32::MAX);
         Counts {
-            held: counts.held + self.held_from(self.shared.mailbox.newest()),
+            held: counts.held + self.held_from(self.shared.mailbox.newest(), u32::MAX),
             queued: counts.queued + u64::from(self.shared.mailbox.depth()),
             ..counts
         }
@@ -74,9 +74,10 @@ impl<T> Shard<T> {
         self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
     }
 
-    /// What has become of the timers, without what waits in the mailbox.
+    /// What has become of the timers, without what waits in the mailbox. Of the messages that were taken out of it, so many are looked
+    /// at.
     #[inline]
-    fn counted(&self) -> Counts {
+    fn counted(&self, messages: u32) -> Counts {
         let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } = &self.counts;
         let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } = &self.counts;
         Counts {
@@ -86,7 +87,7 @@ impl<T> Shard<T> {
             cancelled_elsewhere,
             handed_back,
             live: live.into(),
-            held: self.held_from(self.taken.newest),
+            held: self.held_from(self.taken.newest, messages),
             queued: self.taken.count.into(),
             resets,
             resets_elsewhere,
@@ -138,7 +139,7 @@ impl<T> Shard<T> {
         let changed = self.wheel.touched() + apart;
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
-            self.shared.gauges.tell(&self.counted().to_words());
+            self.shared.gauges.tell(&self.counted(HELD_TOLD).to_words());
         }
         if self.shared.gauges.wants_levels() {
             self.shared.gauges.tell_levels(self.wheel.occupied());
@@ -185,7 +186,12 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
         self.tell();
-        self.shared.gauges.wants_turn_at(next.unwrap_or(u64::MAX));
+        // What is due is due after the last turn: or that would seem to have come since.
+        self.shared.gauges.wants_turn_at(next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1))));
+        if self.telling.in_pass {
+            // The pass was given up.
+            self.shared.gauges.turn_ends(self.counts.turns);
+        }
         if self.telling.is_untimed.replace(false) {
             self.shared.gauges.turn_took(now.saturating_sub(self.turn_nanos));
         }

@@ -113,7 +113,9 @@ impl StateWord {
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
                 Phase::Moving => (Phase::Withdrawn.in_place_of(word) | TAKEN, Ok(Freed::Queued)),
-                Phase::Running if word & PERIODIC != 0 => (Phase::Stopping.in_place_of(word), Err(Cancel::Running)),
+                Phase::Running if word & PERIODIC != 0 => {
+                    (Phase::Stopping.in_place_of(word) | TAKEN, Err(Cancel::Running))
+                }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
                 Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Withdrawn => return Err(Cancel::Ended),
             };
@@ -132,6 +134,11 @@ impl StateWord {
         // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether it was another thread that has forbidden further runs.
+    pub(crate) fn was_stopped_elsewhere(&self) -> bool {
+        self.own_word() & TAKEN == 0
     }
 
     /// The run is over and the timer with it.
@@ -181,7 +188,7 @@ impl StateWord {
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
                 // Who is moving it, or has withdrawn it for who does, pushes again.
-                _ => (word & !QUEUED, Collected::Nothing),
+                _ => (word & !QUEUED, Collected::Nothing { is_unsettled: is_unsettled(word) }),
             };
             // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -244,14 +251,10 @@ impl StateWord {
         }
     }
 
-    /// Whether the owner has still to deal with a timer of whichever generation, other than to free it.
+    /// Whether a timer that has not arrived needs an index when its message is met now: it lives, or who is moving it has still to say
+    /// that it was cancelled.
     pub(crate) fn is_unsettled(&self) -> bool {
-        let word = self.own_word();
-        match Phase::of(word) {
-            Phase::Armed | Phase::Moving => true,
-            Phase::Withdrawn => word & TAKEN == 0,
-            _ => false,
-        }
+        is_unsettled(self.own_word())
     }
 
     /// Whether another thread has cancelled it and the owner has not met that.
@@ -268,5 +271,13 @@ impl StateWord {
     pub(super) fn own_word(&self) -> u64 {
         // Relaxed: the owner's own last write, or another thread's that is met by a swap or by what its reader says.
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn is_unsettled(word: u64) -> bool {
+    match Phase::of(word) {
+        Phase::Armed | Phase::Moving => true,
+        Phase::Withdrawn => word & TAKEN == 0,
+        _ => false,
     }
 }

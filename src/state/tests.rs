@@ -126,7 +126,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
     assert_eq!(move_it(&state), Some(Next::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
     assert_eq!(state.claim(), Claim::Fires);
 }
 
@@ -134,7 +134,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(Kind::Shared);
     assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
     assert_eq!(state.claim(), Claim::Fires);
 }
 
@@ -182,9 +182,24 @@ fn a_cancel_after_a_move_needs_no_message_of_its_own() {
 fn a_message_met_during_a_move_is_followed_by_another() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
     assert_eq!(state.end_move(), (true, Next::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
+}
+
+/// The owner has to take what it brought if it was another thread that cancelled, and has taken it if it was itself.
+#[test]
+fn a_message_met_during_a_move_says_whether_the_payload_is_still_there() {
+    for own in [false, true] {
+        let state = moved(Kind::Shared);
+        assert_eq!(state.begin_move(GENERATION), Move::Begun);
+        if own {
+            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+        } else {
+            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
+        }
+        assert_eq!(state.collect(), Collected::Nothing { is_unsettled: !own });
+    }
 }
 
 #[test]

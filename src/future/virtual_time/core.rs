@@ -21,7 +21,7 @@ use super::Task;
 use crate::{
     clock::ManualClock,
     config::Config,
-    local::{ShardRef, local_timer},
+    local::{LocalTimer, ShardRef, local_timer},
 };
 
 /// What a core can do.
@@ -109,8 +109,10 @@ impl Core {
         self.tell(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
+                // A letter that it sends is something for the core that gets it.
+                let sends = LocalTimer::has_to_flush();
                 let turn = local_timer().turn();
-                turn.fired + turn.collected > 0 || turn.behind
+                sends || turn.fired + turn.collected > 0 || turn.behind
             }
         })
     }
