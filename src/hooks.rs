@@ -9,7 +9,7 @@ use std::{
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::{descriptor::Descriptor, sync::SetOnce};
 use crate::{
-    sync::{AtomicU64, Ordering, SleeperLock, Thread, this_thread},
+    sync::{AtomicU64, Ordering, Thread, TryLock, this_thread},
     trace,
 };
 
@@ -78,12 +78,12 @@ enum Wake {
     Hook(WakeHook),
     /// By default the thread that announced the sleep is unparked: a shard may have moved to another thread since it was
     /// made. Nobody waits for this lock; see the two places that try it.
-    Unpark(SleeperLock<Thread>),
+    Unpark(TryLock<Thread>),
 }
 
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
-        let wake = wake.map_or_else(|| Wake::Unpark(SleeperLock::new(this_thread())), Wake::Hook);
+        let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
         Self {
             wake,
             #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
@@ -118,7 +118,7 @@ impl Hooks {
             // If it is taken, either another thread is waking, or the owner is about to announce its next sleep and will
             // look for requests after that.
             Wake::Unpark(sleeper) => {
-                drop(sleeper.try_lock().map(|sleeper| sleeper.unpark()));
+                let _ = sleeper.try_with(|sleeper| sleeper.unpark());
                 true
             }
         }
@@ -127,13 +127,13 @@ impl Hooks {
     /// The calling thread is going to sleep: remembers whom to unpark. False if a wake is under way at this moment.
     pub(crate) fn sleeper_is_this_thread(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
-        sleeper.try_lock().is_ok_and(|mut sleeper| {
+        let remember = |sleeper: &mut Thread| {
             let this = this_thread();
             if sleeper.id() != this.id() {
                 *sleeper = this;
             }
-            true
-        })
+        };
+        sleeper.try_with(remember).is_some()
     }
 
     /// Runs the user's code and keeps its panic in.

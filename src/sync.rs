@@ -10,7 +10,7 @@
 //! shuttle takes the flag and the feature of its name, for `shuttle-tests`. It runs all threads of a test in turn on one real
 //! thread: what `std` gives them together (`OnceLock`, epochs) holds for them, for nothing is interrupted but at our atomics.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 #[cfg(not(any(all(loom, feature = "loom"), all(shuttle, feature = "shuttle"))))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -24,18 +24,43 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// What the default wake-up is made of.
 #[cfg(not(all(loom, feature = "loom")))]
-pub(crate) use std::{
-    sync::Mutex as SleeperLock,
-    thread::{Thread, current as this_thread},
-};
+pub(crate) use std::thread::{Thread, current as this_thread};
 
 #[cfg(all(loom, feature = "loom"))]
-pub(crate) use loom::{
-    sync::Mutex as SleeperLock,
-    thread::{Thread, current as this_thread},
-};
+pub(crate) use loom::thread::{Thread, current as this_thread};
+
+/// A lock that nobody waits for: a `Mutex`, whose guarantee is shown to loom by a flag.
+#[derive(Debug)]
+pub(crate) struct TryLock<T> {
+    value: Mutex<T>,
+    #[cfg(all(loom, feature = "loom"))]
+    is_taken: loom::sync::atomic::AtomicBool,
+}
+
+impl<T> TryLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            value: Mutex::new(value),
+            #[cfg(all(loom, feature = "loom"))]
+            is_taken: loom::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// Has the lock while it acts; `None` if somebody else has it.
+    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // Acquire: what `Mutex::try_lock` guarantees; pairs with the Release below.
+        #[cfg(all(loom, feature = "loom"))]
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
+        // Release: what the end of a `MutexGuard` guarantees; pairs with the Acquire above.
+        #[cfg(all(loom, feature = "loom"))]
+        self.is_taken.store(false, Ordering::Release);
+        acted
+    }
+}
 
 /// A cell as loom has them: accesses are closures.
 #[cfg(not(all(loom, feature = "loom")))]
