@@ -80,7 +80,7 @@ impl Config {
     }
 
     /// The most timers that may be live at the same time: a further one is refused, and `try_add` hands its callback back.
-    /// By default, and at most, 2^25.
+    /// By default, and at most, 2^25 - 1.
     ///
     /// On its own core a shard keeps to it exactly. What other cores add ([`ShardRef`](crate::ShardRef)) is held against what
     /// the owner had when it last turned, so there can be as many more for a moment as the owner has added itself since.
@@ -121,7 +121,7 @@ impl Config {
         self
     }
 
-    /// Called when a callback, a payload's destructor or the wake hook has panicked, on the thread where that was. The panic
+    /// Called when a callback, a payload's destructor, a delayed operation or the wake hook has panicked, on the thread where that was. The panic
     /// is caught; the standard panic hook has printed its message before. By default nobody is told, and
     /// [`Counts::panicked`](crate::Counts::panicked) counts. What the report itself throws is dropped.
     #[must_use]

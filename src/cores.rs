@@ -96,7 +96,8 @@ impl Core {
 }
 
 impl Cores<()> {
-    /// One thread for each core that this process may use, each timer with the default configuration.
+    /// One thread for each core that the calling thread may run on, each timer with the default configuration. (In a thread that is
+    /// pinned to one core, that is one, to which all would be pinned.)
     pub fn builder() -> CoresBuilder {
         CoresBuilder { shards: None, config: Arc::new(|_| Config::new()) }
     }

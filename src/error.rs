@@ -21,7 +21,7 @@ pub struct AddError<F> {
 pub enum AddErrorReason {
     /// The thread is exiting and its timer has ended, or the shard has been drained.
     ShutDown,
-    /// As many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25), or the shard has used up
+    /// As many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or the shard has used up
     /// its 2^56 generations.
     Full,
     /// The thread has no timer yet and cannot have one: 16 384 shards exist already.

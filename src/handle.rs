@@ -75,8 +75,8 @@ impl TimerHandle {
     /// Cancels the timer, and says at once who won. From any thread.
     ///
     /// * [`Cancel::Cancelled`]: the callback has not started and never will. If it is one of this thread's own timer, it has
-    ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn. (A sleeping owner
-    ///   is woken when 1 024 messages wait.)
+    ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn, or, of more than
+    ///   1 024 messages, in one of the next. (A sleeping owner is woken when 1 024 wait.)
     /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
     ///   gives this. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
@@ -116,8 +116,8 @@ impl TimerHandle {
     ///
     /// The answer is that of `cancel`: [`Cancel::Running`] means that it was running.
     ///
-    /// What the callback captured is gone by then as well, unless the answer is `Cancelled`, from another core: then the owner
-    /// drops it in its next turn, as after `cancel`.
+    /// If it was running, what it captured is gone by then as well. Otherwise that may still be dropped later, by the owner in its
+    /// next turns, as after `cancel`: also when the answer is `Ended`, because somebody else had cancelled it.
     ///
     /// Waiting costs the owner nothing; this thread looks again and again, at intervals that grow to a millisecond. It waits
     /// for as long as the callback takes, so the callback must not wait for this thread (for a lock that it holds, say). A
@@ -252,7 +252,7 @@ impl LocalHandle {
 
     /// Moves the timer to `delay` from now. See [`TimerHandle::reset`].
     #[inline]
-    #[must_use = "a timer that was not moved has ended or will fire when it was going to"]
+    #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.reset)(self.handle, delay))
     }

@@ -38,7 +38,7 @@
 //!
 //! # Driving a timer
 //!
-//! corewheel has no threads of its own and never sleeps: the loop that owns a timer drives it. It asks how long it may
+//! A timer has no thread of its own and never sleeps: the loop that owns it drives it. It asks how long it may
 //! sleep ([`LocalTimer::prepare_sleep`]), polls, serves its events, and calls [`LocalTimer::turn`], which runs what is due.
 //! A timer fires in the first turn that reaches its deadline, so it is as punctual as the loop.
 //!
@@ -58,7 +58,8 @@
 //!   up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
 //! * **No locks.** Adding, cancelling, resetting and turning on a timer's own core takes no lock, makes no system call but
 //!   the clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
-//!   cancel, a reset and an add from another core are lock-free, and the owner never waits for another core.
+//!   cancel, a reset and an add from another core are lock-free (but that who adds makes a table under a lock, once for 131 072
+//!   timers), and the owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn
 //!   (a turn inside a callback does nothing and says so).
 //! * **A panic stays where it happened.** It is caught and reported ([`Config::on_panic`]), and the rest of the turn goes
@@ -86,7 +87,7 @@
 //! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 24 bytes and some nanoseconds a timer.
+//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes and some nanoseconds a timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!

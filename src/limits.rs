@@ -72,7 +72,7 @@ pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 /// Retired pages that are freed in one step: more than are retired in one, so that they get fewer.
 pub(crate) const FREED_MAX: usize = 4;
 
-/// Retired pages that may wait for other threads to look away, half a megabyte: a few steps' worth if nobody stalls. If
+/// Retired pages that may wait for other threads to look away, 0.75 MiB (2.25 MiB of guests): a few steps' worth if nobody stalls. If
 /// somebody does, pages stay in use meanwhile, so a shard never needs more memory than its timers did at once, and this
 /// (P8).
 pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 64 };

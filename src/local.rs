@@ -3,6 +3,7 @@
 //! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a hook or a destructor
 //! may add, cancel, reset and even turn (P5).
 
+mod adding;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod descriptor;
 mod inner;
@@ -11,7 +12,6 @@ mod shard_ref;
 mod telling;
 
 use std::{
-    cell::Cell,
     marker::PhantomData,
     time::{Duration, Instant},
 };
@@ -19,17 +19,7 @@ use std::{
 use self::inner::Local;
 pub(crate) use self::services::Flush;
 pub use self::shard_ref::ShardRef;
-use crate::{
-    callback::{Callback, Once, Repeated},
-    clock::Clock,
-    config::Config,
-    error::{AddError, AddErrorReason, ConfigError},
-    handle::{LocalHandle, TimerHandle},
-    origin::Origin,
-    shard::{Due, PreparedSleep, Schedule, Shard},
-    state::Kind,
-    tick::saturating_nanos,
-};
+use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSleep};
 
 /// This thread's timer. It is made on first use, with a tick of a millisecond and the monotonic clock; to change that,
 /// install a [`Config`] first.
@@ -79,157 +69,13 @@ pub struct Turn {
     pub live: usize,
     /// Entries of the wheel that the turn touched.
     pub touched: u64,
-    /// The budget was used up: something is left that was due.
+    /// The budget was used up, or more than 1 024 messages of other cores waited: something is left to do.
     pub behind: bool,
     /// The turn was called from a callback of another one, and did nothing.
     pub nested: bool,
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, `delay` from now by a clock reading taken in the call: in the first turn at or after that
-    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means at the next tick, and
-    /// anything beyond 584 years never.
-    ///
-    /// Cost: constant, one reading of the clock. It allocates when more timers are live than ever before, and for a
-    /// callback that captures more than 32 bytes or something aligned to more than 8.
-    ///
-    /// # Panics
-    ///
-    /// If the thread is exiting and its timer has ended, cannot have one, or is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or in the next turn if that has
-    /// passed. Otherwise as [`add`](Self::add).
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    #[track_caller]
-    pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.clock().nanos_at(instant));
-        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. The timer meets others that have some
-    /// slack there, so that one wake-up of the loop serves many of them; see
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
-    ///
-    /// // A cache entry may live half a second longer than it must.
-    /// local_timer().add_within(Duration::from_secs(60), Duration::from_millis(500), || println!("expired"));
-    /// ```
-    #[track_caller]
-    pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        let due = |shard: &mut Shard<Callback>| Due::within(shard.nanos_after(delay), slack);
-        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another moment: those that are added
-    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they
-    /// are.) Otherwise as [`add`](Self::add); a reset makes it exact.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
-    ///
-    /// // All clients lost their connection at the same moment; they shall not come back at the same one.
-    /// local_timer().add_spread(Duration::from_secs(1), Duration::from_secs(4), || println!("reconnect"));
-    /// ```
-    #[track_caller]
-    pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_spread(delay, range));
-        Self::insert(Kind::Shared, Origin::caller(), due, callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
-    /// schedule (the period does not drift, whatever the tick); those that were missed because the loop came late are
-    /// skipped. A period shorter than a tick, zero included, counts as a tick.
-    ///
-    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is reported, and the timer
-    /// goes on.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::{TimerHandle, local_timer};
-    /// use std::{cell::Cell, rc::Rc, time::Duration};
-    ///
-    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
-    /// heartbeat.cancel();
-    ///
-    /// // One that ends itself gets its handle by way of a cell:
-    /// let own = Rc::new(Cell::new(None::<TimerHandle>));
-    /// let (handle, mut left) = (Rc::clone(&own), 3);
-    /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
-    ///     left -= 1;
-    ///     if left == 0 {
-    ///         handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
-    ///     }
-    /// })));
-    /// ```
-    #[track_caller]
-    pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
-        Self::insert_periodic(period, Origin::caller(), callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`add`](Self::add), with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
-    /// be ([`Config::limit`], at most 2^25). The error carries the callback back.
-    #[track_caller]
-    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
-    }
-
-    /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    #[track_caller]
-    pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
-        self.try_add_local(delay, callback).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`add_local`](Self::add_local), with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn try_add_local<F: FnOnce() + 'static>(
-        self,
-        delay: Duration,
-        callback: F,
-    ) -> Result<LocalHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
-        Self::insert(Kind::Private, Origin::caller(), due, callback).map(LocalHandle::new)
-    }
-
     /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
     /// takes in what other cores have cancelled, moved and added, up to 1 024 messages; of that it runs what is due by then. If
     /// there were more, the rest comes in the next turn, which [`Turn::behind`] and a zero
@@ -239,8 +85,10 @@ impl LocalTimer {
     /// says so ([`Turn::nested`]).
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant per timer besides the
-    /// callback. Timers that wait further ahead than the wheel's first level reaches are moved down a few per tick, and at most
-    /// 96 per tick that were reset away from it are looked at.
+    /// callback. Timers that wait further ahead than the wheel's first level reaches are moved down a few per tick, and of those
+    /// that were reset away from a tick at most 96 are looked at when it comes (where slots of further levels begin with it, as many
+    /// for each). What a purgatory of several cores has to deal with comes in a message for up to 64 events, and an event has all
+    /// operations look that watch its key.
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
@@ -252,13 +100,13 @@ impl LocalTimer {
         Local::with(|local| local.turn(budget)).unwrap_or_default()
     }
 
-    /// When the thread's timer next wants a turn. See [`Shard::next_deadline`].
+    /// When the thread's timer next wants a turn. See [`Shard::next_deadline`](crate::Shard::next_deadline).
     pub fn next_deadline(self) -> Option<Instant> {
         Local::with(|local| local.step(|shard| shard.next_deadline())).ok().flatten()
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
-    /// clock.
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
+    /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
     pub fn time_until_next(self) -> Option<Duration> {
         Local::with(|local| local.step(|shard| shard.time_until_next())).ok().flatten()
     }
@@ -268,7 +116,10 @@ impl LocalTimer {
     /// moves to an earlier moment than the sleep ends, the 1 024th message that waits to be taken in, and also an earlier
     /// timer that this thread itself adds before it sleeps.
     ///
-    /// In a thread that is exiting, whose timer has ended, the timeout is zero.
+    /// In a thread that is exiting, whose timer has ended, or that cannot have one, the timeout is zero: it must not sleep, since
+    /// nothing would wake it.
+    ///
+    /// Cost: a reading of the clock, two sequentially consistent steps, and a look for the next occupied slot.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }
@@ -296,66 +147,6 @@ impl LocalTimer {
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
     pub fn now(self) -> Instant {
         Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
-    }
-
-    /// Adds a one-shot timer; the error carries the callback back.
-    #[inline]
-    fn insert<F: FnOnce() + 'static>(
-        kind: Kind,
-        origin: Origin,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(callback);
-        let added = Local::with(|local| {
-            let handle = local.add(kind, origin, due)?;
-            local.set_callback(handle, Once::new(accepted(&mut callback)).into());
-            Some(handle)
-        });
-        refused(added, callback)
-    }
-
-    /// Adds a periodic timer.
-    fn insert_periodic<F: FnMut() + 'static>(
-        period: Duration,
-        origin: Origin,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(callback);
-        let schedule = Cell::new(Schedule::default());
-        let due = |shard: &mut Shard<Callback>| {
-            let period = shard.at_least_a_tick(period);
-            let due = shard.nanos_after(period);
-            schedule.set(Schedule { due, period: saturating_nanos(period) });
-            Due::at(due)
-        };
-        let added = Local::with(|local| {
-            let handle = local.add(Kind::Periodic, origin, due)?;
-            local.step(|shard| shard.set_schedule(handle, schedule.get()));
-            local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
-            Some(handle)
-        });
-        refused(added, callback)
-    }
-}
-
-/// The callback, which stays with the caller until it can only be accepted.
-#[inline]
-fn accepted<F>(callback: &mut Option<F>) -> F {
-    callback.take().unwrap_or_else(|| unreachable!("a callback is accepted once"))
-}
-
-/// The handle, or the callback that was not accepted.
-#[inline]
-fn refused<F>(
-    added: Result<Option<TimerHandle>, AddErrorReason>,
-    callback: Option<F>,
-) -> Result<TimerHandle, AddError<F>> {
-    match (added, callback) {
-        (Ok(Some(handle)), _) => Ok(handle),
-        (Ok(None), Some(callback)) => Err(AddError::new(Local::refusal(), callback)),
-        (Err(reason), Some(callback)) => Err(AddError::new(reason, callback)),
-        (_, None) => unreachable!("a callback that was accepted has a handle"),
     }
 }
 

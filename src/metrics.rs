@@ -16,7 +16,8 @@
 //!
 //! * [`loop_lateness`](ShardMetrics::loop_lateness): from a timer's deadline to the turn that fired it, where no turn came
 //!   earlier. It is what the loop's other work costs its timers. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn)
-//!   first: it is the callbacks then; if that is short, the loop does something else for too long.
+//!   first: it is the callbacks then (or what the loop does between its turn and its next question); if that is short, the loop does
+//!   something else for too long.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
 //!   [`Config::time_callbacks`](crate::Config::time_callbacks) asks for it.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the same of timers that an earlier turn could have fired, and left because its
@@ -74,8 +75,9 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// How late the timers fired that an earlier turn had left to a later one.
     pub turn_lateness: Histogram,
-    /// The longest turn, callbacks included. A turn's length is known when the loop asks how long it may sleep next
-    /// (`prepare_sleep`, `time_until_next`): for a loop that never asks, this is zero.
+    /// The longest turn, callbacks included: from its beginning to the next time that the loop asks how long it may sleep
+    /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and that question
+    /// counts as well; for one that never asks, this is zero.
     pub longest_turn: Duration,
     /// How long callbacks ran, of those that were timed: none unless [`Config::time_callbacks`](crate::Config::time_callbacks)
     /// says so.

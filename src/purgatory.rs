@@ -80,7 +80,7 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an operation that waits can be forced by its name only"]
 pub enum Outcome {
-    /// It has completed already, by its condition.
+    /// It has completed already, mostly by its condition. (The code of its keys may have forced it, or taken it out.)
     Completed,
     /// It waits.
     Waits(OperationId),

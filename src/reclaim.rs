@@ -14,6 +14,10 @@
 //! * A shard is *buried* by the epoch: handed to the next thread that ends a shard, which frees it with nothing pinned. A
 //!   thread that ends a shard while nobody is looking frees that shard's memory itself, at once.
 //!
+//! The epochs are the process's, as `crossbeam_epoch` has them: who else uses that crate may have its own deferred work done by a
+//! thread that pins here, and holds ours up for as long as it stays pinned (`RETIRED_MAX` bounds that). What that work does, and whether
+//! it panics, is not ours to bound.
+//!
 //! What waits for the end of a shard waits in a `SegQueue`: pushes are rare, and who waits in `pop` for a stalled push ends
 //! a shard. An owner that goes on never looks there, so it waits for nobody.
 

@@ -1,8 +1,9 @@
 //! Which shards exist, so that a plain handle finds its owner.
 //!
 //! A handle names its shard by a number. Numbers are used again, so they never run out; what keeps a stale handle from
-//! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counter stood,
-//! and the new one goes on from there. So no two timers of one number ever share a generation.
+//! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counters stood,
+//! and the new one goes on from there. So no two timers of one number ever share a generation and a slab. (Timers from elsewhere are
+//! counted apart, in a slab of their own, which an index says.)
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -4,6 +4,7 @@
 //! A timer is two things under one index: its payload in the wheel, and its state in the slab. The first is the owner's
 //! alone; the second decides who ends the timer (see `state`).
 
+mod adding;
 mod end;
 mod expired;
 mod messages;
@@ -34,16 +35,15 @@ use crate::{
     callback::Callback,
     clock::{Clock, Reader, Reading},
     config::{Config, Parts},
-    error::{AddError, ConfigError},
+    error::ConfigError,
     guests::OwnGuests,
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
     mailbox::Taken,
-    origin::{Origin, Origins},
+    origin::Origins,
     registry,
     shared::Shared,
     slab::OwnNodes,
-    state::Kind,
     tick::TickLength,
     wheel::RawWheel,
 };
@@ -171,70 +171,6 @@ impl<T> Shard<T> {
         Ok(shard)
     }
 
-    /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
-    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the next tick, and
-    /// anything beyond 584 years never.
-    ///
-    /// Cost: constant, one reading of the clock; it allocates when more timers are live than ever before.
-    ///
-    /// # Panics
-    ///
-    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn add(&mut self, delay: Duration, payload: T) -> TimerHandle {
-        self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has
-    /// passed. Otherwise as [`add`](Self::add).
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    #[track_caller]
-    pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
-        let due = Due::at(self.clock.nanos_at(instant));
-        self.insert_or_refuse(due, payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`add`](Self::add), with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// If the shard has been drained, or is full: as many timers are live as may be ([`Config::limit`], at most 2^25), or it
-    /// has added 2^56. The error carries the payload back.
-    #[track_caller]
-    pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
-        let due = Due::at(self.nanos_after(delay));
-        self.insert_or_refuse(due, payload, Origin::caller())
-    }
-
-    /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. It meets others that have some
-    /// slack there, so that one wake-up of the loop serves many of them; see
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    #[track_caller]
-    pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
-        let due = Due::within(self.nanos_after(delay), slack);
-        self.insert_or_refuse(due, payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Adds a timer that is due between `delay` and `delay + range` from now, each at another moment: timers that are added
-    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they are.)
-    /// Otherwise as [`add`](Self::add); a reset makes it exact.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
-    #[track_caller]
-    pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
-        let nanos = self.nanos_spread(delay, range);
-        self.insert_or_refuse(Due::at(nanos), payload, Origin::caller()).unwrap_or_else(|error| panic!("{error}"))
-    }
-
     /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
     /// cancelled it, or the handle is not this shard's.
     ///
@@ -250,6 +186,7 @@ impl<T> Shard<T> {
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`].
+    #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
         handle.shard() == self.number && self.reset_own(handle, delay).is_some()
     }
@@ -293,15 +230,15 @@ impl<T> Shard<T> {
     /// When the shard next wants a turn; `None` if it is empty. Changes nothing. While a timer that another thread has moved
     /// waits in the mailbox, this is the time of the last turn.
     ///
-    /// It is never later than the earliest deadline. For a timer due more than 2^17 ticks after the last turn it may be
+    /// It is never later than the earliest deadline. For a timer due more than 2^17 - 2^11 ticks after the last turn it may be
     /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were
     /// reset away from (once for each timer, if it shared that tick with more than 96).
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Changes nothing; reads the
-    /// clock.
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
+    /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
     pub fn time_until_next(&self) -> Option<Duration> {
         let (now, next) = (self.clock.nanos().max(self.latest.lo), self.next_nanos());
         self.asked_at(now, next);
@@ -338,17 +275,6 @@ impl<T> Shard<T> {
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
-    }
-
-    fn insert_or_refuse(&mut self, due: Due, payload: T, origin: Origin) -> Result<TimerHandle, AddError<T>> {
-        match self.refusal() {
-            None => {
-                let handle = self.insert(due, Kind::Shared, origin);
-                self.set_payload(handle, payload);
-                Ok(handle)
-            }
-            Some(reason) => Err(AddError::new(reason, payload)),
-        }
     }
 
     fn reserve(&mut self, timers: u32) {

@@ -36,7 +36,7 @@
 //! *Who is told `Ended` sees what the callback did* (S2 in `state`), also if the word that would have told it is gone:
 //! taking the page out of the table and publishing a new one release, and looking acquires.
 //!
-//! The table itself stays until the shard goes: some 4 KiB for each 262 144 nodes that were ever there together.
+//! The table itself stays until the shard goes: some 2 KiB for each 131 072 nodes that were ever there together.
 //!
 //! # Models
 //!
@@ -78,7 +78,7 @@ pub(crate) struct Place<'p, X> {
     pub(crate) parcel: &'p X,
 }
 
-/// Index bits: root, middle table, page. The last two are tables of 4 and 8 KiB.
+/// Index bits: root, middle table, page. The last two are tables of 2 KiB and of 12 KiB of nodes.
 const INDEX_BITS: u32 = INDEX_MAX.ilog2() + 1;
 const MIDDLE_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
 const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - MIDDLE_BITS;

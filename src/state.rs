@@ -10,8 +10,8 @@
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* names the timer: it comes from a counter of the shard that never repeats, and that the registry
-//! carries over to the next shard of the same number. A handle whose generation is not in the word is stale.
+//! The *generation* names the timer: it comes from a counter of the shard that never repeats (timers from elsewhere have one of their
+//! own, as they have nodes of their own), and that the registry carries over to the next shard of the same number. A handle whose generation is not in the word is stale.
 //!
 //! | flag | meaning |
 //! |---|---|

@@ -101,11 +101,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// [`now`](Self::now). It is handed out by the first later [`advance`](Self::advance) that reaches its deadline,
     /// never by one that is still being iterated.
     ///
-    /// Cost: constant; it allocates when more entries are live than ever before.
+    /// Cost: constant; it allocates when it needs another page, of 512 entries.
     ///
     /// # Panics
     ///
-    /// If all 2^25 indices are in use: live, or retired after 2^32 entries each.
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         self.refuse_if_full();

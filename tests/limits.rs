@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{TICK, on_a_thread, operations};
-use corewheel::{AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
 
 fn never() {
     unreachable!("this callback must not run");
@@ -153,6 +153,37 @@ fn a_shard_of_payloads_keeps_to_the_limit_too() {
     assert_eq!(shard.cancel(first), Some("first"));
     assert!(shard.try_add(TICK, "third").is_ok());
     assert_eq!(shard.len(), 2);
+}
+
+/// Each way to add has one that gives back what it cannot take.
+#[test]
+fn every_way_to_add_gives_back_what_is_too_much() {
+    fn refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
+        let error = added.err().expect("it is full");
+        assert_eq!(error.reason(), AddErrorReason::Full);
+        error.into_inner()
+    }
+    limited(0, |clock| {
+        let (timer, ran) = (local_timer(), Arc::new(AtomicUsize::new(0)));
+        let count = || {
+            let ran = Arc::clone(&ran);
+            move || _ = ran.fetch_add(1, Ordering::Relaxed)
+        };
+        refused(timer.try_add(TICK, count()))();
+        refused(timer.try_add_at(clock.now(), count()))();
+        refused(timer.try_add_within(TICK, TICK, count()))();
+        refused(timer.try_add_spread(TICK, TICK, count()))();
+        refused(timer.try_add_periodic(TICK, count()))();
+        refused(timer.try_add_local(TICK, count()))();
+        refused(timer.shard_ref().try_run(count()))();
+        assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&ran)), (7, 1));
+    });
+    let mut shard = Shard::with_config(Config::new().limit(1)).expect("valid");
+    shard.add(TICK, 0);
+    assert_eq!(refused(shard.try_add(TICK, 1)), 1);
+    assert_eq!(refused(shard.try_add_at(shard.now(), 2)), 2);
+    assert_eq!(refused(shard.try_add_within(TICK, TICK, 3)), 3);
+    assert_eq!(refused(shard.try_add_spread(TICK, TICK, 4)), 4);
 }
 
 #[test]

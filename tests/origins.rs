@@ -47,11 +47,15 @@ fn each_way_to_add_says_where() {
         timer.add_spread(HOUR, HOUR, || ());
         timer.add_periodic(HOUR, || ());
         timer.try_add(HOUR, || ()).expect("there is room");
+        timer.try_add_at(timer.now() + HOUR, || ()).expect("there is room");
+        timer.try_add_within(HOUR, HOUR, || ()).expect("there is room");
+        timer.try_add_spread(HOUR, HOUR, || ()).expect("there is room");
+        timer.try_add_periodic(HOUR, || ()).expect("there is room");
         timer.add_local(HOUR, || ());
         timer.try_add_local(HOUR, || ()).expect("there is room");
         timer.shard_ref().add(HOUR, || ());
         timer.shard_ref().run(|| ());
-        let expected: Vec<_> = (first..first + 10).map(|line| (line, 1)).collect();
+        let expected: Vec<_> = (first..first + 14).map(|line| (line, 1)).collect();
         assert_eq!(lines(&timer.live_report()), expected);
     });
 }
@@ -66,7 +70,10 @@ fn a_shard_of_payloads_says_the_same() {
     shard.add_within(HOUR, HOUR, ());
     shard.add_spread(HOUR, HOUR, ());
     shard.try_add(HOUR, ()).expect("there is room");
-    let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
+    shard.try_add_at(shard.now() + HOUR, ()).expect("there is room");
+    shard.try_add_within(HOUR, HOUR, ()).expect("there is room");
+    shard.try_add_spread(HOUR, HOUR, ()).expect("there is room");
+    let expected: Vec<_> = (first..first + 8).map(|line| (line, 1)).collect();
     assert_eq!(lines(&shard.live_report()), expected);
     shard.drain();
     assert!(shard.live_report().most_frequent().is_empty());

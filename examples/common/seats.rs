@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 
 use corewheel::{Config, Core, Cores};
 use mio::net::TcpListener;
@@ -81,6 +83,12 @@ impl<R: Send + 'static> Seats<R> {
         })
         .collect()
     }
+}
+
+/// As many as were asked for, or one for each core that may be used.
+pub(crate) fn cores(asked: Option<u16>) -> usize {
+    let of_the_machine = || thread::available_parallelism().map_or(1, NonZero::get);
+    asked.map_or_else(of_the_machine, usize::from)
 }
 
 /// How a core is woken from its sleep when another one wants something of its timers.

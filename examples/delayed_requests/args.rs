@@ -1,11 +1,11 @@
 //! What was asked for on the command line, checked before anything starts.
 
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+
+use crate::seats;
 
 /// Below this an ordinary pause of the machine makes a request time out that should have completed.
 const SHORTEST_TIMEOUT_MS: u64 = 100;
@@ -85,7 +85,6 @@ impl Args {
     }
 
     pub(crate) fn cores(&self) -> usize {
-        let of_the_machine = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.cores.map_or_else(of_the_machine, usize::from)
+        seats::cores(self.cores)
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::broker::Totals;
+use crate::over::Over;
+use crate::tally::Tally;
 
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -14,7 +16,7 @@ pub(crate) struct Board {
     pub(crate) sent: Tally,
     pub(crate) completed: Tally,
     pub(crate) timed_out: Tally,
-    over: AtomicBool,
+    pub(crate) over: Over,
 }
 
 impl Board {
@@ -24,35 +26,13 @@ impl Board {
             sent: Tally::default(),
             completed: Tally::default(),
             timed_out: Tally::default(),
-            over: AtomicBool::new(false),
+            over: Over::default(),
         }
-    }
-
-    /// Tells the server's loops to end; a sleeping one must also be woken.
-    pub(crate) fn call_it_over(&self) {
-        self.over.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Relaxed)
     }
 
     /// Whether nothing is watched any more on any core.
     pub(crate) fn is_settled(&self) -> bool {
         self.cores.iter().all(|core| core.watches.load(Relaxed) == 0)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU64);
-
-impl Tally {
-    pub(crate) fn one_more(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
     }
 }
 

@@ -12,8 +12,9 @@ use slab::Slab;
 
 use crate::board::Board;
 use crate::broker::{Broker, Refused, Totals};
+use crate::net;
 use crate::seats::{LISTENER, Seat, WAKER};
-use crate::wire::{Heard, Messages, REQUEST, Request, unless_interrupted};
+use crate::wire::{Heard, Messages, REQUEST, Request};
 
 const EVENTS: usize = 4_096;
 
@@ -51,10 +52,10 @@ impl EventLoop {
     pub(crate) fn run(mut self) -> io::Result<CoreReport> {
         let mut events = Events::with_capacity(EVENTS);
         let mut held_up = Duration::ZERO;
-        while !self.board.is_over() {
+        while !self.board.over.is_called() {
             let sleep = local_timer().prepare_sleep();
             let (asleep, timeout) = (Instant::now(), sleep.timeout());
-            unless_interrupted(self.poll.poll(&mut events, timeout))?;
+            net::unless_interrupted(self.poll.poll(&mut events, timeout))?;
             drop(sleep);
             held_up = held_up.max(timeout.map_or(Duration::ZERO, |timeout| asleep.elapsed().saturating_sub(timeout)));
             for event in &events {
@@ -75,7 +76,7 @@ impl EventLoop {
             match self.listener.accept() {
                 Ok((stream, _)) => self.accept(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if is_passing(&error) => {}
+                Err(error) if net::is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -109,9 +110,4 @@ impl Connection {
             }
         }
     }
-}
-
-/// Errors of accepting that say something about that one connection only.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
 }

@@ -12,9 +12,9 @@ use mio::{Events, Poll, Token};
 use crate::board::Board;
 use crate::client::Client;
 use crate::group_cast::GroupCast;
+use crate::net;
 use crate::partition_cast::PartitionCast;
 use crate::plan::{MEMBERS, OF_A_PARTITION, Plan};
-use crate::wire::unless_interrupted;
 
 pub(crate) const THREADS: u32 = 2;
 const EVENTS: usize = 1_024;
@@ -120,7 +120,7 @@ impl Crowd {
         while !self.troupes.iter().all(Troupe::is_over) && start.elapsed() < self.plan.patience() {
             let wait = self.until_next(start.elapsed());
             let wanted = start.elapsed() + wait;
-            unless_interrupted(self.poll.poll(&mut events, Some(wait)))?;
+            net::unless_interrupted(self.poll.poll(&mut events, Some(wait)))?;
             let now = start.elapsed();
             held_up = held_up.max(now.saturating_sub(wanted));
             for event in &events {

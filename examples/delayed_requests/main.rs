@@ -17,6 +17,7 @@
 //! - `plan`, `partition_cast`, `group_cast`, `load`: who does what, and what must come of it
 //! - `board`, `view`, `screen`: the live view
 //! - `verdict`, `accounts`, `report`: whether all was as it must be
+//! - `seats`, `net`, `small`, `tally`, `over`: what the examples share, in `examples/common`, as they do `files`, `screen`
 
 mod accounts;
 mod args;
@@ -30,6 +31,10 @@ mod files;
 mod group_cast;
 mod load;
 mod log;
+#[path = "../common/net.rs"]
+mod net;
+#[path = "../common/over.rs"]
+mod over;
 mod partition_cast;
 mod plan;
 mod report;
@@ -38,6 +43,10 @@ mod screen;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;
+#[path = "../common/small.rs"]
+mod small;
+#[path = "../common/tally.rs"]
+mod tally;
 mod verdict;
 mod view;
 mod wire;

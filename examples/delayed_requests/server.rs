@@ -50,7 +50,7 @@ impl Server {
         while !self.board.is_settled() && asked.elapsed() < SETTLING {
             thread::sleep(Duration::from_millis(1));
         }
-        self.board.call_it_over();
+        self.board.over.call();
         self.seats.wake()?;
         Ok(self.seats.join())
     }

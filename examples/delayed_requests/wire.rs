@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 
 use crate::log::{GroupId, PartitionId};
+use crate::small;
 
 pub(crate) const REQUEST: usize = 32;
 pub(crate) const ANSWER: usize = 16;
@@ -53,7 +54,7 @@ impl Request {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes[24..].copy_from_slice(&at.to_le_bytes());
-        send(stream, &bytes)
+        small::send(stream, &bytes)
     }
 
     /// `None` if these bytes are no request.
@@ -90,7 +91,7 @@ impl Answer {
         bytes[..4].copy_from_slice(&self.number.to_le_bytes());
         bytes[4] = u8::from(self.how == How::TimedOut);
         bytes[8..].copy_from_slice(&self.at.to_le_bytes());
-        send(stream, &bytes)
+        small::send(stream, &bytes)
     }
 
     pub(crate) fn of(bytes: [u8; ANSWER]) -> Self {
@@ -105,16 +106,6 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
-/// Sends all of it at once, or fails: who does not read what he has asked for, until the buffers between are full of
-/// these few bytes, is not waited for.
-fn send(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    match stream.write(bytes) {
-        Ok(length) if length == bytes.len() => Ok(()),
-        Ok(_) => Err(ErrorKind::WriteZero.into()),
-        Err(error) => Err(error),
-    }
 }
 
 /// Cuts what arrives into messages of one length.
@@ -151,13 +142,5 @@ impl<const LENGTH: usize> Messages<LENGTH> {
         }
         self.there = 0;
         Heard::Message(self.bytes)
-    }
-}
-
-/// A poll that a signal has interrupted found nothing; that is no error.
-pub(crate) fn unless_interrupted(polled: io::Result<()>) -> io::Result<()> {
-    match polled {
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-        polled => polled,
     }
 }

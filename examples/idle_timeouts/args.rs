@@ -1,11 +1,11 @@
 //! What was asked for on the command line, checked before anything starts.
 
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+
+use crate::seats;
 
 /// The load's connections all go from one address to one port, so each needs a local port of its own.
 const MOST_CONNECTIONS: i64 = 25_000;
@@ -78,8 +78,7 @@ impl Args {
     }
 
     pub(crate) fn cores(&self) -> usize {
-        let of_the_machine = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.cores.map_or_else(of_the_machine, usize::from)
+        seats::cores(self.cores)
     }
 }
 

@@ -3,7 +3,10 @@
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::over::Over;
+use crate::tally::Tally;
 
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -11,7 +14,7 @@ pub(crate) struct Board {
     pub(crate) left: Tally,
     released: Vec<AtomicBool>,
     pub(crate) cancelled: Tally,
-    over: AtomicBool,
+    pub(crate) over: Over,
 }
 
 impl Board {
@@ -21,7 +24,7 @@ impl Board {
             left: Tally::default(),
             released: (0..connections).map(|_| AtomicBool::new(false)).collect(),
             cancelled: Tally::default(),
-            over: AtomicBool::new(false),
+            over: Over::default(),
         }
     }
 
@@ -33,27 +36,5 @@ impl Board {
 
     pub(crate) fn is_released(&self, id: u32) -> bool {
         self.released[id as usize].load(Relaxed)
-    }
-
-    /// Tells the server's loops to end; a sleeping one must also be woken.
-    pub(crate) fn call_it_over(&self) {
-        self.over.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Relaxed)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU32);
-
-impl Tally {
-    pub(crate) fn one_more(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u32 {
-        self.0.load(Relaxed)
     }
 }

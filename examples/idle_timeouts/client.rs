@@ -9,6 +9,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::packet::{self, Heard};
 use crate::plan::{Plan, Role};
+use crate::small;
 
 /// How long to wait before a connection that could not be opened is tried again.
 const RETRY: Duration = Duration::from_millis(50);
@@ -119,7 +120,7 @@ impl Client {
     pub(crate) fn send(&mut self) {
         let Some(stream) = &mut self.stream else { return };
         let now = Instant::now();
-        match packet::send(stream, &packet::of(self.id)) {
+        match small::send(stream, &packet::of(self.id)) {
             Ok(()) => {
                 self.note_silence(now);
                 self.last_sent = Some(now);

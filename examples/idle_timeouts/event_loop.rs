@@ -12,8 +12,10 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::board::Board;
 use crate::connections::Connections;
+use crate::net;
 use crate::packet::{self, Heard};
 use crate::seats::{LISTENER, Seat, WAKER};
+use crate::small;
 
 /// How many events one pass takes at most: more than there can be connections. Whoever has spoken while the core was
 /// held up must be heard before the turn that finds who was silent.
@@ -70,9 +72,9 @@ impl EventLoop {
     /// Serves until the board says that it is over.
     pub(crate) fn run(mut self) -> io::Result<CoreReport> {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.board.is_over() {
+        while !self.board.over.is_called() {
             let sleep = local_timer().prepare_sleep();
-            packet::unless_interrupted(self.poll.poll(&mut events, sleep.timeout()))?;
+            net::unless_interrupted(self.poll.poll(&mut events, sleep.timeout()))?;
             drop(sleep);
             self.serve(&events)?;
             local_timer().turn();
@@ -96,7 +98,7 @@ impl EventLoop {
             match self.listener.accept() {
                 Ok((stream, _)) => self.accept(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if is_passing(&error) => {}
+                Err(error) if net::is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -150,7 +152,7 @@ impl Client {
                 Heard::Nothing => return served,
                 Heard::End => return Served::End,
                 Heard::Bytes(length) => {
-                    if packet::send(&mut self.stream, &buffer[..length]).is_err() {
+                    if small::send(&mut self.stream, &buffer[..length]).is_err() {
                         return Served::End;
                     }
                     match self.greet(&buffer[..length]) {
@@ -171,9 +173,4 @@ impl Client {
         self.greeted += taken;
         (missing > 0 && taken == missing).then(|| packet::id(self.greeting))
     }
-}
-
-/// Errors of accepting that say something about that one connection only.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
 }

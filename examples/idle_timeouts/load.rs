@@ -14,7 +14,7 @@ use mio::{Events, Poll, Token};
 
 use crate::board::Board;
 use crate::client::{Client, Fate, Step};
-use crate::packet;
+use crate::net;
 use crate::plan::Plan;
 
 pub(crate) const THREADS: u32 = 2;
@@ -65,7 +65,7 @@ impl Crowd {
     fn run(mut self) -> io::Result<Vec<Client>> {
         let mut events = Events::with_capacity(EVENTS);
         while self.brief.start.elapsed() < self.brief.plan.end {
-            packet::unless_interrupted(self.poll.poll(&mut events, Some(self.until_next())))?;
+            net::unless_interrupted(self.poll.poll(&mut events, Some(self.until_next())))?;
             for event in &events {
                 self.clients[event.token().0].receive();
             }

@@ -16,6 +16,7 @@
 //! - `admin`: cancels timers from its own thread
 //! - `board`, `view`, `screen`, `timers`: the live view
 //! - `verdict`, `stretches`, `accounts`, `report`: whether all was as it must be
+//! - `seats`, `net`, `small`, `tally`, `over`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
 
 mod accounts;
 mod admin;
@@ -27,6 +28,10 @@ mod event_loop;
 #[path = "../common/files.rs"]
 mod files;
 mod load;
+#[path = "../common/net.rs"]
+mod net;
+#[path = "../common/over.rs"]
+mod over;
 mod packet;
 mod plan;
 mod report;
@@ -35,7 +40,11 @@ mod screen;
 #[path = "../common/seats.rs"]
 mod seats;
 mod server;
+#[path = "../common/small.rs"]
+mod small;
 mod stretches;
+#[path = "../common/tally.rs"]
+mod tally;
 #[path = "../common/timers.rs"]
 mod timers;
 mod verdict;

@@ -1,6 +1,6 @@
 //! The protocol: a client sends packets, each the number of the connection, and the server echoes every byte.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 
 pub(crate) const LENGTH: usize = 4;
 
@@ -30,23 +30,5 @@ pub(crate) fn receive(stream: &mut impl Read, buffer: &mut [u8]) -> Heard {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => Heard::End,
         };
-    }
-}
-
-/// Sends all of it at once, or fails: who does not read what he has asked for, until the buffers between are full of
-/// these few bytes, is not waited for.
-pub(crate) fn send(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    match stream.write(bytes) {
-        Ok(length) if length == bytes.len() => Ok(()),
-        Ok(_) => Err(ErrorKind::WriteZero.into()),
-        Err(error) => Err(error),
-    }
-}
-
-/// A poll that a signal has interrupted found nothing; that is no error.
-pub(crate) fn unless_interrupted(polled: io::Result<()>) -> io::Result<()> {
-    match polled {
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-        polled => polled,
     }
 }

@@ -43,7 +43,7 @@ impl Server {
 
     /// Ends the loops and gives what each has to say, or in words what has ended it before.
     pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
-        self.board.call_it_over();
+        self.board.over.call();
         self.seats.wake()?;
         Ok(self.seats.join())
     }

@@ -1,11 +1,11 @@
 //! What was asked for on the command line.
 
 use std::net::SocketAddr;
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
+
+use crate::seats;
 
 const MIB: usize = 1 << 20;
 
@@ -80,8 +80,7 @@ impl Args {
     }
 
     pub(crate) fn cores(&self) -> usize {
-        let of_the_machine = || thread::available_parallelism().map_or(1, NonZero::get);
-        self.cores.map_or_else(of_the_machine, usize::from)
+        seats::cores(self.cores)
     }
 
     pub(crate) fn max_keys(&self) -> usize {

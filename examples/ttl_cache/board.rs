@@ -2,12 +2,14 @@
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::over::Over;
 
 #[derive(Debug)]
 pub(crate) struct Board {
     figures: Vec<Figures>,
-    over: AtomicBool,
+    pub(crate) over: Over,
 }
 
 /// What one core says about itself, on a cache line of its own: each core writes after every turn.
@@ -34,7 +36,7 @@ impl Figure {
 
 impl Board {
     pub(crate) fn new(cores: usize) -> Self {
-        Self { figures: (0..cores).map(|_| Figures::default()).collect(), over: AtomicBool::new(false) }
+        Self { figures: (0..cores).map(|_| Figures::default()).collect(), over: Over::default() }
     }
 
     pub(crate) fn cores(&self) -> usize {
@@ -48,14 +50,5 @@ impl Board {
     /// One figure of all cores together.
     pub(crate) fn total(&self, figure: impl Fn(&Figures) -> &Figure) -> u64 {
         self.figures.iter().map(|figures| figure(figures).0.load(Relaxed)).sum()
-    }
-
-    /// Tells the cores to end; a sleeping one must also be woken.
-    pub(crate) fn call_it_over(&self) {
-        self.over.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Relaxed)
     }
 }

@@ -1,6 +1,6 @@
 //! The event loop of one core: serves its clients, and lets the turns expire keys and carry out what other cores ask.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
 
 use crate::here::{Here, Setup};
+use crate::net;
 use crate::seats::{LISTENER, Seat, WAKER};
 
 const EVENTS: usize = 1_024;
@@ -32,7 +33,7 @@ impl EventLoop {
     /// Serves until the board says that it is over; what has become of the timers.
     pub(crate) fn run(mut self) -> io::Result<Counts> {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.setup.service.board.is_over() {
+        while !self.setup.service.board.over.is_called() {
             self.poll(&mut events)?;
             for event in &events {
                 match event.token() {
@@ -53,10 +54,7 @@ impl EventLoop {
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
         let sleep = local_timer().prepare_sleep();
         let timeout = if self.here.is_busy() { Some(Duration::ZERO) } else { sleep.timeout() };
-        match self.poll.poll(events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            polled => polled,
-        }
+        net::unless_interrupted(self.poll.poll(events, timeout))
     }
 
     fn serve(&self) {
@@ -69,7 +67,7 @@ impl EventLoop {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => drop(self.here.accept(stream)),
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) if net::is_passing(&error) => {}
                 Err(_) => return,
             }
         }

@@ -49,7 +49,7 @@ impl Server {
 
     /// Ends the loops and gives what has become of each one's timers, or in words what has ended it before.
     pub(crate) fn stop(self) -> io::Result<Vec<Result<Counts, String>>> {
-        self.board.call_it_over();
+        self.board.over.call();
         self.seats.wake()?;
         Ok(self.wait())
     }

@@ -15,7 +15,7 @@ pub(crate) fn start(board: &Arc<Board>) -> io::Result<()> {
     let show = move || {
         let mut timers = Timers::default();
         let look = || Frame { summary: summary(&board), lines: timers.lines() };
-        screen::show_until(|| board.is_over(), (Instant::now(), None), false, look);
+        screen::show_until(|| board.over.is_called(), (Instant::now(), None), false, look);
     };
     thread::Builder::new().name(String::from("view")).spawn(show).map(drop)
 }

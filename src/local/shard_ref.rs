@@ -17,8 +17,8 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
-/// thread has ended, adding is an error. (It keeps the shard's empty nodes: 24 bytes for each timer that was live at once,
-/// and 72 for each of them that came from elsewhere.)
+/// thread has ended, adding is an error. (It keeps what the thread's timer shared with others: its hooks, a descriptor that it opened, and
+/// the empty nodes, 24 bytes for each timer that was live at once, and 72 for each of them that came from elsewhere.)
 ///
 /// # Examples
 ///
@@ -61,8 +61,8 @@ impl ShardRef {
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
-    /// Cost: constant; some compare-and-swaps, no lock, and no allocation in the steady state. It allocates when more timers
-    /// from elsewhere are live than ever before, and for a callback that captures more than 32 bytes. If the owner sleeps
+    /// Cost: constant; some compare-and-swaps, no lock (but for a table, once for 131 072 timers), and no allocation in the steady state. It allocates when it needs
+    /// another page, for 512 timers from elsewhere, and for a callback that captures more than 32 bytes. If the owner sleeps
     /// beyond the new deadline, it is woken.
     ///
     /// # Panics
@@ -78,7 +78,7 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the thread has ended, or its timer is full: as many timers are live as may be
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25). The error carries the callback back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,

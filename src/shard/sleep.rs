@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use crate::{parker::Announcement, shared::Shared};
 
 /// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is
-/// over. A later announcement is not ended by dropping an earlier one.
+/// over. A later announcement takes the place of an earlier one, whose end then ends nothing.
 ///
 /// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that no timer can be added
 /// unnoticed between the announcement and the sleep.

@@ -39,6 +39,10 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// The entries that were inserted late, since the last pass began, had its target as their deadline.
+    ///
+    /// Where the position is far behind, the slot of that tick is one of an upper level. They stand in it as near ones do and are not
+    /// counted in `waiting`: a tick hands down at least one of them, and the cascade the rest. Of two crowd counts it keeps the late
+    /// slot's.
     #[cold]
     fn join_late(&mut self) {
         let tick = self.target;

@@ -196,23 +196,48 @@ pub(crate) fn miri() -> Vec<Lane> {
     ]
 }
 
+/// The files of `tests/` in which threads meet, for the sanitizers.
+const THREADED: [&str; 25] = [
+    "across_cores",
+    "callbacks",
+    "cancel_wait",
+    "cores",
+    "future",
+    "future_stress",
+    "future_timers",
+    "handles",
+    "limits",
+    "metrics",
+    "misuse",
+    "purgatory",
+    "purgatory_cores",
+    "races",
+    "reentrance",
+    "remote",
+    "remote_end",
+    "remote_sleep",
+    "remote_stress",
+    "remote_wake",
+    "shard_limit",
+    "shown",
+    "sleep",
+    "stress",
+    "timer_fd",
+];
+
 /// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`: without
 /// `--target`, build scripts and macros would be built with it as well. One test leaks, as its name says.
-macro_rules! threaded {
-    ($cargo:literal) => {
-        concat!(
-            $cargo,
-            " -p corewheel --locked --target x86_64-unknown-linux-gnu --lib --test races --test stress --test handles \
-             --test callbacks --test cores --test misuse --test reentrance --test sleep --test remote_stress --test remote_end \
-             --test remote_wake --test cancel_wait --test purgatory_cores -- --skip wheel:: --skip has_leaked"
-        )
-    };
+fn sanitized(name: &'static str, cargo: &'static str) -> Lane {
+    let threaded: String = THREADED.iter().map(|file| format!(" --test {file}")).collect();
+    let lane =
+        Lane::new(name, cargo).and("-p corewheel --features fd --locked --target x86_64-unknown-linux-gnu --lib");
+    lane.and(&threaded).and("-- --skip wheel:: --skip has_leaked")
 }
 
 /// `AddressSanitizer`: memory that is used after it was freed, or never freed.
 pub(crate) fn asan() -> Vec<Lane> {
     vec![
-        Lane::new("asan", threaded!("cargo +nightly test"))
+        sanitized("asan", "cargo +nightly test")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("LSAN_OPTIONS", "suppressions=xtask/lsan.supp")
             .target("asan"),
@@ -221,11 +246,7 @@ pub(crate) fn asan() -> Vec<Lane> {
 
 /// `ThreadSanitizer`: accesses that nothing orders. The standard library is built with it, or every lock would be unknown to it.
 pub(crate) fn tsan() -> Vec<Lane> {
-    vec![
-        Lane::new("tsan", threaded!("cargo +nightly test -Zbuild-std"))
-            .env("RUSTFLAGS", "-Zsanitizer=thread")
-            .target("tsan"),
-    ]
+    vec![sanitized("tsan", "cargo +nightly test -Zbuild-std").env("RUSTFLAGS", "-Zsanitizer=thread").target("tsan")]
 }
 
 /// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
@@ -260,7 +281,7 @@ pub(crate) fn proving() -> Vec<Lane> {
              --test timer_fd --test future --test future_timers --test reentrance \
              --test misuse --test shard_model --test memory --test stress --test limits --test shard_limit --test remote \
              --test remote_end --test remote_memory --test remote_sleep --test remote_wake --test purgatory \
-             --test purgatory_cores --test purgatory_model --test metrics --test exports",
+             --test purgatory_cores --test purgatory_model --test metrics --test exports --test virtual_time",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
@@ -343,6 +364,30 @@ mod tests {
                     "integrations/{package}/examples/{example} has no lane"
                 );
             }
+        }
+    }
+
+    /// Or says why it need not be under a sanitizer.
+    #[test]
+    fn every_test_with_threads_is_under_the_sanitizers() {
+        // They count allocations, measure pauses, fork, use threads for their virtual time only, or ask for more features.
+        const EXCUSED: [&str; 10] = [
+            "allocations",
+            "exports",
+            "fork",
+            "future_model",
+            "idle_connections",
+            "memory",
+            "no_pauses",
+            "origins",
+            "purgatory_memory",
+            "remote_memory",
+        ];
+        for file in names_in(&root().join("tests")) {
+            let source = fs::read_to_string(root().join("tests").join(format!("{file}.rs"))).unwrap_or_default();
+            let has_threads = ["thread::spawn", "thread::scope", "Cores::"].iter().any(|word| source.contains(word));
+            let is_known = super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
+            assert!(!has_threads || is_known, "tests/{file}.rs has threads and is in no list");
         }
     }
 

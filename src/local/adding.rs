@@ -1,0 +1,281 @@
+//! Adding to a thread's timer: each way for itself, and what they have in common.
+
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
+use super::{LocalTimer, inner::Local};
+use crate::{
+    callback::{Callback, Once, Repeated},
+    error::{AddError, AddErrorReason},
+    handle::{LocalHandle, TimerHandle},
+    origin::Origin,
+    shard::{Due, Schedule, Shard},
+    state::Kind,
+    tick::saturating_nanos,
+};
+
+impl LocalTimer {
+    /// Runs `callback` once, `delay` from now by a clock reading taken in the call: in the first turn at or after that
+    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means at the next tick, and
+    /// anything beyond 584 years never.
+    ///
+    /// Cost: constant, one reading of the clock. It allocates when it needs another page of memory, for 512 timers, and for a
+    /// callback that captures more than 32 bytes or something aligned to more than 8.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is exiting and its timer has ended, cannot have one, or is full; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or in the next turn if that has
+    /// passed. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
+        self.try_add_at(instant, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_at<F: FnOnce() + 'static>(
+        self,
+        instant: Instant,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.clock().nanos_at(instant));
+        Self::insert(Kind::Shared, Origin::caller(), due, callback)
+    }
+
+    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. The timer meets others that have some
+    /// slack there, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// // A cache entry may live half a second longer than it must.
+    /// local_timer().add_within(Duration::from_secs(60), Duration::from_millis(500), || println!("expired"));
+    /// ```
+    #[track_caller]
+    pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        self.try_add_within(delay, slack, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_within`](Self::add_within), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_within<F: FnOnce() + 'static>(
+        self,
+        delay: Duration,
+        slack: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let due = |shard: &mut Shard<Callback>| Due::within(shard.nanos_after(delay), slack);
+        Self::insert(Kind::Shared, Origin::caller(), due, callback)
+    }
+
+    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another moment: those that are added
+    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they
+    /// are.) Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// // All clients lost their connection at the same moment; they shall not come back at the same one.
+    /// local_timer().add_spread(Duration::from_secs(1), Duration::from_secs(4), || println!("reconnect"));
+    /// ```
+    #[track_caller]
+    pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        self.try_add_spread(delay, range, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_spread`](Self::add_spread), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_spread<F: FnOnce() + 'static>(
+        self,
+        delay: Duration,
+        range: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_spread(delay, range));
+        Self::insert(Kind::Shared, Origin::caller(), due, callback)
+    }
+
+    /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
+    /// schedule (the period does not drift, whatever the tick); those that were missed because the loop came late are
+    /// skipped. A period shorter than a tick, zero included, counts as a tick.
+    ///
+    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is reported, and the timer
+    /// goes on.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerHandle, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// heartbeat.cancel();
+    ///
+    /// // One that ends itself gets its handle by way of a cell:
+    /// let own = Rc::new(Cell::new(None::<TimerHandle>));
+    /// let (handle, mut left) = (Rc::clone(&own), 3);
+    /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
+    ///     left -= 1;
+    ///     if left == 0 {
+    ///         handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
+    ///     }
+    /// })));
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
+        self.try_add_periodic(period, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_periodic`](Self::add_periodic), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_periodic<F: FnMut() + 'static>(
+        self,
+        period: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert_periodic(period, Origin::caller(), callback)
+    }
+
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
+    /// be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
+    #[track_caller]
+    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
+    }
+
+    /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
+        self.try_add_local(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_local`](Self::add_local), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_local<F: FnOnce() + 'static>(
+        self,
+        delay: Duration,
+        callback: F,
+    ) -> Result<LocalHandle, AddError<F>> {
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
+        Self::insert(Kind::Private, Origin::caller(), due, callback).map(LocalHandle::new)
+    }
+
+    /// Adds a one-shot timer; the error carries the callback back.
+    #[inline]
+    pub(super) fn insert<F: FnOnce() + 'static>(
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let mut callback = Some(callback);
+        let added = Local::with(|local| {
+            let handle = local.add(kind, origin, due)?;
+            local.set_callback(handle, Once::new(accepted(&mut callback)).into());
+            Some(handle)
+        });
+        refused(added, callback)
+    }
+
+    /// Adds a periodic timer.
+    fn insert_periodic<F: FnMut() + 'static>(
+        period: Duration,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let mut callback = Some(callback);
+        let schedule = Cell::new(Schedule::default());
+        let due = |shard: &mut Shard<Callback>| {
+            let period = shard.at_least_a_tick(period);
+            let due = shard.nanos_after(period);
+            schedule.set(Schedule { due, period: saturating_nanos(period) });
+            Due::at(due)
+        };
+        let added = Local::with(|local| {
+            let handle = local.add(Kind::Periodic, origin, due)?;
+            local.step(|shard| shard.set_schedule(handle, schedule.get()));
+            local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
+            Some(handle)
+        });
+        refused(added, callback)
+    }
+}
+
+/// The callback, which stays with the caller until it can only be accepted.
+#[inline]
+fn accepted<F>(callback: &mut Option<F>) -> F {
+    callback.take().unwrap_or_else(|| unreachable!("a callback is accepted once"))
+}
+
+/// The handle, or the callback that was not accepted.
+#[inline]
+fn refused<F>(
+    added: Result<Option<TimerHandle>, AddErrorReason>,
+    callback: Option<F>,
+) -> Result<TimerHandle, AddError<F>> {
+    match (added, callback) {
+        (Ok(Some(handle)), _) => Ok(handle),
+        (Ok(None), Some(callback)) => Err(AddError::new(Local::refusal(), callback)),
+        (Err(reason), Some(callback)) => Err(AddError::new(reason, callback)),
+        (_, None) => unreachable!("a callback that was accepted has a handle"),
+    }
+}

@@ -1,0 +1,123 @@
+//! Adding to a shard.
+
+use std::time::{Duration, Instant};
+
+use super::{Shard, steps::Due};
+use crate::{error::AddError, handle::TimerHandle, origin::Origin, state::Kind};
+
+impl<T> Shard<T> {
+    /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
+    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the next tick, and
+    /// anything beyond 584 years never.
+    ///
+    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory, for 512 timers.
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn add(&mut self, delay: Duration, payload: T) -> TimerHandle {
+        self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has
+    /// passed. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
+        self.try_add_at(instant, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_at(&mut self, instant: Instant, payload: T) -> Result<TimerHandle, AddError<T>> {
+        let due = Due::at(self.clock.nanos_at(instant));
+        self.insert_or_refuse(due, payload, Origin::caller())
+    }
+
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the shard has been drained, or is full: as many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or it
+    /// has added 2^56. The error carries the payload back.
+    #[track_caller]
+    pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
+        let due = Due::at(self.nanos_after(delay));
+        self.insert_or_refuse(due, payload, Origin::caller())
+    }
+
+    /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. It meets others that have some
+    /// slack there, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
+        self.try_add_within(delay, slack, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_within`](Self::add_within), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_within(
+        &mut self,
+        delay: Duration,
+        slack: Duration,
+        payload: T,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let due = Due::within(self.nanos_after(delay), slack);
+        self.insert_or_refuse(due, payload, Origin::caller())
+    }
+
+    /// Adds a timer that is due between `delay` and `delay + range` from now, each at another moment: timers that are added
+    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they are.)
+    /// Otherwise as [`add`](Self::add); a reset makes it exact.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
+        self.try_add_spread(delay, range, payload).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`add_spread`](Self::add_spread), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_spread(
+        &mut self,
+        delay: Duration,
+        range: Duration,
+        payload: T,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let nanos = self.nanos_spread(delay, range);
+        self.insert_or_refuse(Due::at(nanos), payload, Origin::caller())
+    }
+
+    fn insert_or_refuse(&mut self, due: Due, payload: T, origin: Origin) -> Result<TimerHandle, AddError<T>> {
+        match self.refusal() {
+            None => {
+                let handle = self.insert(due, Kind::Shared, origin);
+                self.set_payload(handle, payload);
+                Ok(handle)
+            }
+            Some(reason) => Err(AddError::new(reason, payload)),
+        }
+    }
+}
