@@ -220,20 +220,21 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Completes an operation that waits. False if it has completed. The timer is the flag: this has cancelled it, or is it.
     pub(super) fn complete(&self, id: Id, how: Completion) -> bool {
-        let claimed = self.with(id, |parked| {
-            let is_claimed =
-                how == Completion::Expired || parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled);
-            if is_claimed && parked.operation.is_none() {
-                parked.completed = Some(how);
-            }
-            (is_claimed, is_claimed.then(|| parked.operation.take()).flatten())
+        let is_claimed = self.with(id, |parked| {
+            how == Completion::Expired || parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled)
         });
-        let Some((is_claimed, operation)) = claimed else { return false };
-        if let Some(operation) = operation {
-            self.forget(id);
-            self.end(operation, how);
+        if is_claimed != Some(true) {
+            return false;
         }
-        is_claimed
+        match self.take_out(id) {
+            Some(operation) => {
+                self.forget(id);
+                self.end(operation, how);
+            }
+            // It is looking at its condition, and completes when it comes back.
+            None => _ = self.with(id, |parked| parked.completed = Some(how)),
+        }
+        true
     }
 
     /// Forgets an operation that has completed: it leaves all its keys.

@@ -27,8 +27,15 @@ pub(super) trait Receiver<K: Send + 'static> {
 struct Part {
     /// To know whether the group has gone.
     group: sync::Weak<dyn Any + Send + Sync>,
-    /// A `Weak<dyn Receiver<K>>`, or before there is one an `Early<K>`.
-    receiver: Box<dyn Any>,
+    /// An `Ear<K>`.
+    ear: Box<dyn Any>,
+}
+
+/// Who hears the messages of a group on one thread.
+enum Ear<K: Send + 'static> {
+    /// Nobody yet.
+    Early(Early<K>),
+    Joined(rc::Weak<dyn Receiver<K>>),
 }
 
 /// The watches that other cores have asked for before this one has joined. (Events are not kept: who watches looks when it
@@ -69,13 +76,13 @@ impl<K: Send + 'static> Letter<K> {
     /// Hands the messages to this thread's part of the group, or keeps them until it joins.
     pub(super) fn open(mut self) {
         let Content { group, from, messages } = &mut *self.0;
-        let receiver = with_part(group, |part| match part.receiver.downcast_mut::<Early<K>>() {
-            Some(early) => {
+        let receiver = with_ear(group, |ear| match ear {
+            Ear::Early(early) => {
                 let watches = messages.extract_if(.., |message| message.is_watch());
                 early.watches.extend(watches.map(|watch| (*from, watch)));
                 None
             }
-            None => part.receiver.downcast_ref::<rc::Weak<dyn Receiver<K>>>().and_then(rc::Weak::upgrade),
+            Ear::Joined(receiver) => receiver.upgrade(),
         });
         if let Some(receiver) = receiver.flatten() {
             receiver.receive(self);
@@ -109,18 +116,25 @@ pub(super) fn register<K: Send + 'static>(
     group: &sync::Arc<Group<K>>,
     receiver: rc::Weak<dyn Receiver<K>>,
 ) -> Vec<(u32, Message<K>)> {
-    let before = with_part(group, |part| {
-        let is_first = part.receiver.is::<Early<K>>();
-        is_first.then(|| mem::replace(&mut part.receiver, Box::new(receiver)))
+    let early = with_ear(group, |ear| {
+        let Ear::Early(early) = ear else { return None };
+        let watches = mem::take(&mut early.watches);
+        *ear = Ear::Joined(receiver);
+        Some(watches)
     });
-    // A thread that is exiting hears nothing any more.
-    let Some(before) = before else { return Vec::new() };
-    let Some(early) = before else { panic!("this thread has joined the group before") };
-    early.downcast().map_or_else(|_| Vec::new(), |mut early: Box<Early<K>>| mem::take(&mut early.watches))
+    match early {
+        Some(early) => early.unwrap_or_else(|| panic!("this thread has joined the group before")),
+        // A thread that is exiting hears nothing any more.
+        None => Vec::new(),
+    }
 }
 
-/// Looks at this thread's part in the group; `None` if the thread is exiting.
-fn with_part<K: Send + 'static, R>(group: &sync::Arc<Group<K>>, look: impl FnOnce(&mut Part) -> R) -> Option<R> {
+/// Looks at who hears the group's messages on this thread; `None` if the thread is exiting.
+fn with_ear<K: Send + 'static, R>(group: &sync::Arc<Group<K>>, look: impl FnOnce(&mut Ear<K>) -> R) -> Option<R> {
+    let look = |part: &mut Part| {
+        let ear = part.ear.downcast_mut();
+        look(ear.unwrap_or_else(|| unreachable!("a group has keys of one type")))
+    };
     let looked = PARTS.try_with(|parts| {
         let mut parts = parts.borrow_mut();
         let parts = parts.get_or_insert_default();
@@ -129,8 +143,8 @@ fn with_part<K: Send + 'static, R>(group: &sync::Arc<Group<K>>, look: impl FnOnc
         }
         let over: Vec<_> = parts.extract_if(|_, part| part.group.strong_count() == 0).collect();
         let as_any: sync::Arc<dyn Any + Send + Sync> = sync::Arc::clone(group) as _;
-        let receiver = Box::new(Early::<K> { group: sync::Arc::downgrade(group), watches: Vec::new() });
-        let part = Part { group: sync::Arc::downgrade(&as_any), receiver };
+        let early = Early { group: sync::Arc::downgrade(group), watches: Vec::new() };
+        let part = Part { group: sync::Arc::downgrade(&as_any), ear: Box::new(Ear::Early(early)) };
         (look(parts.entry(group.number()).or_insert(part)), over)
     });
     // The keys that groups have left behind are dropped when nothing is borrowed.
