@@ -30,8 +30,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 9_000)]
     connections: u32,
     /// After how many milliseconds of silence a connection is closed; it sends three packets in that time. The default keeps two
-    /// cores three quarters busy, the load included.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(200..=60_000))]
+    /// cores a third busy, the load included; with half of it a pause of the machine makes the load late, and the run void.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(200..=60_000))]
     idle_ms: u64,
 }
 
