@@ -232,3 +232,32 @@ impl Gauges {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Otherwise a watch takes it for one that has lasted since the turn before, sleep included.
+    #[test]
+    fn who_sees_a_turn_sees_when_it_began() {
+        const NANOS: u64 = 1_000;
+        let (gauges, last) = (Gauges::new(true), if cfg!(miri) { 30 } else { 100_000 });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 1..=last {
+                    gauges.turn_begins(turn * NANOS, turn);
+                    gauges.turn_ends(turn);
+                }
+            });
+            let mut begun = 0;
+            while begun < last {
+                let turns = gauges.turns();
+                assert!(turns.begun >= begun && turns.began >= turns.begun * NANOS, "{turns:?}");
+                begun = turns.begun;
+            }
+        });
+        assert!(!gauges.turns().is_in_turn);
+    }
+}

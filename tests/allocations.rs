@@ -11,7 +11,7 @@ use std::{future, hint::black_box, sync::mpsc, thread, time::Duration};
 
 use common::{TICK, in_virtual_time};
 use corewheel::{
-    Cancel, ManualClock, Shard, TimerHandle,
+    Cancel, Completion, DelayedOperation, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
 };
@@ -286,5 +286,55 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
         }
         drop(to_sleeper);
         sleeper.join().expect("no panic");
+    });
+}
+
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _how: Completion) {}
+}
+
+/// Two cores of a group that tell each other of events, turn by turn: they write in the letters that they have read.
+#[test]
+fn events_for_another_core_allocate_nothing() {
+    among_others(|_| {
+        let (here, there) = (mpsc::channel(), mpsc::channel());
+        let (turned, go_on) = (here.0, there.1);
+        let group = PurgatoryGroup::by(|&key: &usize| key);
+        let others = group.clone();
+        let (tell, told) = mpsc::channel::<Vec<ShardRef>>();
+        let other = thread::spawn(move || {
+            turned.send(Some(local_timer().shard_ref())).expect("it is waited for");
+            let purgatory: Purgatory<usize, Never> = others.join(1, &told.recv().expect("the shards"));
+            while go_on.recv().is_ok() {
+                purgatory.notify(&0);
+                local_timer().turn();
+                turned.send(None).expect("it is waited for");
+            }
+        });
+        let core = here.1.recv().expect("it has a timer").expect("a reference to it");
+        let shards = vec![local_timer().shard_ref(), core];
+        tell.send(shards.clone()).expect("it listens");
+        let purgatory: Purgatory<usize, Never> = group.join(0, &shards);
+        let mut counted = (0, 0);
+        for round in 0..2 * ROUNDS {
+            let (allocated, freed) = calls(|| {
+                purgatory.notify(&1);
+                local_timer().turn();
+            });
+            if round >= ROUNDS {
+                counted = (counted.0 + allocated, counted.1 + freed);
+            }
+            there.0.send(()).expect("it listens");
+            here.1.recv().expect("it has turned");
+        }
+        assert_eq!(counted, (0, 0), "allocations and frees of events");
+        drop(there.0);
+        other.join().expect("no panic");
     });
 }
