@@ -47,6 +47,7 @@ use std::{collections::BTreeMap, mem};
 
 use crate::{
     limits::{GENERATION_MAX, GUESTS_KEPT, GUESTS_STOWED, PAGE_BITS},
+    paged::page_of,
     parcel::{Parcel, Sent},
     reclaim::{Pinned, pin},
     slab::{Node, OwnNodes, Place, Slab},
@@ -344,10 +345,6 @@ impl OwnGuests {
             guests.hint.fetch_min(page << PAGE_BITS, Ordering::Relaxed);
         }
     }
-}
-
-fn page_of(index: u32) -> usize {
-    (index >> PAGE_BITS) as usize
 }
 
 #[allow(clippy::cast_possible_truncation)] // The low bits are 1 + an index.

@@ -47,6 +47,7 @@ use std::{array, sync::Arc};
 use crate::{
     limits::{INDEX_MAX, PAGE_BITS, RETIRED_MAX},
     mailbox::Link,
+    paged::{PAGE, page_of, place_of},
     prefetch::prefetch,
     reclaim::{Pinned, Published, Retired},
     state::StateWord,
@@ -83,7 +84,6 @@ const INDEX_BITS: u32 = INDEX_MAX.ilog2() + 1;
 const MIDDLE_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
 const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - MIDDLE_BITS;
 
-const PAGE: usize = 1 << PAGE_BITS;
 const MIDDLE: usize = 1 << MIDDLE_BITS;
 const ROOT: usize = 1 << ROOT_BITS;
 
@@ -223,7 +223,7 @@ impl<X: Send + Sync + 'static> Slab<X> {
     /// Looks at the node `index`, if its page is there. For any thread.
     #[inline]
     pub(crate) fn with<R>(&self, index: u32, pinned: &Pinned, look: impl FnOnce(Place<'_, X>) -> R) -> Option<R> {
-        let number = number_of(index);
+        let number = page_of(index);
         let middle = self.root.get(number / MIDDLE)?.get()?;
         let page = middle[number % MIDDLE].look(pinned)?;
         let seen = look(Place::of(page, index));
@@ -238,7 +238,7 @@ impl<X: Send + Sync + 'static> Slab<X> {
         X: Default,
     {
         let mut page = Arc::new(Page::default());
-        for number in number_of(hint)..=number_of(INDEX_MAX) {
+        for number in page_of(hint)..=page_of(INDEX_MAX) {
             match self.stand(number).publish_if_empty(page) {
                 #[allow(clippy::cast_possible_truncation)] // There are fewer pages than indices.
                 Ok(()) => return Some((number as u32) << PAGE_BITS),
@@ -266,13 +266,13 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
     /// The node `index`, if its page is there.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Node> {
-        let page = self.pages.get(number_of(index))?.as_deref()?;
+        let page = self.pages.get(page_of(index))?.as_deref()?;
         Some(&page.nodes[place_of(index)])
     }
 
     /// The node `index` of a page that is there, and what belongs to it.
     pub(crate) fn place(&self, index: u32) -> Place<'_, X> {
-        let page = self.pages.get(number_of(index)).and_then(Option::as_deref);
+        let page = self.pages.get(page_of(index)).and_then(Option::as_deref);
         Place::of(page.unwrap_or_else(|| missing(index)), index)
     }
 
@@ -294,14 +294,14 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
     #[inline]
     pub(crate) fn node_for_new(&mut self, slab: &Slab<X>, index: u32) -> &Node {
         if self.get(index).is_none() {
-            self.add_page(slab, number_of(index));
+            self.add_page(slab, page_of(index));
         }
         self.node(index)
     }
 
     /// Adds the pages of all nodes up to `index` that are not there.
     pub(crate) fn grow_to(&mut self, slab: &Slab<X>, index: u32) {
-        for number in 0..=number_of(index) {
+        for number in 0..=page_of(index) {
             if self.pages.get(number).is_none_or(Option::is_none) {
                 self.add_page(slab, number);
             }
@@ -328,7 +328,7 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
         if self.get(index).is_some() {
             return false;
         }
-        let number = number_of(index);
+        let number = page_of(index);
         let stand = slab.stand(number);
         stand.handover.look();
         if let Some(page) = stand.page.with(|seen| seen.map(|page| Arc::clone(page))) {
@@ -355,7 +355,7 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
         if !self.may_retire() {
             return false;
         }
-        let number = number_of(index);
+        let number = page_of(index);
         let Some(page) = self.pages.get_mut(number).and_then(Option::take) else { return false };
         debug_assert!(page.nodes.iter().all(|node| node.state.is_free()), "a timer of page {number} lives");
         slab.stand(number).retract();
@@ -370,16 +370,6 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
     pub(crate) fn free_some(&mut self) {
         self.retired.free_some();
     }
-}
-
-#[inline]
-fn number_of(index: u32) -> usize {
-    index as usize >> PAGE_BITS
-}
-
-#[inline]
-fn place_of(index: u32) -> usize {
-    index as usize & (PAGE - 1)
 }
 
 #[cold]

@@ -303,7 +303,7 @@ impl Worker {
         if let Some((handle, record)) = self.world.any() {
             record.moved.store(true, Relaxed);
             let delay = self.world.delay();
-            self.shard.reset(handle, delay);
+            let _ = self.shard.reset(handle, delay);
         }
     }
 

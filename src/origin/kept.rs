@@ -1,6 +1,6 @@
 //! Each timer has its place beside it, and when it was added.
 
-use std::{collections::HashMap, fmt, panic::Location, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
 use crate::paged::Paged;
 
@@ -47,8 +47,7 @@ impl Origins {
             place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
         }
         let mut places: Vec<_> = places.into_values().collect();
-        places.sort_by_key(|place| (place.live, place.oldest, place.location));
-        places.reverse();
+        places.sort_by_key(|place| Reverse((place.live, place.oldest, place.location)));
         LiveReport { places }
     }
 }
@@ -86,7 +85,7 @@ impl LiveReport {
     /// The places, the one with the oldest timer first.
     pub fn oldest(&self) -> Vec<LivePlace> {
         let mut places = self.places.clone();
-        places.sort_by(|one, other| other.oldest.cmp(&one.oldest));
+        places.sort_by_key(|place| Reverse(place.oldest));
         places
     }
 }

@@ -212,9 +212,8 @@ impl<T> Shard<T> {
                 self.counts.resets_elsewhere += 1;
                 self.moved(index, periodic)
             }
-            (Collected::Moved { .. }, None) => self.welcome(guest),
-            // Another thread is moving it, or has cancelled it meanwhile, and will say so.
-            (Collected::Nothing { is_unsettled: true }, None) => self.welcome(guest),
+            // Or another thread is moving it, or has cancelled it meanwhile, and will say so.
+            (Collected::Moved { .. } | Collected::Nothing { is_unsettled: true }, None) => self.welcome(guest),
             (Collected::Nothing { .. }, _) => Message::Done,
         }
     }

@@ -234,10 +234,9 @@ const THREADED: [&str; 25] = [
 /// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`: without
 /// `--target`, build scripts and macros would be built with it as well. One test leaks, as its name says.
 fn sanitized(name: &'static str, cargo: &'static str) -> Lane {
-    let threaded: String = THREADED.iter().map(|file| format!(" --test {file}")).collect();
-    let lane =
-        Lane::new(name, cargo).and("-p corewheel --features fd --locked --target x86_64-unknown-linux-gnu --lib");
-    lane.and(&threaded).and("-- --skip wheel:: --skip has_leaked")
+    let lane = Lane::new(name, cargo)
+        .and("-p corewheel --features fd --locked --target x86_64-unknown-linux-gnu --lib --test");
+    lane.and(&THREADED.join(" --test ")).and("-- --skip wheel:: --skip has_leaked")
 }
 
 /// `AddressSanitizer`: memory that is used after it was freed, or never freed.
