@@ -211,9 +211,8 @@ impl<'a> MakeWriter<'a> for Moody {
     type Writer = Log;
 
     fn make_writer(&'a self) -> Log {
-        if !self.has_panicked.swap(true, Ordering::Relaxed) {
-            panic!("a subscriber that panics, as it should here");
-        }
+        let is_first = !self.has_panicked.swap(true, Ordering::Relaxed);
+        assert!(!is_first, "a subscriber that panics, as it should here");
         self.log.clone()
     }
 }

@@ -78,7 +78,7 @@ fn an_event_of_a_purgatory_reaches_the_other_core_before_time_passes() {
             let (group, shards) = (group.clone(), time.shards().to_vec());
             let (wait, set) =
                 (UntilSet { is_set: Arc::clone(&is_set), completed: Arc::clone(&completed) }, Arc::clone(&is_set));
-            let _ = time.spawn_on(core, move || {
+            let _task = time.spawn_on(core, move || {
                 let purgatory = group.join(core, &shards);
                 async move {
                     if core == 1 {
