@@ -187,11 +187,13 @@ impl CoresBuilder {
 
     /// Starts a thread for each of the `seats` and runs `run` on it with its seat: what was prepared for it, such as a
     /// poll whose waker its configuration already knows. Returns when all of them are pinned, as far as that is possible, and
-    /// have their timers; only then does any of them enter `run`.
+    /// have their timers; only then does any of them enter `run`. The seats say how many there are:
+    /// [`shards`](Self::shards) is for [`start`](Self::start).
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid (then [`io::Error::get_ref`] is the [`ConfigError`]). In both cases no thread enters `run`, and those already started have ended.
+    /// If a thread cannot be started, or a configuration is invalid (then [`io::Error::get_ref`] is the [`ConfigError`]). In both
+    /// cases no thread enters `run`, and those already started have ended.
     ///
     /// # Panics
     ///

@@ -176,6 +176,27 @@ fn a_subscriber_may_call_back_in_and_panic() {
     });
 }
 
+#[test]
+fn the_recorder_is_told_how_long_callbacks_took() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).name("timed").time_callbacks(1).install().expect("a fresh thread");
+        for _ in 0..2 {
+            let slow = clock.clone();
+            local_timer().add(TICK, move || slow.advance(TICK * 3));
+        }
+        clock.advance(TICK);
+        assert_eq!(local_timer().turn().fired, 2);
+        Exporter::new().export();
+        let told = told(&snapshotter, "timed");
+        let Some(DebugValue::Histogram(took)) = told.get("corewheel_callback_seconds") else { panic!("{told:?}") };
+        assert_eq!(took.len(), 2);
+        assert!(took.iter().all(|took| (0.003..0.003_75).contains(&took.0)), "{took:?}");
+    });
+}
+
 /// Another shard may have the number and the name of one that has ended, and have done more.
 #[test]
 fn a_successor_is_told_from_its_first_timer_on() {
