@@ -15,7 +15,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use corewheel::{Config, ManualClock, Shard, TimerHandle, local_timer};
@@ -24,8 +24,8 @@ use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Explores every interleaving of `model` with up to three preemptions (`LOOM_MAX_PREEMPTIONS` says otherwise, and with
-/// `COREWHEEL_LOOM_EXHAUSTIVE` there is no bound), prints how many there were, and fails below `floor`: a model that loom
-/// cannot see into would pass after one. (A library that is broken on purpose must fail for what the model says:
+/// `COREWHEEL_LOOM_EXHAUSTIVE` there is no bound; its value is for how many minutes), prints how many there were, and fails below
+/// `floor`: a model that loom cannot see into would pass after one. (A library that is broken on purpose must fail for what the model says:
 /// with `COREWHEEL_LOOM_NO_FLOOR` there is no floor.)
 ///
 /// # Panics
@@ -33,6 +33,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// If the model fails, or explores too little.
 pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
     explore_within(3, name, floor, model);
+}
+
+/// For how long a model is explored without a bound, if it is.
+fn exhaustive() -> Option<Duration> {
+    let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok()?;
+    Some(Duration::from_secs(60 * minutes.parse::<u64>().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes")))
 }
 
 /// As [`explore`], with up to so many preemptions: for models that would take minutes with three.
@@ -49,19 +55,34 @@ pub fn explore_within(preemptions: usize, name: &str, floor: usize, model: impl 
     let count = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
-    builder.preemption_bound = match env::var_os("COREWHEEL_LOOM_EXHAUSTIVE") {
+    let time = exhaustive();
+    builder.max_duration = time;
+    builder.checkpoint_interval = 1_000;
+    builder.preemption_bound = match time {
         Some(_) => None,
         None => builder.preemption_bound.or(Some(preemptions)),
     };
-    let counted = Arc::clone(&count);
+    let (counted, start) = (Arc::clone(&count), Instant::now());
     builder.check(move || {
         // Relaxed: loom runs one execution at a time.
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
     let explored = count.load(Ordering::Relaxed);
-    println!("{name}: {explored} interleavings");
-    let floor = if env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some() { 0 } else { floor };
+    println!(
+        "{name}: {explored} interleavings{}",
+        match time {
+            Some(time) if start.elapsed() >= time => ", and there are more",
+            Some(_) => ", all there are",
+            None => "",
+        }
+    );
+    let floor = match time {
+        _ if env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some() => 0,
+        // Without a bound loom knows better which interleavings are the same, and needs fewer.
+        Some(_) => 2,
+        None => floor,
+    };
     assert!(explored >= floor, "{name} explored {explored} interleavings, fewer than {floor}: is it blind?");
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Lane {
     /// How long it may take: one that hangs is a failure, and not the end of whoever waits for it.
     pub(crate) limit: Option<Duration>,
     words: Vec<String>,
-    env: Vec<(&'static str, &'static str)>,
+    env: Vec<(&'static str, String)>,
     unset: Vec<&'static str>,
     target: Option<&'static str>,
 }
@@ -37,8 +37,8 @@ impl Lane {
     }
 
     /// Sets an environment variable.
-    pub(crate) fn env(mut self, key: &'static str, value: &'static str) -> Self {
-        self.env.push((key, value));
+    pub(crate) fn env(mut self, key: &'static str, value: &str) -> Self {
+        self.env.push((key, value.to_owned()));
         self
     }
 
@@ -107,7 +107,7 @@ impl Lane {
     /// The same for a copy of the repository.
     pub(crate) fn process_in(&self, copy: &Path) -> process::Command {
         let mut process = process::Command::new(&self.words[0]);
-        process.args(&self.words[1..]).envs(self.env.iter().copied()).current_dir(copy);
+        process.args(&self.words[1..]).envs(self.env.iter().map(|(key, value)| (key, value))).current_dir(copy);
         for key in &self.unset {
             process.env_remove(key);
         }

@@ -150,9 +150,10 @@ fn models() -> [Lane; 2] {
     ]
 }
 
-/// The loom models without a bound on preemptions.
-pub(crate) fn loom_exhaustive() -> Vec<Lane> {
-    let unbound = |lane: Lane| lane.unset("LOOM_MAX_PREEMPTIONS").env("COREWHEEL_LOOM_EXHAUSTIVE", "1");
+/// The loom models without a bound on preemptions, each for so many minutes.
+pub(crate) fn loom_exhaustive(minutes: u64) -> Vec<Lane> {
+    let unbound =
+        |lane: Lane| lane.unset("LOOM_MAX_PREEMPTIONS").env("COREWHEEL_LOOM_EXHAUSTIVE", &minutes.to_string());
     loom().into_iter().map(unbound).collect()
 }
 

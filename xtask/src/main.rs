@@ -30,9 +30,12 @@ enum Command {
     Test,
     /// Explore the loom models and print how many interleavings each one saw.
     Loom {
-        /// Explore without a bound on preemptions; this can take hours.
+        /// Explore without a bound on preemptions. Each model says whether it has come to its end.
         #[arg(long)]
         exhaustive: bool,
+        /// With `--exhaustive`: for how many minutes each model is explored at most.
+        #[arg(long, default_value_t = 10, requires = "exhaustive", value_parser = clap::value_parser!(u64).range(1..=1_440))]
+        minutes: u64,
     },
     /// Run whole programs of threads in random interleavings, drawn from many seeds by shuttle.
     Shuttle,
@@ -72,8 +75,8 @@ impl Command {
                 tools::require(tools::STABLE)?;
                 run::all(&lanes::test())
             }
-            Self::Loom { exhaustive: false } => run::all(&lanes::loom()),
-            Self::Loom { exhaustive: true } => run::all(&lanes::loom_exhaustive()),
+            Self::Loom { exhaustive: false, .. } => run::all(&lanes::loom()),
+            Self::Loom { exhaustive: true, minutes } => run::all(&lanes::loom_exhaustive(*minutes)),
             Self::Shuttle => run::all(&lanes::shuttle_long()),
             Self::Break(options) => {
                 tools::require(tools::MIRI)?;
