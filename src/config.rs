@@ -101,7 +101,8 @@ impl Config {
     /// Times one callback in so many of a thread's timer, all of them if that is one, and none, as by default, if it is zero. What
     /// was measured is in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
-    /// A callback that is timed costs two more readings of the timer's clock. Where callbacks of several kinds take turns, choose a
+    /// A callback that is timed costs two more readings of the timer's clock (with [`Clock::fast`], of the monotonic one). A `Shard<T>`
+    /// has no callbacks, and times nothing. Where callbacks of several kinds take turns, choose a
     /// number that is no multiple of theirs.
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {

@@ -33,6 +33,16 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
+    /// What has been added. Panics where the caller's caller stands, which a closure could not.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
+        match added {
+            Ok(added) => added,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Why it was not added.
     pub fn reason(&self) -> AddErrorReason {
         self.reason

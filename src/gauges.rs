@@ -1,8 +1,8 @@
 //! What a shard's owner says of itself, for whoever wants to know (`metrics`).
 //!
 //! The owner counts in numbers of its own and copies them here when its loop asks how long it may sleep, and every 64 turns,
-//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls), and read
-//! by any thread at any moment: a reader never holds the owner up, and an owner that stalls never holds up a reader.
+//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls, and the wish to
+//! know of the levels), and read by any thread at any moment: a reader never holds the owner up, and an owner that stalls never holds up a reader.
 //!
 //! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
 
@@ -181,11 +181,15 @@ impl Gauges {
         self.levels_wanted.store(0, Ordering::Relaxed);
     }
 
-    /// In how many slots of each level there are timers, as the owner has said since somebody last wanted to know; `None` if it has
-    /// not. From now on somebody wants to.
-    pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
-        // Relaxed: as in `wants_levels` and `tell_levels`.
+    /// Somebody wants to know.
+    pub(crate) fn want_levels(&self) {
+        // Relaxed: as in `wants_levels`.
         self.levels_wanted.store(1, Ordering::Relaxed);
+    }
+
+    /// In how many slots of each level there are timers, as the owner has last said; `None` if it has not.
+    pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
+        // Relaxed: as in `tell_levels`.
         let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
         (!occupied.contains(&UNTOLD)).then_some(occupied)
     }

@@ -131,7 +131,10 @@ impl LocalTimer {
     /// If the thread is exiting and its timer has ended, or cannot have one because 16 384 shards exist.
     #[track_caller]
     pub fn shard_ref(self) -> ShardRef {
-        Local::with(Local::shard_ref).unwrap_or_else(|reason| panic!("no timer to refer to: {reason}"))
+        match Local::with(Local::shard_ref) {
+            Ok(shard) => shard,
+            Err(reason) => panic!("no timer to refer to: {reason}"),
+        }
     }
 
     /// How many timers are live, held ones included. What other cores have added counts from when the owner has taken it in.

@@ -67,8 +67,8 @@ pub struct ShardMetrics {
     pub number: u32,
     /// Its name: [`Config::name`](crate::Config::name), or that of the thread that has made it; empty if it had none.
     pub name: String,
-    /// What has become of its timers. [`queued`](Counts::queued), [`panicked`](Counts::panicked) and [`turns`](Counts::turns) are
-    /// of this moment, the rest belongs together.
+    /// What has become of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and, of
+    /// [`queued`](Counts::queued), what waits in the mailbox are of this moment, the rest belongs together.
     pub counts: Counts,
     /// How late the timers fired for which no turn came before: from the deadline, rounded up to a tick, to the beginning of the
     /// turn that fired them.
@@ -84,8 +84,8 @@ pub struct ShardMetrics {
     pub callback_durations: Histogram,
     /// How full the levels of its wheel are, the finest first.
     ///
-    /// To look costs the owner a microsecond or two, so it says so only after somebody has asked: what another thread reads is from
-    /// the time after the reading before, and empty at the first one.
+    /// To look costs the owner a microsecond or two, so it says so only after another thread has read its metrics: what that reads next is
+    /// from the time in between, and what it reads first is empty.
     pub levels: Vec<Level>,
     /// How often the loop was found not to turn, by each [`Watch`] of the process.
     pub stalls: u64,
@@ -117,6 +117,13 @@ impl Level {
 }
 
 impl ShardMetrics {
+    /// Of another thread's shard, whose owner will say of its levels what it has not said yet.
+    pub(crate) fn wanted(number: u32, shared: &Shared) -> Self {
+        shared.gauges.want_levels();
+        Self::of(number, shared)
+    }
+
+    /// What has been said.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
         let counts = Counts {
@@ -145,7 +152,10 @@ impl ShardMetrics {
 /// Cost: some microseconds for each. Call it on any thread, as often as you like; it takes a lock that only the making and
 /// ending of a shard takes.
 pub fn shards() -> Vec<ShardMetrics> {
-    registry::numbers()
-        .filter_map(|number| registry::with(number, |seen| Some(ShardMetrics::of(number, seen?))))
-        .collect()
+    all(ShardMetrics::wanted)
+}
+
+/// The same, by one of the ways to read a shard.
+fn all(read: fn(u32, &Shared) -> ShardMetrics) -> Vec<ShardMetrics> {
+    registry::numbers().filter_map(|number| registry::with(number, |seen| Some(read(number, seen?)))).collect()
 }

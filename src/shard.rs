@@ -281,6 +281,7 @@ impl<T> Shard<T> {
         if timers > 0 {
             self.wheel.reserve(timers);
             self.nodes.grow_to(&self.shared.slab, timers);
+            self.origins.reserve(timers);
         }
     }
 }

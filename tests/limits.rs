@@ -5,7 +5,8 @@
 mod common;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
+    cell::Cell,
+    panic::{self, AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -153,6 +154,33 @@ fn a_shard_of_payloads_keeps_to_the_limit_too() {
     assert_eq!(shard.cancel(first), Some("first"));
     assert!(shard.try_add(TICK, "third").is_ok());
     assert_eq!(shard.len(), 2);
+}
+
+/// Whoever adds too much is named, not this library.
+#[test]
+fn a_panic_names_the_line_that_adds() {
+    thread_local! {
+        static WHERE: Cell<Option<(String, u32)>> = const { Cell::new(None) };
+    }
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
+        before(info);
+    }));
+    limited(0, |_| {
+        let timer = local_timer();
+        let adds: [(u32, &dyn Fn()); 5] = [
+            (line!(), &|| _ = timer.add(TICK, never)),
+            (line!(), &|| _ = timer.add_at(timer.now(), never)),
+            (line!(), &|| _ = timer.add_periodic(TICK, never)),
+            (line!(), &|| _ = timer.add_local(TICK, never)),
+            (line!(), &|| _ = timer.shard_ref().run(never)),
+        ];
+        for (line, add) in adds {
+            assert!(catch_unwind(AssertUnwindSafe(add)).is_err());
+            assert_eq!(WHERE.take(), Some((file!().to_owned(), line)));
+        }
+    });
 }
 
 /// Each way to add has one that gives back what it cannot take.

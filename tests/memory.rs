@@ -27,6 +27,9 @@ impl Since {
 /// What 24 bytes of payload are.
 type Payload = [u64; 3];
 
+/// With the feature `origins` a shard remembers where each timer was added.
+const ORIGIN: i64 = if cfg!(feature = "origins") { 16 } else { 0 };
+
 /// A wheel, a shard, or the thread's timer.
 trait Timers {
     type Handle: Copy + Send + Sync;
@@ -82,7 +85,7 @@ impl Default for OfShard {
 impl Timers for OfShard {
     type Handle = TimerHandle;
 
-    const BYTES: i64 = 96;
+    const BYTES: i64 = 96 + ORIGIN;
 
     fn add(&mut self, ticks: u32) -> TimerHandle {
         self.0.add(TICK * ticks, [7; 3])
@@ -108,7 +111,7 @@ struct OfThread(ManualClock);
 impl Timers for OfThread {
     type Handle = TimerHandle;
 
-    const BYTES: i64 = 96;
+    const BYTES: i64 = 96 + ORIGIN;
 
     fn add(&mut self, ticks: u32) -> TimerHandle {
         let captured: Payload = [7; 3];

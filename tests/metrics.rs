@@ -172,8 +172,9 @@ fn a_periodic_timer_stopped_in_its_run_is_counted_for_who_did_it() {
             })));
             clock.advance(TICK);
             assert_eq!(local_timer().turn().fired, 1);
-            let Counts { cancelled, cancelled_elsewhere, live, .. } = own_counts();
+            let Counts { cancelled, cancelled_elsewhere, live, panicked, .. } = own_counts();
             assert_eq!((cancelled, cancelled_elsewhere, live), (1, u64::from(by_another), 0));
+            assert_eq!(panicked, 0, "each answer was `Running`");
         });
     }
 }
@@ -421,32 +422,38 @@ fn a_callback_that_takes_too_long_is_noticed_once() {
         Config::new().name(NAME).install().expect("a fresh thread");
         let (tell, told) = mpsc::channel();
         local_timer().add(Duration::ZERO, move || {
-            tell.send(stalls.recv_timeout(TOO_LONG).expect("it is noticed")).expect("it is waited for");
-            assert!(stalls.recv_timeout(limit * 5).is_err(), "it is one stall");
+            let first = stalls.recv_timeout(TOO_LONG).expect("it is noticed");
+            tell.send((first, stalls.recv_timeout(limit * 5).ok())).expect("it is waited for");
         });
         thread::sleep(Duration::from_millis(2));
         assert_eq!(local_timer().turn().fired, 1);
-        let stall = told.recv().expect("the callback did not panic");
+        let (stall, another) = told.recv().expect("the callback did not panic");
+        assert_eq!(another, None, "it is one stall");
         assert!(stall.is_in_turn && stall.lasted > limit, "{stall}");
         assert!(own().stalls >= 1, "each watch of the process counts it");
     });
     drop(watch);
 }
 
+/// A shard in virtual time, so that no pause of the machine is a stall.
+fn virtual_shard(name: &str) -> (Shard<u32>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
+}
+
 #[test]
 fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
     const NAME: &str = "a loop that is behind";
-    let (watch, stalls) = watch(Duration::from_millis(20), NAME);
-    on_a_thread(move || {
-        Config::new().name(NAME).install().expect("a fresh thread");
-        (0..20).for_each(|_| _ = local_timer().add(Duration::ZERO, || ()));
-        thread::sleep(Duration::from_millis(2));
-        assert!(local_timer().turn_within(5).behind);
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!(sleep.timeout(), Some(Duration::ZERO));
-        let stall = stalls.recv_timeout(TOO_LONG).expect("it is noticed");
-        assert!(!stall.is_in_turn, "{stall}");
-    });
+    let (watch, stalls) = watch(TICK * 20, NAME);
+    let (mut shard, clock) = virtual_shard(NAME);
+    (0..20).for_each(|timer| _ = shard.add(TICK, timer));
+    clock.advance(TICK);
+    shard.turn_within(5);
+    while shard.next_expired().is_some() {}
+    assert_eq!((shard.len(), shard.prepare_sleep().timeout()), (15, Some(Duration::ZERO)));
+    clock.advance(TICK * 1_000);
+    let stall = stalls.recv_timeout(TOO_LONG).expect("it is noticed");
+    assert!(!stall.is_in_turn, "{stall}");
     drop(watch);
 }
 
@@ -454,18 +461,80 @@ fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
 #[test]
 fn a_loop_that_has_given_a_pass_up_may_sleep() {
     const NAME: &str = "a pass given up";
-    let limit = Duration::from_millis(20);
-    let (watch, stalls) = watch(limit, NAME);
-    let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
-    shard.add(Duration::ZERO, 1);
-    shard.add(Duration::from_secs(3_600), 2);
-    thread::sleep(Duration::from_millis(2));
+    let (watch, stalls) = watch(TICK * 20, NAME);
+    let (mut shard, clock) = virtual_shard(NAME);
+    shard.add(TICK, 1);
+    shard.add(TICK * 100_000, 2);
+    clock.advance(TICK);
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));
-    let sleep = shard.prepare_sleep();
-    assert!(sleep.timeout().is_some_and(|timeout| timeout > Duration::from_secs(60)));
-    assert!(stalls.recv_timeout(limit * 5).is_err(), "it may sleep");
+    drop(shard.prepare_sleep());
+    clock.advance(TICK * 99_000);
+    assert!(stalls.recv_timeout(Duration::from_millis(100)).is_err(), "it may sleep");
+    clock.advance(TICK * 2_000);
+    assert!(!stalls.recv_timeout(TOO_LONG).expect("it is noticed").is_in_turn);
     drop(watch);
+}
+
+/// A callback is not the loop: what it asks says nothing of when that turns, and does not end its turn.
+#[test]
+fn a_callback_that_asks_and_then_hangs_is_noticed() {
+    const NAME: &str = "a callback that asks";
+    let (watch, stalls) = watch(TICK * 20, NAME);
+    on_a_thread(move || {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).name(NAME).install().expect("a fresh thread");
+        let (tell, told) = mpsc::channel();
+        let time = clock.clone();
+        local_timer().add(TICK, move || {
+            let _ = local_timer().time_until_next();
+            drop(local_timer().prepare_sleep());
+            time.advance(TICK * 1_000);
+            tell.send(stalls.recv_timeout(TOO_LONG)).expect("it is waited for");
+        });
+        clock.advance(TICK);
+        assert_eq!(local_timer().turn().fired, 1);
+        assert!(told.recv().expect("it has run").expect("it is noticed").is_in_turn);
+    });
+    drop(watch);
+}
+
+/// What waits of a flood is told turn by turn, to its end.
+#[test]
+fn what_is_queued_is_told_until_it_is_none() {
+    in_virtual_time(|_| {
+        let shard = local_timer().shard_ref();
+        let timers = [(); 2].map(|()| local_timer().add(TICK * 100, || ()));
+        elsewhere(|| timers.map(|timer| assert!(timer.reset(TICK * 200))));
+        assert_eq!(timers.map(corewheel::TimerHandle::cancel), [Cancel::Cancelled; 2]);
+        for queued in [1, 0] {
+            local_timer().turn_within(1);
+            drop(local_timer().prepare_sleep());
+            assert_eq!(shard.metrics().counts.queued, queued);
+        }
+    });
+}
+
+#[test]
+fn what_was_due_when_it_arrived_is_not_late() {
+    in_virtual_time(|clock| {
+        let timers = corewheel::future::Timers::new(&[local_timer().shard_ref()]);
+        clock.advance(TICK * 100);
+        local_timer().turn();
+        let deadline = clock.now() - TICK * 50;
+        let timer = local_timer().add(TICK * 1_000, || ());
+        elsewhere(|| {
+            let mut sleep = timers.sleep(TICK * 2_000);
+            let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(sleep.poll_elapsed(context).is_pending());
+            sleep.reset(deadline);
+            std::mem::forget(sleep);
+        });
+        timer.cancel();
+        clock.advance(TICK * 5);
+        assert_eq!(local_timer().turn().fired, 1);
+        assert_eq!((own().loop_lateness.count(), own().turn_lateness.count()), (0, 0));
+    });
 }
 
 #[test]

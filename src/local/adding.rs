@@ -29,7 +29,7 @@ impl LocalTimer {
     /// If the thread is exiting and its timer has ended, cannot have one, or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add(delay, callback))
     }
 
     /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or in the next turn if that has
@@ -40,7 +40,7 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
-        self.try_add_at(instant, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_at(instant, callback))
     }
 
     /// As [`add_at`](Self::add_at), with an error instead of a panic.
@@ -77,7 +77,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        self.try_add_within(delay, slack, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_within(delay, slack, callback))
     }
 
     /// As [`add_within`](Self::add_within), with an error instead of a panic.
@@ -115,7 +115,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        self.try_add_spread(delay, range, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_spread(delay, range, callback))
     }
 
     /// As [`add_spread`](Self::add_spread), with an error instead of a panic.
@@ -166,7 +166,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
-        self.try_add_periodic(period, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_periodic(period, callback))
     }
 
     /// As [`add_periodic`](Self::add_periodic), with an error instead of a panic.
@@ -201,7 +201,7 @@ impl LocalTimer {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
-        self.try_add_local(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_local(delay, callback))
     }
 
     /// As [`add_local`](Self::add_local), with an error instead of a panic.

@@ -75,7 +75,8 @@ const AWAKE: u64 = 0;
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.timed());
-        let shard = Shard::accepting(config, Some)?;
+        let mut shard = Shard::accepting(config, Some)?;
+        shard.passes_end();
         Owner::set(Some(Owner { shard: shard.number(), cancel, reset, reset_to, is_pending, share, is_turning }));
         let shared = Arc::clone(shard.shared());
         Ok(Self {

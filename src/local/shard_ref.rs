@@ -70,7 +70,7 @@ impl ShardRef {
     /// If the thread's timer has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(&self, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
-        self.try_add(delay, callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add(delay, callback))
     }
 
     /// As [`add`](Self::add), with an error instead of a panic.
@@ -99,7 +99,7 @@ impl ShardRef {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn run(&self, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
-        self.try_run(callback).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_run(callback))
     }
 
     /// As [`run`](Self::run), with an error instead of a panic.
@@ -140,7 +140,7 @@ impl ShardRef {
 
     /// What that timer did, as it last said, and how late its timers fire; see [`metrics`](crate::metrics).
     pub fn metrics(&self) -> ShardMetrics {
-        ShardMetrics::of(self.number, &self.shared)
+        ShardMetrics::wanted(self.number, &self.shared)
     }
 
     /// Which shard it is: several can have had the same number, one after the other.

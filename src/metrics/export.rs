@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt};
 
 use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::{Counts, Histogram, ShardMetrics, shards};
+use super::{Counts, Histogram, ShardMetrics, all};
 
 /// A counter: its name, who or what counts, and the number.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
@@ -51,7 +51,7 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
 /// `corewheel_handed_back_total`, `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
 /// `corewheel_panics_total`, `corewheel_clock_regressions_total`, `corewheel_stalls_total`. Gauges: `corewheel_live`,
-/// `corewheel_held`, `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large:
+/// `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large:
 /// `corewheel_lateness_seconds`, with `by`: `loop` or `turn`, and `corewheel_callback_seconds`, of the callbacks that were timed.
 ///
 /// # Examples
@@ -91,7 +91,6 @@ impl Exporter {
         describe_counter!("corewheel_clock_regressions_total", "readings of the clock earlier than one before");
         describe_counter!("corewheel_stalls_total", "times that a loop was found not to turn");
         describe_gauge!("corewheel_live", "timers that have not ended");
-        describe_gauge!("corewheel_held", "timers cancelled by other cores that the owner has not seen");
         describe_gauge!("corewheel_queued", "messages of other cores that the owner has not dealt with");
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
         describe_histogram!("corewheel_lateness_seconds", Unit::Seconds, "from the deadline to the turn that fired");
@@ -101,7 +100,7 @@ impl Exporter {
 
     /// Tells the recorder what has changed.
     pub fn export(&mut self) {
-        let now = shards();
+        let now = all(ShardMetrics::of);
         for shard in &now {
             tell(shard, self.told.get(&shard.serial));
         }
@@ -115,10 +114,10 @@ fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
         let since = count(now).saturating_sub(before.map_or(0, count));
         counter!(name, with(&labels, by)).increment(since);
     }
-    let Counts { live, held, queued, .. } = now.counts;
+    let Counts { live, queued, .. } = now.counts;
     // As far as an f64 counts.
     #[allow(clippy::cast_precision_loss)]
-    for (name, value) in [("corewheel_live", live), ("corewheel_held", held), ("corewheel_queued", queued)] {
+    for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
         gauge!(name, with(&labels, None)).set(value as f64);
     }
     gauge!("corewheel_longest_turn_seconds", with(&labels, None)).set(now.longest_turn.as_secs_f64());

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::paged::Paged;
+use crate::paged::{PAGE, Paged};
 
 /// Where a timer was added.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +26,17 @@ impl Origins {
         Self(Paged::new())
     }
 
-    /// The timer `index` was added when the clock showed `nanos`.
+    /// Prepares the memory of so many timers.
+    pub(crate) fn reserve(&mut self, timers: u32) {
+        // Index 0 is never given out.
+        (0..=timers).step_by(PAGE).for_each(|index| self.0.grow_to(index));
+    }
+
+    /// The timer `index` was added, when the clock showed what `now` says.
     #[inline]
-    pub(crate) fn set(&mut self, index: u32, origin: Origin, nanos: u64) {
+    pub(crate) fn set(&mut self, index: u32, origin: Origin, now: impl FnOnce() -> u64) {
         self.0.grow_to(index);
-        self.0[index] = Some((origin, nanos));
+        self.0[index] = Some((origin, now()));
     }
 
     /// The timers of this page have gone.

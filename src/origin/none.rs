@@ -20,9 +20,12 @@ impl Origins {
         Self
     }
 
+    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]
+    pub(crate) fn reserve(&mut self, _timers: u32) {}
+
     #[inline]
     #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]
-    pub(crate) fn set(&mut self, _index: u32, _origin: Origin, _nanos: u64) {}
+    pub(crate) fn set(&mut self, _index: u32, _origin: Origin, _now: impl FnOnce() -> u64) {}
 
     #[inline]
     #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]

@@ -17,7 +17,7 @@ impl<T> Shard<T> {
     /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(&mut self, delay: Duration, payload: T) -> TimerHandle {
-        self.try_add(delay, payload).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add(delay, payload))
     }
 
     /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has
@@ -28,7 +28,7 @@ impl<T> Shard<T> {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
-        self.try_add_at(instant, payload).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_at(instant, payload))
     }
 
     /// As [`add_at`](Self::add_at), with an error instead of a panic.
@@ -63,7 +63,7 @@ impl<T> Shard<T> {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
-        self.try_add_within(delay, slack, payload).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_within(delay, slack, payload))
     }
 
     /// As [`add_within`](Self::add_within), with an error instead of a panic.
@@ -91,7 +91,7 @@ impl<T> Shard<T> {
     /// As [`add`](Self::add).
     #[track_caller]
     pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
-        self.try_add_spread(delay, range, payload).unwrap_or_else(|error| panic!("{error}"))
+        AddError::or_panic(self.try_add_spread(delay, range, payload))
     }
 
     /// As [`add_spread`](Self::add_spread), with an error instead of a panic.

@@ -232,7 +232,7 @@ impl<T> Shard<T> {
         node.twin.set(guest | GUEST);
         self.guests.arrive(&self.shared.guests, guest, index);
         self.wheel.set_value(index, payload);
-        self.origins.set(index, origin, self.latest.lo);
+        self.origins.set(index, origin, || self.clock.nanos().max(self.latest.lo));
         self.moved(index, false)
     }
 

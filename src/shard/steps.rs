@@ -149,7 +149,7 @@ impl<T> Shard<T> {
         let generation = self.next_generation;
         self.next_generation += 1;
         self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
-        self.origins.set(index, origin, self.latest.lo);
+        self.origins.set(index, origin, || self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.counts.live += 1;
         let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));

@@ -204,7 +204,7 @@ pub(crate) fn miri() -> Vec<Lane> {
 }
 
 /// The files of `tests/` in which threads meet, for the sanitizers.
-const THREADED: [&str; 25] = [
+const THREADED: [&str; 26] = [
     "across_cores",
     "callbacks",
     "cancel_wait",
@@ -213,6 +213,7 @@ const THREADED: [&str; 25] = [
     "future_stress",
     "future_timers",
     "handles",
+    "history",
     "limits",
     "metrics",
     "misuse",
@@ -347,7 +348,11 @@ pub(crate) fn is_blind_to_ordering(lane: &str, source: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
 
     use crate::lane::root;
 
@@ -390,11 +395,22 @@ mod tests {
             "remote_memory",
         ];
         for file in names_in(&root().join("tests")) {
-            let source = fs::read_to_string(root().join("tests").join(format!("{file}.rs"))).unwrap_or_default();
+            let source = source_of(&root().join("tests"), &file);
             let has_threads = ["thread::spawn", "thread::scope", "Cores::"].iter().any(|word| source.contains(word));
             let is_known = super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
             assert!(!has_threads || is_known, "tests/{file}.rs has threads and is in no list");
         }
+    }
+
+    /// All files of a test; nothing of what is none.
+    fn source_of(tests: &Path, name: &str) -> String {
+        let read = |file: PathBuf| fs::read_to_string(file).expect("readable");
+        let directory = tests.join(name);
+        if !directory.is_dir() {
+            return read(tests.join(format!("{name}.rs")));
+        }
+        let files = if directory.join("main.rs").exists() { names_in(&directory) } else { Vec::new() };
+        files.iter().map(|file| read(directory.join(format!("{file}.rs")))).collect()
     }
 
     /// What is in a directory, without extensions.
