@@ -30,7 +30,8 @@ pub(crate) use std::thread::{Thread, current as this_thread};
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::thread::{Thread, current as this_thread};
 
-/// A lock that nobody waits for: a `Mutex`, whose guarantee is shown to loom by a flag.
+/// A lock that nobody waits for: a `Mutex`. That it may be taken is shown to loom by a flag; that it orders what is done under it is not:
+/// nobody relies on that.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -49,15 +50,15 @@ impl<T> TryLock<T> {
 
     /// Has the lock while it acts; `None` if somebody else has it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Acquire: what `Mutex::try_lock` guarantees; pairs with the Release below.
+        // Relaxed: less than what `Mutex::try_lock` guarantees.
         #[cfg(all(loom, feature = "loom"))]
-        if self.is_taken.swap(true, Ordering::Acquire) {
+        if self.is_taken.swap(true, Ordering::Relaxed) {
             return None;
         }
         let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
-        // Release: what the end of a `MutexGuard` guarantees; pairs with the Acquire above.
+        // Relaxed: less than what the end of a `MutexGuard` guarantees.
         #[cfg(all(loom, feature = "loom"))]
-        self.is_taken.store(false, Ordering::Release);
+        self.is_taken.store(false, Ordering::Relaxed);
         acted
     }
 }
