@@ -60,7 +60,9 @@ fn lateness(core: &ShardMetrics) -> String {
 fn levels(core: &ShardMetrics) -> String {
     let used = core.levels.iter().enumerate().filter(|&(number, level)| number < 2 || level.occupied > 0);
     let levels: Vec<String> = used.map(|(_, level)| describe(level)).collect();
-    format!("    slots in use: {}", levels.join(", "))
+    // A loop says so when it has been asked, and turns.
+    let levels = if levels.is_empty() { "not said yet".to_owned() } else { levels.join(", ") };
+    format!("    slots in use: {levels}")
 }
 
 fn describe(level: &Level) -> String {
