@@ -5,7 +5,7 @@
 //! reads all of the process; [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
-//! With the feature `origins`, [`LocalTimer::live_report`](crate::LocalTimer::live_report) says where in the program the live timers were
+//! With the feature `origins`, `LocalTimer::live_report` says where in the program the live timers were
 //! added.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
