@@ -338,7 +338,7 @@ impl Model {
 
 #[test]
 fn timers_from_elsewhere_keep_the_promises_in_virtual_time() {
-    seeded(0..operations(40), |random| {
+    seeded(0..operations(20), |random| {
         let random = random.fork();
         in_virtual_time(move |clock| {
             let mut random = random;
