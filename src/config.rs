@@ -101,9 +101,9 @@ impl Config {
     /// Times one callback in so many of a thread's timer, all of them if that is one, and none, as by default, if it is zero. What
     /// was measured is in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
-    /// A callback that is timed costs two more readings of the timer's clock (with [`Clock::fast`], of the monotonic one). A `Shard<T>`
-    /// has no callbacks, and times nothing. Where callbacks of several kinds take turns, choose a
-    /// number that is no multiple of theirs.
+    /// A callback that is timed costs two more readings of the timer's clock (with [`Clock::fast`], of the monotonic one). A
+    /// `Shard<T>` has no callbacks, and times nothing. Where callbacks of several kinds take turns, choose a number that is no
+    /// multiple of theirs.
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {
         self.timed = one_in;
@@ -122,8 +122,8 @@ impl Config {
         self
     }
 
-    /// Called when a callback, a payload's destructor, a delayed operation or the wake hook has panicked, on the thread where that was. The panic
-    /// is caught; the standard panic hook has printed its message before. By default nobody is told, and
+    /// Called when a callback, a payload's destructor, a delayed operation or the wake hook has panicked, on the thread where
+    /// that was. The panic is caught; the standard panic hook has printed its message before. By default nobody is told, and
     /// [`Counts::panicked`](crate::Counts::panicked) counts. What the report itself throws is dropped.
     #[must_use]
     pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {

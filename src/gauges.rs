@@ -1,8 +1,9 @@
 //! What a shard's owner says of itself, for whoever wants to know (`metrics`).
 //!
 //! The owner counts in numbers of its own and copies them here when its loop asks how long it may sleep, and every 64 turns,
-//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls, and the wish to
-//! know of the levels), and read by any thread at any moment: a reader never holds the owner up, and an owner that stalls never holds up a reader.
+//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls, and the
+//! wish to know of the levels), and read by any thread at any moment: a reader never holds the owner up, and an owner that
+//! stalls never holds up a reader.
 //!
 //! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
 

@@ -87,7 +87,8 @@
 //! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes (24 if it comes from elsewhere) and a reading of the clock a timer.
+//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes (24 if it comes from
+//!   elsewhere) and a reading of the clock a timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!

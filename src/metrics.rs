@@ -5,8 +5,7 @@
 //! reads all of the process; [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
-//! With the feature `origins`, `LocalTimer::live_report` says where in the program the live timers were
-//! added.
+//! With the feature `origins`, `LocalTimer::live_report` says where in the program the live timers were added.
 //!
 //! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
 //! facade of that name; with the feature `tracing` a panic that was caught is an event (error), and so is what a watch finds
@@ -76,16 +75,16 @@ pub struct ShardMetrics {
     /// How late the timers fired that an earlier turn had left to a later one.
     pub turn_lateness: Histogram,
     /// The longest turn, callbacks included: from its beginning to the next time that the loop asks how long it may sleep
-    /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and that question
-    /// counts as well; for one that never asks, this is zero.
+    /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and
+    /// that question counts as well; for one that never asks, this is zero.
     pub longest_turn: Duration,
     /// How long callbacks ran, of those that were timed: none unless [`Config::time_callbacks`](crate::Config::time_callbacks)
     /// says so.
     pub callback_durations: Histogram,
     /// How full the levels of its wheel are, the finest first.
     ///
-    /// To look costs the owner a microsecond or two, so it says so only after another thread has read its metrics: what that reads next is
-    /// from the time in between, and what it reads first is empty.
+    /// To look costs the owner a microsecond or two, so it says so only after another thread has read its metrics: what that
+    /// reads next is from the time in between, and what it reads first is empty.
     pub levels: Vec<Level>,
     /// How often the loop was found not to turn, by each [`Watch`] of the process.
     pub stalls: u64,

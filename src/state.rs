@@ -10,8 +10,9 @@
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* names the timer: it comes from a counter of the shard that never repeats (timers from elsewhere have one of their
-//! own, as they have nodes of their own), and that the registry carries over to the next shard of the same number. A handle whose generation is not in the word is stale.
+//! The *generation* names the timer: it comes from a counter of the shard that never repeats (timers from elsewhere have one
+//! of their own, as they have nodes of their own), and that the registry carries over to the next shard of the same number. A
+//! handle whose generation is not in the word is stale.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -19,7 +20,7 @@
 //! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
 //! | *moved* | another thread has said when the timer is due, beside the word (`slab::Asked`); the owner has not placed it there yet |
 //! | *guest* | of a node whose timer was added from another core: the word that counts is the other node's (`guests`) |
-//! | *taken* | of a cancelled or stopping timer: the owner cancelled it itself and has the payload |
+//! | *taken* | of a timer that the owner itself has cancelled: it has the payload, or is running it for the last time |
 //!
 //! # Phases
 //!
@@ -235,8 +236,8 @@ pub(crate) enum Collected {
     Freed,
     /// Another thread has moved it: the owner must place it where that said.
     Moved { periodic: bool },
-    /// Nothing that the owner has not dealt with. If it is unsettled, the timer lives, or another thread that is moving it has still to
-    /// say that it was cancelled.
+    /// Nothing that the owner has not dealt with. If it is unsettled, the timer lives, or another thread that is moving it has
+    /// still to say that it was cancelled.
     Nothing { is_unsettled: bool },
 }
 

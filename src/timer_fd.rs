@@ -45,7 +45,8 @@ use crate::{
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// It belongs to its thread. Dropping it ends the announced sleep: other threads do not make it readable any more. The
-/// descriptor itself is open until the thread's timer has ended and nobody has a [`ShardRef`](crate::ShardRef) of it any more. It is closed by `exec`, and does not block.
+/// descriptor itself is open until the thread's timer has ended and nobody has a [`ShardRef`](crate::ShardRef) of it any more.
+/// It is closed by `exec`, and does not block.
 ///
 /// # Examples
 ///

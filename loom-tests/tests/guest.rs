@@ -11,7 +11,7 @@ use loom::{
     },
     thread,
 };
-use loom_tests::{Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs, stage};
+use loom_tests::{Dropped, Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs, stage};
 
 /// Two nodes are in the pool, and nothing else is there.
 fn with_two_nodes(core: &ShardRef) {
@@ -393,23 +393,33 @@ fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
     });
 }
 
+/// A thread that ends after one turn, to which another one has added a timer that keeps `dropped`; before that turn, `meet` does
+/// something with it. The reference outlives all: nothing goes because of it.
+fn ends_before_it_arrives<R: 'static>(
+    dropped: Dropped,
+    meet: impl FnOnce(TimerHandle) -> R + 'static,
+) -> (R, ShardRef) {
+    let owner = race(move || {
+        let _clock = local();
+        let core = local_timer().shard_ref();
+        let timer = stage(|| {
+            let adder = core.clone();
+            elsewhere(move || adder.add(TICK, move || drop(dropped)))
+        });
+        let met = meet(timer);
+        let _ = local_timer().turn();
+        (met, core)
+    });
+    owner.join().unwrap()
+}
+
 /// As above, of a timer that another thread moves and cancels before it has arrived.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
     explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 12_000, || {
         let (dropped, drops) = Drops::watched();
-        let owner = race(move || {
-            let _clock = local();
-            let core = local_timer().shard_ref();
-            let handle = stage(|| {
-                let adder = core.clone();
-                elsewhere(move || adder.add(TICK, move || drop(dropped)))
-            });
-            let mover = race(move || (handle.reset(TICK * 2), handle.cancel()));
-            let _ = local_timer().turn();
-            (mover, core)
-        });
-        let (mover, _core) = owner.join().unwrap();
+        let (mover, _core) =
+            ends_before_it_arrives(dropped, |timer| race(move || (timer.reset(TICK * 2), timer.cancel())));
         let (moved, answer) = mover.join().unwrap();
         assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
         assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
@@ -422,20 +432,11 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
     explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 5000, || {
         let (dropped, drops) = Drops::watched();
-        let owner = race(move || {
-            let _clock = local();
-            let core = local_timer().shard_ref();
-            let handle = stage(|| {
-                let adder = core.clone();
-                elsewhere(move || adder.add(TICK, move || drop(dropped)))
-            });
-            let mover = thread::spawn(move || handle.reset(TICK * 2));
-            assert_eq!(elsewhere(move || handle.cancel()), Cancel::Cancelled);
-            let _ = local_timer().turn();
-            (mover, core)
+        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
+            let mover = thread::spawn(move || timer.reset(TICK * 2));
+            assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
+            mover
         });
-        // The reference outlives all: nothing goes because of it.
-        let (mover, _core) = owner.join().unwrap();
         mover.join().unwrap();
         assert_eq!(drops.wait(), 1);
     });

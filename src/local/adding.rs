@@ -32,6 +32,17 @@ impl LocalTimer {
         AddError::or_panic(self.try_add(delay, callback))
     }
 
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
+    /// be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
+    #[track_caller]
+    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
+    }
+
     /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or in the next turn if that has
     /// passed. Otherwise as [`add`](Self::add).
     ///
@@ -181,17 +192,6 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         Self::insert_periodic(period, Origin::caller(), callback)
-    }
-
-    /// As [`add`](Self::add), with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
-    /// be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
-    #[track_caller]
-    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
     }
 
     /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.

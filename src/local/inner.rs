@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Flush, ShardRef, Turn};
+use super::{Flush, ShardRef, Turn, sampler::Sampler};
 use crate::{
     callback::{self, Callback, Once, Repeated},
     config::Config,
@@ -31,27 +31,6 @@ struct Turning<'turn>(&'turn Cell<bool>);
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.0.set(false);
-    }
-}
-
-/// Which callbacks are timed: one in so many, or none.
-struct Sampler {
-    one_in: u32,
-    /// Until the next one, itself included. Zero for ever if none is.
-    left: Cell<u32>,
-}
-
-impl Sampler {
-    fn new(one_in: u32) -> Self {
-        Self { one_in, left: Cell::new(one_in) }
-    }
-
-    /// Whether this callback is.
-    #[inline]
-    fn takes_this(&self) -> bool {
-        let left = self.left.get();
-        self.left.set(if left == 1 { self.one_in } else { left.saturating_sub(1) });
-        left == 1
     }
 }
 

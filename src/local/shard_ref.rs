@@ -17,8 +17,8 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
-/// thread has ended, adding is an error. (It keeps what the thread's timer shared with others: its hooks, a descriptor that it opened, and
-/// the empty nodes, 24 bytes for each timer that was live at once, and 72 for each of them that came from elsewhere.)
+/// thread has ended, adding is an error. (It keeps what the thread's timer shared with others: its hooks, a descriptor that it
+/// opened, and the empty nodes, 24 bytes for each timer that was live at once, and 72 for each of them that came from elsewhere.)
 ///
 /// # Examples
 ///
@@ -61,9 +61,9 @@ impl ShardRef {
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
-    /// Cost: constant; some compare-and-swaps, no lock (but for a table, once for 131 072 timers), and no allocation in the steady state. It allocates when it needs
-    /// another page, for 512 timers from elsewhere, and for a callback that captures more than 32 bytes. If the owner sleeps
-    /// beyond the new deadline, it is woken.
+    /// Cost: constant; some compare-and-swaps, no lock (but for a table, once for 131 072 timers), and no allocation in the
+    /// steady state. It allocates when it needs another page, for 512 timers from elsewhere, and for a callback that captures
+    /// more than 32 bytes. If the owner sleeps beyond the new deadline, it is woken.
     ///
     /// # Panics
     ///

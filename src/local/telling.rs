@@ -15,8 +15,8 @@ impl LocalTimer {
         Local::with(|local| local.step(|shard| shard.metrics())).ok()
     }
 
-    /// Where in the program the live timers were added, and how long ago: for a timer that somebody forgets to cancel. (A periodic timer is left
-    /// out during its own run.) Empty in a thread that is exiting. Needs the feature `origins`.
+    /// Where in the program the live timers were added, and how long ago: for a timer that somebody forgets to cancel. (A
+    /// periodic timer is left out during its own run.) Empty in a thread that is exiting. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds for each timer that was live at once.
     ///

@@ -77,8 +77,8 @@ pub struct LivePlace {
     pub location: &'static Location<'static>,
     /// How many live timers were added there.
     pub live: usize,
-    /// How long ago the oldest of them was added, whether it was moved since or not. (One from another core counts from when the owner
-    /// took it in.)
+    /// How long ago the oldest of them was added, whether it was moved since or not. (One from another core counts from when
+    /// the owner took it in.)
     pub oldest: Duration,
 }
 

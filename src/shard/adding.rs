@@ -20,6 +20,18 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add(delay, payload))
     }
 
+    /// As [`add`](Self::add), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the shard has been drained, or is full: as many timers are live as may be
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or it has added 2^56. The error carries the payload back.
+    #[track_caller]
+    pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
+        let due = Due::at(self.nanos_after(delay));
+        self.insert_or_refuse(due, payload, Origin::caller())
+    }
+
     /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or in the next turn if that has
     /// passed. Otherwise as [`add`](Self::add).
     ///
@@ -39,18 +51,6 @@ impl<T> Shard<T> {
     #[track_caller]
     pub fn try_add_at(&mut self, instant: Instant, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.clock.nanos_at(instant));
-        self.insert_or_refuse(due, payload, Origin::caller())
-    }
-
-    /// As [`add`](Self::add), with an error instead of a panic.
-    ///
-    /// # Errors
-    ///
-    /// If the shard has been drained, or is full: as many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or it
-    /// has added 2^56. The error carries the payload back.
-    #[track_caller]
-    pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
-        let due = Due::at(self.nanos_after(delay));
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 

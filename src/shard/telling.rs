@@ -44,7 +44,7 @@ pub(super) struct Telling {
     timers: u32,
     /// The last turn has ended, and its length is not known yet.
     is_untimed: Cell<bool>,
-    /// What had changed, and how many turns there had been, when the counts were told last.
+    /// What had changed and how many messages waited, and how many turns there had been, when the counts were told last.
     told: Cell<(u64, u32)>,
     told_in: Cell<u64>,
 }
@@ -67,8 +67,8 @@ impl<T> Shard<T> {
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
-    /// Where in the program the live timers were added, and how long ago. (A periodic timer is left out during its own run.) Needs the
-    /// feature `origins`.
+    /// Where in the program the live timers were added, and how long ago. (A periodic timer is left out during its own run.)
+    /// Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds for each timer that was live at once.
     #[cfg(feature = "origins")]
@@ -78,8 +78,8 @@ impl<T> Shard<T> {
         self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
     }
 
-    /// What has become of the timers, without what waits in the mailbox. Of the messages that were taken out of it, so many are looked
-    /// at.
+    /// What has become of the timers, without what waits in the mailbox. Of the messages that were taken out of it, so many
+    /// are looked at.
     #[inline]
     fn counted(&self, messages: u32) -> Counts {
         let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } = &self.counts;
@@ -145,9 +145,8 @@ impl<T> Shard<T> {
             &self.counts;
         // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
         let apart = cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
-        let changed = self.wheel.touched() + apart;
+        let changed = (self.wheel.touched() + apart, self.taken.count);
         self.telling.told_in.set(*turns);
-        let changed = (changed, self.taken.count);
         if self.telling.told.replace(changed) != changed {
             self.shared.gauges.tell(&self.counted(HELD_TOLD).to_words());
         }

@@ -251,8 +251,8 @@ impl StateWord {
         }
     }
 
-    /// Whether a timer that has not arrived needs an index when its message is met now: it lives, or who is moving it has still to say
-    /// that it was cancelled.
+    /// Whether a timer that has not arrived needs an index when its message is met now: it lives, or who is moving it has still
+    /// to say that it was cancelled.
     pub(crate) fn is_unsettled(&self) -> bool {
         is_unsettled(self.own_word())
     }

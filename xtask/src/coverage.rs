@@ -28,9 +28,12 @@ struct File {
 pub(crate) fn run() -> Result<(), Failure> {
     tools::provide(tools::COVERAGE)?;
     let report = target_base().join("coverage.info");
-    let measure = Lane::new("coverage", "cargo llvm-cov -p corewheel --features fd --lib --tests --locked --lcov")
-        .and("--output-path")
-        .word(report.display().to_string());
+    let measure = Lane::new(
+        "coverage",
+        "cargo llvm-cov -p corewheel --features fd,metrics,origins,tracing --lib --tests --locked --lcov",
+    )
+    .and("--output-path")
+    .word(report.display().to_string());
     run::all(&[measure])?;
     let read =
         |path: &Path| fs::read_to_string(path).map_err(|error| Failure(format!("{}: {error}", path.display())));
