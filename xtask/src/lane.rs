@@ -16,6 +16,8 @@ pub(crate) struct Lane {
     pub(crate) verdict: bool,
     /// How long it may take: one that hangs is a failure, and not the end of whoever waits for it.
     pub(crate) limit: Option<Duration>,
+    /// Whether it needs one core only, and is not disturbed by what runs on the others.
+    pub(crate) one_core: bool,
     words: Vec<String>,
     env: Vec<(&'static str, String)>,
     unset: Vec<&'static str>,
@@ -29,6 +31,7 @@ impl Lane {
             name,
             verdict: false,
             limit: None,
+            one_core: false,
             words: words(command),
             env: Vec::new(),
             unset: Vec::new(),
@@ -63,6 +66,18 @@ impl Lane {
     /// Stops the command after so long.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Lets it run beside others that need one core only.
+    pub(crate) fn one_core(mut self) -> Self {
+        self.one_core = true;
+        self
+    }
+
+    /// The same by another name.
+    pub(crate) fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
         self
     }
 

@@ -68,9 +68,10 @@ pub(crate) fn test() -> Vec<Lane> {
     ];
     lanes.extend(examples());
     lanes.extend(integrations());
+    // A model's threads take turns on one core, in shuttle and the simulator as well.
     lanes.extend(loom());
-    lanes.push(shuttle());
-    lanes.push(simulator().and("--minutes 1 --json").verdict());
+    lanes.push(shuttle().one_core());
+    lanes.push(simulator().and("--minutes 1 --json").verdict().one_core());
     lanes.extend(benches());
     lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
 }
@@ -136,10 +137,17 @@ fn integrations() -> Vec<Lane> {
     ]
 }
 
-/// The loom models, those that need no epoch apart from those that do.
+/// The loom models, those that need no epoch apart from those that do, of which two take half of the time. The longer ones first, as
+/// they run side by side.
 pub(crate) fn loom() -> Vec<Lane> {
+    explored().map(Lane::one_core).into()
+}
+
+fn explored() -> [Lane; 3] {
     let [plain, epochs] = models().map(|lane| lane.and("-- --nocapture"));
-    vec![plain.target("loom"), epochs.target("loom-epoch")]
+    let epochs = epochs.target("loom-epoch");
+    let drains = epochs.clone().named("loom with epochs, drains").and("_last_drain_");
+    [drains, epochs.and("--skip _last_drain_"), plain.target("loom")]
 }
 
 fn models() -> [Lane; 2] {
@@ -154,7 +162,7 @@ fn models() -> [Lane; 2] {
 pub(crate) fn loom_exhaustive(minutes: u64) -> Vec<Lane> {
     let unbound =
         |lane: Lane| lane.unset("LOOM_MAX_PREEMPTIONS").env("COREWHEEL_LOOM_EXHAUSTIVE", &minutes.to_string());
-    loom().into_iter().map(unbound).collect()
+    explored().map(unbound).into()
 }
 
 /// Four threads and hundreds of timers in random interleavings, a few of them.
