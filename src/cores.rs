@@ -15,12 +15,13 @@ use crate::{
     error::ConfigError,
     limits::SHARDS_MAX,
     local::{ShardRef, local_timer},
+    sync::{AtomicBool, Ordering},
 };
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
-/// Threads of a thread-per-core program, each pinned to a core and with its own timer. Dropping this without
-/// [`join`](Cores::join) lets them run on by themselves.
+/// Threads of a thread-per-core program, each pinned to a core and with its own timer. [`stop`](Cores::stop) asks them to end, and
+/// [`join`](Cores::join) waits until they have; dropping this lets them run on by themselves.
 ///
 /// # Examples
 ///
@@ -29,7 +30,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
 /// use mio::{Events, Poll, Token, Waker};
-/// use std::{sync::Arc, time::Duration};
+/// use std::{io::ErrorKind, sync::Arc, time::Duration};
 ///
 /// let polls = [Poll::new()?, Poll::new()?];
 /// let wakers: Vec<_> =
@@ -44,8 +45,10 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///     local_timer().add(Duration::from_millis(5), move || println!("hello from shard {}", core.index()));
 ///     while !local_timer().is_empty() {
 ///         let sleep = local_timer().prepare_sleep();
-///         poll.poll(&mut events, sleep.timeout()).expect("the poll works");
-///         drop(sleep);
+///         match poll.poll(&mut events, sleep.timeout()) {
+///             Err(error) if error.kind() != ErrorKind::Interrupted => panic!("the poll is gone: {error}"),
+///             _ => drop(sleep), // a signal ends a poll as well
+///         }
 ///         local_timer().turn();
 ///     }
 ///     local_timer().counts().fired
@@ -60,7 +63,7 @@ pub struct Cores<R> {
     /// A thread that was let in returns something.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
-    shards: Arc<[ShardRef]>,
+    all: Arc<All>,
 }
 
 /// What a thread knows of its place.
@@ -68,13 +71,22 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
-    shards: Arc<[ShardRef]>,
+    all: Arc<All>,
+}
+
+/// What all threads see.
+#[derive(Debug)]
+struct All {
+    shards: Box<[ShardRef]>,
+    /// Which of them have heard that they are to end.
+    stopping: Box<[AtomicBool]>,
 }
 
 /// How the threads are made; from [`Cores::builder`].
 #[must_use = "nothing runs before `start`"]
 pub struct CoresBuilder {
     shards: Option<usize>,
+    pin: bool,
     config: Arc<MakeConfig>,
 }
 
@@ -84,22 +96,35 @@ impl Core {
         self.index
     }
 
-    /// The machine's core it is pinned to; `None` if it could not be pinned.
+    /// The machine's core it is pinned to; `None` if it is not, or could not be.
     pub fn pinned_to(&self) -> Option<usize> {
         self.pinned
     }
 
     /// The timers of all the threads, by index: to add to another one's.
     pub fn shards(&self) -> &[ShardRef] {
-        &self.shards
+        &self.all.shards
+    }
+
+    /// Whether the thread has heard, in one of its turns, that it is to end ([`Cores::stop`]): for a loop to look at after each turn.
+    /// Cost: a load.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        // Relaxed: the thread itself has stored it, and for others it is news that may come late.
+        self.all.stopping[self.index].load(Ordering::Relaxed)
     }
 }
 
 impl Cores<()> {
-    /// One thread for each core that the calling thread may run on, each timer with the default configuration. (In a thread that is
-    /// pinned to one core, that is one, to which all would be pinned.)
+    /// As many threads as the calling thread may use cores ([`thread::available_parallelism`]: of those that it may run on, what a
+    /// container's quota allows), each timer with the default configuration. (In a thread that is pinned to one core, that is one, to
+    /// which all would be pinned.)
+    ///
+    /// The threads are pinned to the cores that it may run on, one after the other, in the system's order, and from the first again if
+    /// there are more of them. To keep them off a core, or off the other half of one, start the program under `taskset` or in a
+    /// cpuset. Where containers share a machine by quotas alone, do not [pin](CoresBuilder::pin): all would sit on the first cores.
     pub fn builder() -> CoresBuilder {
-        CoresBuilder { shards: None, config: Arc::new(|_| Config::new()) }
+        CoresBuilder { shards: None, pin: true, config: Arc::new(|_| Config::new()) }
     }
 }
 
@@ -114,7 +139,7 @@ impl<R> Cores<R> {
         self.threads.is_empty()
     }
 
-    /// For each thread, the core it is pinned to; `None` for one that could not be pinned and runs wherever the operating
+    /// For each thread, the core it is pinned to; `None` for one that is not, or could not be, and runs wherever the operating
     /// system puts it.
     pub fn pinned(&self) -> &[Option<usize>] {
         &self.pinned
@@ -130,7 +155,7 @@ impl<R> Cores<R> {
     ///
     /// let cores = Cores::builder().shards(2).start(|core| {
     ///     while local_timer().turn().fired == 0 {
-    ///         local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+    ///         local_timer().prepare_sleep().park();
     ///     }
     ///     core.index()
     /// })?;
@@ -141,11 +166,48 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(&self) -> &[ShardRef] {
-        &self.shards
+        &self.all.shards
     }
 
-    /// Waits for all threads and returns what each has returned, or the panic that ended it. A thread's timer ends with
-    /// it: pending callbacks are dropped.
+    /// Asks all threads to end: each hears of it in its next turn, a sleeping one is woken for that, and from then on
+    /// [`Core::is_stopping`] says so. When it ends is its own to say; [`join`](Self::join) waits. To ask again, or threads that
+    /// have ended, changes nothing.
+    ///
+    /// What the caller has asked of a thread before has been taken in by then: a callback given to [`ShardRef::run`] has run when
+    /// the loop sees that it is to end.
+    ///
+    /// For that the request goes twice through the thread's mailbox, and is counted as two timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    ///
+    /// let cores = Cores::builder().start(|core| {
+    ///     while !core.is_stopping() {
+    ///         local_timer().prepare_sleep().park();
+    ///         local_timer().turn();
+    ///     }
+    /// })?;
+    /// cores.stop();
+    /// assert!(cores.join().iter().all(Result::is_ok));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stop(&self) {
+        for (index, shard) in self.all.shards.iter().enumerate() {
+            let all = Arc::clone(&self.all);
+            shard.post(move || {
+                // What was asked before may be further back among the messages that were taken together with this one, and a budget
+                // may leave it there. It has been met when a message comes that is sent now.
+                let heard = Arc::clone(&all);
+                // Relaxed: as the load in `is_stopping` says.
+                all.shards[index].post(move || heard.stopping[index].store(true, Ordering::Relaxed));
+            });
+        }
+    }
+
+    /// Waits for all threads and returns what each has returned, or the panic that ended it. It does not ask them to end: see
+    /// [`stop`](Self::stop). A thread's timer ends with it: pending callbacks are dropped.
     pub fn join(self) -> Vec<thread::Result<R>> {
         let let_in = |returned: Option<R>| returned.unwrap_or_else(|| unreachable!("every thread was let in"));
         self.threads.into_iter().map(|thread| thread.join().map(let_in)).collect()
@@ -162,6 +224,12 @@ impl CoresBuilder {
     /// How many threads, each with its shard; more than the machine has cores is fine, and zero counts as one.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.max(1));
+        self
+    }
+
+    /// Whether each thread is pinned to a core, as it is unless this says otherwise.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
         self
     }
 
@@ -206,7 +274,7 @@ impl CoresBuilder {
         if seats.len() > SHARDS_MAX as usize {
             return Err(invalid(ConfigError::TooManyShards { max: SHARDS_MAX }));
         }
-        let core_ids = core_affinity::get_core_ids().unwrap_or_default();
+        let core_ids = if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let run = Arc::new(run);
         let mut starting = Starting { threads: Vec::new(), reports: Vec::new(), gates: Vec::new() };
         for (index, seat) in seats.into_iter().enumerate() {
@@ -227,7 +295,7 @@ fn invalid(error: ConfigError) -> io::Error {
 
 impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CoresBuilder").field("shards", &self.shards).finish_non_exhaustive()
+        f.debug_struct("CoresBuilder").field("shards", &self.shards).field("pin", &self.pin).finish_non_exhaustive()
     }
 }
 
@@ -242,13 +310,13 @@ struct Place<F, S> {
 
 impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     /// The thread's whole life. `None` if it was not let in.
-    fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<[ShardRef]>>) -> Option<R> {
+    fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<All>>) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready = (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // Whoever waits for the report opens the gate or drops it.
         let _ = report.send(ready);
-        let shards = gate.recv().ok()?;
-        Some((self.run)(Core { index: self.index, pinned, shards }, self.seat))
+        let all = gate.recv().ok()?;
+        Some((self.run)(Core { index: self.index, pinned, all }, self.seat))
     }
 }
 
@@ -259,7 +327,7 @@ type Report = Result<(Option<usize>, ShardRef), ConfigError>;
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
     reports: Vec<mpsc::Receiver<Report>>,
-    gates: Vec<mpsc::Sender<Arc<[ShardRef]>>>,
+    gates: Vec<mpsc::Sender<Arc<All>>>,
 }
 
 impl<R: Send + 'static> Starting<R> {
@@ -287,7 +355,7 @@ impl<R: Send + 'static> Starting<R> {
             );
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned, shards)) => Ok(self.open(pinned, shards.into())),
+            Ok((pinned, shards)) => Ok(self.open(pinned, shards.into_boxed_slice())),
             Err(error) => {
                 self.give_up();
                 Err(invalid(error))
@@ -295,12 +363,14 @@ impl<R: Send + 'static> Starting<R> {
         }
     }
 
-    fn open(self, pinned: Vec<Option<usize>>, shards: Arc<[ShardRef]>) -> Cores<R> {
+    fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
+        let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
+        let all = Arc::new(All { shards, stopping });
         for gate in self.gates {
             // A thread that waits at its gate holds the other end.
-            let _ = gate.send(Arc::clone(&shards));
+            let _ = gate.send(Arc::clone(&all));
         }
-        Cores { threads: self.threads, pinned, shards }
+        Cores { threads: self.threads, pinned, all }
     }
 
     /// Sends the threads home, waits for them, and returns what they panicked with.

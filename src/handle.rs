@@ -9,7 +9,7 @@ use std::{
     num::{NonZeroU32, NonZeroU64},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub use crate::state::Cancel;
@@ -172,8 +172,8 @@ impl TimerHandle {
     /// its next run then and goes on with its period from there.
     ///
     /// True if it was moved: it will not fire by its old deadline. False if it has ended or is running, and nothing is
-    /// changed. Of several threads that move a timer at the same time each is told true, and one of their deadlines counts: that
-    /// of a move that no other one came after.
+    /// changed. Of several threads that move a timer at the same time each is told true, and the last of their moves takes
+    /// effect.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. From another core two compare-and-swaps on the
     /// timer and at most one on the owner's mailbox; and the owner is woken if it sleeps beyond the new deadline.
@@ -191,6 +191,15 @@ impl TimerHandle {
             shared.reset(self.index(), self.generation, shared.nanos_after(delay), By::Other)
         };
         self.ask_elsewhere(reset).unwrap_or(false)
+    }
+
+    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)), or to the next turn if that
+    /// has passed. Otherwise as [`reset`](Self::reset).
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset_at(self, instant: Instant) -> bool {
+        let nanos = registry::with(self.shard(), |shared| shared.map(|shared| shared.clock().nanos_at(instant)));
+        // If another shard has the number by now, the timer has ended.
+        nanos.is_some_and(|nanos| self.reset_to(nanos))
     }
 
     /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
@@ -255,6 +264,12 @@ impl LocalHandle {
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.reset)(self.handle, delay))
+    }
+
+    /// Moves the timer to `instant`. See [`TimerHandle::reset_at`].
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset_at(self, instant: Instant) -> bool {
+        Owner::of(self.handle).is_some() && self.handle.reset_at(instant)
     }
 
     /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.

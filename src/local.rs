@@ -37,16 +37,11 @@ use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSle
 ///
 /// ```
 /// use corewheel::local_timer;
-/// use std::{thread, time::Duration};
+/// use std::time::Duration;
 ///
 /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
 /// while !local_timer().is_empty() {
-///     let sleep = local_timer().prepare_sleep();
-///     match sleep.timeout() {
-///         Some(timeout) => thread::park_timeout(timeout),
-///         None => thread::park(),
-///     }
-///     drop(sleep);
+///     local_timer().prepare_sleep().park(); // until that is due, or another thread wants something
 ///     local_timer().turn();
 /// }
 /// ```
@@ -78,8 +73,8 @@ pub struct Turn {
 
 impl LocalTimer {
     /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
-    /// takes in what other cores have cancelled, moved and added, up to 1 024 messages; of that it runs what is due by then. If
-    /// there were more, the rest comes in the next turn, which [`Turn::behind`] and a zero
+    /// takes in what other cores have added and moved, and, by turns with that, what they have cancelled: up to 1 024 messages. Of
+    /// those it runs what is due by then. If there were more, the rest comes in the next turn, which [`Turn::behind`] and a zero
     /// [`time_until_next`](Self::time_until_next) ask for. What a callback adds fires in a later turn.
     ///
     /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and

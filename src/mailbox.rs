@@ -1,19 +1,21 @@
-//! What other cores ask of this one: an intrusive stack through the nodes themselves.
+//! What other cores ask of this one: two intrusive stacks through the nodes themselves.
 //!
 //! A message is a node's index, and says: look at this one's word. A thread that has set a node's *queued* flag writes
-//! the node's link and swaps the index onto the stack; the owner takes the whole stack by one swap. So there is nothing to
+//! the node's link and swaps the index onto a stack; the owner takes the whole stack by one swap. So there is nothing to
 //! allocate, nothing that can be full, and nobody to wait for: a thread that stalls between its claim and its push holds
 //! up nobody, least of all the owner. (A queue whose consumer waits for a producer that has claimed a place would; see
 //! ARCHITECTURE.md.)
 //!
 //! ```text
-//!   63     62               32 31                     0
-//! +--------+------------------+-------------------------+
-//! | urgent | messages (satur.)|  index of the newest    |     index 0: empty      all ones: closed
-//! +--------+------------------+-------------------------+
+//!   63                    32 31                     0
+//! +-------------------------+-------------------------+
+//! |    messages (satur.)    |   index of the newest   |     0: empty      all ones: closed
+//! +-------------------------+-------------------------+
 //! ```
 //!
-//! *Urgent*: one of them is about a deadline, which may be the next one: an owner must not fall asleep over it.
+//! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
+//! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: a flood of one kind holds up a
+//! message of the other by as many as came with that itself.
 //!
 //! # Who may do what
 //!
@@ -29,7 +31,7 @@
 //!
 //! # Ordering
 //!
-//! M1: `push` releases, `take` and `close` acquire. All pushes since the last `take` are one release sequence (each is a
+//! M1: `push` releases, `take` and `close` acquire. All pushes on a stack since the last `take` are one release sequence (each is a
 //! read-modify-write), so the owner sees every link, and whatever each pusher did before.
 //!
 //! # Models
@@ -40,12 +42,18 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
-const URGENT: u64 = 1 << 63;
-const DEPTH_MAX: u32 = (1 << 31) - 2;
+const DEPTH_MAX: u32 = u32::MAX - 1;
 
 /// The owner's mailbox.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mailbox {
+    urgent: Stack,
+    can_wait: Stack,
+}
+
+/// Messages of one kind.
+#[derive(Debug)]
+struct Stack {
     head: AtomicU64,
 }
 
@@ -53,13 +61,24 @@ pub(crate) struct Mailbox {
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 
-/// Messages that the owner has taken.
+/// Messages of one kind that the owner has taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// The index of the newest one, 0 if there is none; [`Link::below`] leads on.
     pub(crate) newest: u32,
     /// How many there are.
     pub(crate) count: u32,
+}
+
+/// What the owner has taken and not dealt with.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    /// Of each kind; the urgent ones first.
+    left: [Taken; 2],
+    /// Which kinds have been looked for in this pass.
+    is_looked_for: [bool; 2],
+    /// Which kind was met last.
+    last: usize,
 }
 
 /// Whether an owner may sleep over a message.
@@ -75,13 +94,13 @@ pub(crate) enum Urgency {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
-    /// It is in the mailbox, which now has this many.
+    /// It is in the mailbox, which now has this many of its kind.
     Queued(u32),
     /// The owner is gone, and has swept the node or will: nothing more to do.
     Closed,
 }
 
-impl Default for Mailbox {
+impl Default for Stack {
     fn default() -> Self {
         Self { head: AtomicU64::new(EMPTY) }
     }
@@ -97,7 +116,52 @@ impl Mailbox {
     /// Puts the node `index`, whose link is `link` and belongs to the caller, into the mailbox.
     #[inline]
     pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
-        let urgent = if urgency == Urgency::Urgent { URGENT } else { 0 };
+        match urgency {
+            Urgency::Urgent => self.urgent.push(index, link),
+            Urgency::CanWait => self.can_wait.push(index, link),
+        }
+    }
+
+    /// Refuses all further messages, and gives those that are there. Once only.
+    pub(crate) fn close(&self) -> [Taken; 2] {
+        self.stacks().map(Stack::close)
+    }
+
+    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, or one is urgent.
+    pub(crate) fn keeps_awake(&self, debt: u32) -> bool {
+        // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
+        self.is_urgent() || self.can_wait.depth() >= debt
+    }
+
+    /// Whether the owner is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: who must know pushes.
+        self.urgent.head.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether one of the messages is about a deadline.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.depth() > 0
+    }
+
+    /// How many messages wait.
+    pub(crate) fn depth(&self) -> u32 {
+        self.urgent.depth().saturating_add(self.can_wait.depth())
+    }
+
+    /// The newest message of each kind, or 0. For the owner, who may follow the links from here: only it takes messages away.
+    pub(crate) fn newest(&self) -> [u32; 2] {
+        self.stacks().map(Stack::newest)
+    }
+
+    fn stacks(&self) -> [&Stack; 2] {
+        [&self.urgent, &self.can_wait]
+    }
+}
+
+impl Stack {
+    #[inline]
+    fn push(&self, index: u32, link: &Link) -> Push {
         // Relaxed: only compared, and checked by the swap.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -106,8 +170,8 @@ impl Mailbox {
             }
             // Relaxed: published by the swap below.
             link.0.store(index_of(head), Ordering::Relaxed);
-            let depth = (depth_of(head) + 1).min(DEPTH_MAX);
-            let new = pack(depth, index) | urgent | head & URGENT;
+            let depth = depth_of(head).saturating_add(1).min(DEPTH_MAX);
+            let new = pack(depth, index);
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure is only another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Push::Queued(depth),
@@ -118,60 +182,98 @@ impl Mailbox {
 
     /// Takes all messages.
     #[inline]
-    pub(crate) fn take(&self) -> Taken {
+    fn take(&self) -> Taken {
         // Relaxed: an idle turn should not write the line that others push to; a message missed here is seen by the
         // next turn, and the swap below acquires.
         if matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED) {
             return Taken::default();
         }
-        // Acquire (M1): the links, and what the cancellers did.
+        // Acquire (M1): the links, and what the pushers did.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         Taken { newest: index_of(head), count: depth_of(head) }
     }
 
-    /// Takes all messages, and refuses all further ones. Once only.
-    pub(crate) fn close(&self) -> Taken {
+    fn close(&self) -> Taken {
         // Acquire (M1): what the pushers did comes before the sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         Taken { newest: index_of(head), count: depth_of(head) }
     }
 
-    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, or one is urgent.
-    pub(crate) fn keeps_awake(&self, debt: u32) -> bool {
-        // Relaxed: the fence of the announcement orders it (see `parker`).
-        let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && (head & URGENT != 0 || depth_of(head) >= debt)
-    }
-
-    /// Whether the owner is gone.
-    pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: who must know pushes.
-        self.head.load(Ordering::Relaxed) == CLOSED
-    }
-
-    /// Whether one of the messages is about a deadline.
-    pub(crate) fn is_urgent(&self) -> bool {
-        // Relaxed: a gauge; where nothing may be missed, `keeps_awake` looks again.
-        let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && head & URGENT != 0
-    }
-
-    /// How many messages wait.
-    pub(crate) fn depth(&self) -> u32 {
-        // Relaxed: a gauge, by which nothing is ordered.
+    #[inline]
+    fn depth(&self) -> u32 {
+        // Relaxed: a gauge; who may miss nothing has a fence before it.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => depth_of(head),
         }
     }
 
-    /// The newest message, or 0. For the owner, who may follow the links from here: only it takes messages away.
-    pub(crate) fn newest(&self) -> u32 {
+    fn newest(&self) -> u32 {
         // Acquire (M1): the links of the messages from there on.
         match self.head.load(Ordering::Acquire) {
             CLOSED => 0,
             head => index_of(head),
         }
+    }
+}
+
+impl Opened {
+    /// A pass of the owner begins: what arrives from here on is taken once in it.
+    #[inline]
+    pub(crate) fn begin_pass(&mut self) {
+        self.is_looked_for = [false; 2];
+    }
+
+    /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
+    /// flood holds up nobody. Whether it has looked.
+    #[inline]
+    pub(crate) fn take_more(&mut self, mailbox: &Mailbox) -> bool {
+        let mut has_looked = false;
+        for (kind, stack) in mailbox.stacks().into_iter().enumerate() {
+            if self.left[kind].newest == 0 && !self.is_looked_for[kind] {
+                self.is_looked_for[kind] = true;
+                self.left[kind] = stack.take();
+                has_looked = true;
+            }
+        }
+        has_looked
+    }
+
+    /// The message that is to be met next, 0 if there is none: the newest one, of the two kinds by turns.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        self.left[self.next_kind()].newest
+    }
+
+    /// The next one is being met, and `below` is the message below it.
+    #[inline]
+    pub(crate) fn meet(&mut self, below: u32) {
+        let kind = self.next_kind();
+        self.last = kind;
+        let left = &mut self.left[kind];
+        *left = Taken { newest: below, count: left.count.saturating_sub(1) };
+    }
+
+    #[inline]
+    fn next_kind(&self) -> usize {
+        let other = 1 - self.last;
+        if self.left[other].newest == 0 { self.last } else { other }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left.iter().all(|kind| kind.newest == 0)
+    }
+
+    /// How many messages are left.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.left[0].count.saturating_add(self.left[1].count)
+    }
+
+    /// What is left, of each kind.
+    pub(crate) fn left(&self) -> [Taken; 2] {
+        self.left
     }
 }
 
@@ -199,34 +301,71 @@ const fn index_of(head: u64) -> u32 {
 }
 
 const fn depth_of(head: u64) -> u32 {
-    ((head & !URGENT) >> 32) as u32
+    (head >> 32) as u32
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    /// What the owner meets, one after the other, by the links of the nodes.
+    fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
+        let next = || {
+            let index = opened.next();
+            (index != 0).then(|| opened.meet(links[index as usize].below()))?;
+            Some(index)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
     #[test]
     fn the_owner_takes_all_messages_newest_first() {
         let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
-        assert_eq!(mailbox.take(), Taken::default());
+        let mut opened = Opened::default();
+        assert!(opened.take_more(&mailbox) && opened.is_empty());
         for index in 1..4 {
             assert_eq!(mailbox.push(index, &links[index as usize], Urgency::CanWait), Push::Queued(index));
         }
-        assert_eq!((mailbox.depth(), mailbox.newest()), (3, 3));
-        let Taken { newest, count } = mailbox.take();
-        assert_eq!(count, 3);
-        assert_eq!((newest, links[3].below(), links[2].below(), links[1].below()), (3, 2, 1, 0));
-        assert_eq!((mailbox.take(), mailbox.depth()), (Taken::default(), 0));
+        assert_eq!((mailbox.depth(), mailbox.newest()), (3, [0, 3]));
+        assert!(!opened.take_more(&mailbox), "once in a pass");
+        opened.begin_pass();
+        assert!(opened.take_more(&mailbox));
+        assert_eq!((opened.count(), opened.left()[1]), (3, Taken { newest: 3, count: 3 }));
+        assert_eq!(met(&mut opened, &links), [3, 2, 1]);
+        assert_eq!((opened.is_empty(), opened.count(), mailbox.depth()), (true, 0, 0));
+    }
+
+    #[test]
+    fn messages_of_both_kinds_are_met_by_turns() {
+        let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| Link::default()));
+        let mut opened = Opened::default();
+        let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
+        (1..5).for_each(|index| push(index, Urgency::CanWait));
+        (5..7).for_each(|index| push(index, Urgency::Urgent));
+        opened.take_more(&mailbox);
+        assert_eq!(opened.next(), 4);
+        opened.meet(links[4].below());
+        assert_eq!(opened.next(), 6);
+        // What comes later of a kind that is not used up is left for when it is; and of the other one it comes in the next pass.
+        (7..9).for_each(|index| push(index, Urgency::CanWait));
+        opened.meet(links[6].below());
+        assert_eq!(met(&mut opened, &links), [3, 5, 2, 1]);
+        push(9, Urgency::Urgent);
+        opened.begin_pass();
+        assert!(opened.take_more(&mailbox));
+        assert_eq!(met(&mut opened, &links), [9, 8, 7]);
     }
 
     #[test]
     fn a_closed_mailbox_refuses() {
         let (mailbox, link) = (Mailbox::default(), Link::default());
-        mailbox.close();
-        for _ in 0..2 {
-            assert_eq!(mailbox.push(1, &link, Urgency::Urgent), Push::Closed);
-            assert_eq!((mailbox.take(), mailbox.depth(), mailbox.newest()), (Taken::default(), 0, 0));
+        assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [Taken::default(); 2]));
+        for urgency in [Urgency::Urgent, Urgency::CanWait] {
+            assert_eq!(mailbox.push(1, &link, urgency), Push::Closed);
+            let mut opened = Opened::default();
+            opened.take_more(&mailbox);
+            assert!(opened.is_empty() && mailbox.is_closed() && !mailbox.keeps_awake(1));
+            assert_eq!((mailbox.depth(), mailbox.newest()), (0, [0; 2]));
         }
     }
 
@@ -236,18 +375,19 @@ mod tests {
         assert!(!mailbox.keeps_awake(2));
         assert_eq!(mailbox.push(1, &links[0], Urgency::CanWait), Push::Queued(1));
         assert!(!mailbox.keeps_awake(2) && mailbox.keeps_awake(1));
-        assert_eq!(mailbox.push(2, &links[1], Urgency::Urgent), Push::Queued(2));
-        assert_eq!(mailbox.push(3, &links[2], Urgency::CanWait), Push::Queued(3));
-        assert!(mailbox.keeps_awake(9));
-        assert_eq!(mailbox.take(), Taken { newest: 3, count: 3 });
+        assert_eq!(mailbox.push(2, &links[1], Urgency::Urgent), Push::Queued(1));
+        assert_eq!(mailbox.push(3, &links[2], Urgency::CanWait), Push::Queued(2));
+        assert!(mailbox.keeps_awake(9) && mailbox.is_urgent());
+        assert_eq!(mailbox.depth(), 3);
+        Opened::default().take_more(&mailbox);
         assert!(!mailbox.keeps_awake(1));
     }
 
     #[test]
     fn the_gauge_saturates_and_never_looks_closed() {
-        let (mailbox, link) = (Mailbox { head: AtomicU64::new(pack(DEPTH_MAX, 7)) }, Link::default());
+        let stack = Stack { head: AtomicU64::new(pack(DEPTH_MAX, 7)) };
         for index in [u32::MAX, 8] {
-            assert_eq!(mailbox.push(index, &link, Urgency::Urgent), Push::Queued(DEPTH_MAX));
+            assert_eq!(stack.push(index, &Link::default()), Push::Queued(DEPTH_MAX));
         }
     }
 }

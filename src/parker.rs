@@ -70,10 +70,13 @@ impl Parker {
         let _ = self.announced.compare_exchange(number, number & !ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Who was to wake the owner could not: the next one who asks shall try.
+    /// Who was to wake the owner could not: the next one who asks shall try. Afterwards the caller must look for requests of those
+    /// who have found it awake meanwhile.
     pub(crate) fn was_not_woken(&self) {
         // Relaxed: an owner that is awake is woken once for nothing.
         self.announced.fetch_or(ASLEEP, Ordering::Relaxed);
+        // SeqCst (as F1): that comes before the caller's look.
+        fence(Ordering::SeqCst);
     }
 
     /// Whether a sleep is announced. For the owner.

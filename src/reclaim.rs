@@ -14,9 +14,8 @@
 //! * A shard is *buried* by the epoch: handed to the next thread that ends a shard, which frees it with nothing pinned. A
 //!   thread that ends a shard while nobody is looking frees that shard's memory itself, at once.
 //!
-//! The epochs are the process's, as `crossbeam_epoch` has them: who else uses that crate may have its own deferred work done by a
-//! thread that pins here, and holds ours up for as long as it stays pinned (`RETIRED_MAX` bounds that). What that work does, and whether
-//! it panics, is not ours to bound.
+//! The epochs are corewheel's own, not those that `crossbeam_epoch` keeps for everybody: so what another user of that crate
+//! defers is never done by a thread that pins here, and who stays pinned there holds nothing up here.
 //!
 //! What waits for the end of a shard waits in a `SegQueue`: pushes are rare, and who waits in `pop` for a stalled push ends
 //! a shard. An owner that goes on never looks there, so it waits for nobody.
@@ -28,13 +27,21 @@ use std::{
     sync::Arc,
 };
 
-use crossbeam_epoch::{self as epoch, Atomic, Guard, Shared};
+use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
 use crossbeam_queue::SegQueue;
 
 use crate::{
     limits::{FLUSHES, FREED_MAX},
-    sync::{EPOCHS_ARE_LOOMS, Ordering},
+    sync::{EPOCHS_ARE_LOOMS, Ordering, global, lazy_per_thread},
 };
+
+global! {
+    static EPOCHS: Collector = Collector::new();
+}
+
+lazy_per_thread! {
+    static PARTICIPANT: LocalHandle = EPOCHS.register();
+}
 
 /// What no other thread can see any more.
 static BURIED: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
@@ -50,7 +57,8 @@ pub(crate) struct Pinned(Guard);
 /// Pins this thread.
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    Pinned(epoch::pin())
+    // A thread whose own values are gone already takes part for this once.
+    Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
 }
 
 /// A place where one thread publishes a value, others look at it without waiting, and the first takes it back.
@@ -87,10 +95,11 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// Shows `value` to all threads if the place is empty; else it comes back.
     #[allow(unsafe_code)]
     pub(crate) fn publish_if_empty(&self, value: Arc<T>) -> Result<(), Arc<T>> {
-        let guard = epoch::pin();
+        let pinned = pin();
         let pointer = Shared::from(Arc::into_raw(value));
         // Release: publishes the value to `load`. Relaxed: a failure is not looked at.
-        let swapped = self.0.compare_exchange(Shared::null(), pointer, Ordering::Release, Ordering::Relaxed, &guard);
+        let swapped =
+            self.0.compare_exchange(Shared::null(), pointer, Ordering::Release, Ordering::Relaxed, &pinned.0);
         // SAFETY: the pointer was made above from an `Arc`, whose reference the place has not taken.
         swapped.map(drop).map_err(|_| unsafe { Arc::from_raw(pointer.as_raw()) })
     }
@@ -99,7 +108,7 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// here to `let_go`, which should be quick.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, let_go: fn(Arc<T>)) {
-        let guard = epoch::pin();
+        let Pinned(guard) = pin();
         // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the Release of `publish`);
         // Release, so that whoever finds the place empty sees what came before the end (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
@@ -200,7 +209,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
         if !self.0.is_empty() {
             // What has been deferred on this thread goes out with each step, so a canceller that does the work of an epoch
             // finds little of it together.
-            epoch::pin().flush();
+            pin().0.flush();
             self.free_unseen(FREED_MAX);
         }
     }
@@ -233,7 +242,7 @@ pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
 /// Frees what threads have stopped looking at. For a thread that ends a shard.
 pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
-        epoch::pin().flush();
+        pin().0.flush();
     }
     while let Some(buried) = BURIED.pop() {
         drop(buried);
@@ -254,6 +263,8 @@ fn is_last<T: ?Sized>(value: &Arc<T>) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -299,6 +310,20 @@ mod tests {
             Arc::strong_count(&value) == 1
         });
         assert!(freed);
+    }
+
+    #[test]
+    fn who_else_uses_epochs_is_not_met() {
+        let done = Arc::new(AtomicBool::new(false));
+        let strangers = Arc::clone(&done);
+        epoch::pin().defer(move || strangers.store(true, Ordering::Relaxed));
+        epoch::pin().flush();
+        for _ in 0..100 {
+            free_garbage();
+        }
+        assert!(!done.load(Ordering::Relaxed), "done by a thread that pins here");
+        let _stays = epoch::pin();
+        what_is_buried_is_freed_when_nobody_looks();
     }
 
     /// A value, published, and taken back while `look` is still looking.

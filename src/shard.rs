@@ -39,7 +39,7 @@ use crate::{
     guests::OwnGuests,
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
-    mailbox::Taken,
+    mailbox::Opened,
     origin::Origins,
     registry,
     shared::Shared,
@@ -102,9 +102,7 @@ pub struct Shard<T> {
     /// The most timers that may live.
     limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with.
-    taken: Taken,
-    /// The mailbox has been looked at in this pass.
-    mailbox_taken: bool,
+    opened: Opened,
     /// Messages that the pass may still deal with.
     messages: usize,
     counts: Tally,
@@ -159,8 +157,7 @@ impl<T> Shard<T> {
             schedules: Schedules::new(),
             origins: Origins::new(),
             limit,
-            taken: Taken::default(),
-            mailbox_taken: false,
+            opened: Opened::default(),
             messages: 0,
             counts: Tally::default(),
             telling: Telling::default(),
@@ -191,6 +188,13 @@ impl<T> Shard<T> {
         handle.shard() == self.number && self.reset_own(handle, delay).is_some()
     }
 
+    /// Moves a timer of this shard to `instant`; see [`TimerHandle::reset_at`].
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset_at(&mut self, handle: TimerHandle, instant: Instant) -> bool {
+        let nanos = self.clock.nanos_at(instant);
+        handle.shard() == self.number && self.reset_own_to(handle, |_| nanos).is_some()
+    }
+
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it, and then take
     /// in up to 1 024 messages of other threads.
     pub fn turn(&mut self) {
@@ -198,7 +202,7 @@ impl<T> Shard<T> {
     }
 
     /// As [`turn`](Self::turn), but the pass touches at most `budget` entries (fired, or moved within the wheel), and takes in
-    /// at most as many timers that other threads have cancelled. What is left comes first in the next pass, in order, and
+    /// at most as many messages of other threads. What is left comes first in the next pass, in order, and
     /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(&mut self, budget: usize) {
         self.begin(budget);
@@ -206,7 +210,7 @@ impl<T> Shard<T> {
 
     /// Whether the last pass has left something to do: its budget was used up, or it was given up.
     pub fn is_behind(&self) -> bool {
-        self.taken.newest != 0 || self.wheel.is_behind()
+        !self.opened.is_empty() || self.wheel.is_behind()
     }
 
     /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
@@ -269,9 +273,11 @@ impl<T> Shard<T> {
 
     /// Ends the shard and hands back what was pending, with the deadlines (as in [`Expired`]), in no particular order.
     /// Handles answer [`Cancel::Ended`](crate::Cancel::Ended) from now on, [`try_add`](Self::try_add) is an error, and
-    /// there is nothing left to fire. The answer of a cancel that races with the end is true, whichever it is.
+    /// there is nothing left to fire. The answer of a cancel that races with the end is true, whichever it is. The deadline of a timer
+    /// that others are moving at that moment is one of those that they have asked for, or the one before.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
+    #[must_use = "what was pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()

@@ -106,11 +106,27 @@ impl Shared {
 
     /// Wakes the owner, for a thread that must. Whether it has.
     pub(crate) fn wake(&self) -> bool {
+        if self.hooks.wake() {
+            return true;
+        }
+        self.parker.was_not_woken();
+        // Others may have relied on this wake-up: for what they have asked, the hook gets another chance.
+        if !self.mailbox.keeps_awake(DEBT_MAX) || !self.parker.must_wake() {
+            return false;
+        }
         let has_woken = self.hooks.wake();
         if !has_woken {
             self.parker.was_not_woken();
         }
         has_woken
+    }
+
+    /// A timer was refused. Room may be waiting for the owner to meet what has been cancelled, and the owner may sleep over that.
+    #[cold]
+    pub(crate) fn ask_for_room(&self) {
+        if self.mailbox.depth() > 0 && self.parker.must_wake() {
+            self.wake();
+        }
     }
 
     /// The clock has gone back, and the owner holds it there until it has caught up.
@@ -195,10 +211,11 @@ impl Shared {
         self.parker.must_wake_before(due) || self.must_wake_for_debt(depth)
     }
 
-    /// The debt passes this number once per batch; an owner that announces its sleep later looks at it itself.
+    /// The debt passes this number once per batch; an owner that announces its sleep later looks at it itself. (And twice that: the
+    /// wake-up may have failed.)
     #[inline]
     fn must_wake_for_debt(&self, depth: u32) -> bool {
-        depth == DEBT_MAX && self.parker.must_wake()
+        depth > 0 && depth.is_multiple_of(DEBT_MAX) && self.parker.must_wake()
     }
 }
 

@@ -13,13 +13,13 @@
 use std::sync::{Mutex, OnceLock};
 
 #[cfg(not(any(all(loom, feature = "loom"), all(shuttle, feature = "shuttle"))))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(shuttle, feature = "shuttle"))]
-pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(loom, feature = "loom"))]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use loom::cell::UnsafeCell;
@@ -36,7 +36,7 @@ pub(crate) use loom::thread::{Thread, current as this_thread};
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
     #[cfg(all(loom, feature = "loom"))]
-    is_taken: loom::sync::atomic::AtomicBool,
+    is_taken: AtomicBool,
 }
 
 impl<T> TryLock<T> {
@@ -44,7 +44,7 @@ impl<T> TryLock<T> {
         Self {
             value: Mutex::new(value),
             #[cfg(all(loom, feature = "loom"))]
-            is_taken: loom::sync::atomic::AtomicBool::new(false),
+            is_taken: AtomicBool::new(false),
         }
     }
 
@@ -85,7 +85,7 @@ impl<T> UnsafeCell<T> {
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
     #[cfg(all(loom, feature = "loom"))]
-    is_set: loom::sync::atomic::AtomicBool,
+    is_set: AtomicBool,
 }
 
 impl<T> SetOnce<T> {
@@ -93,7 +93,7 @@ impl<T> SetOnce<T> {
         Self {
             value: OnceLock::new(),
             #[cfg(all(loom, feature = "loom"))]
-            is_set: loom::sync::atomic::AtomicBool::new(false),
+            is_set: AtomicBool::new(false),
         }
     }
 
@@ -197,6 +197,16 @@ macro_rules! global {
     };
 }
 
+/// A thread's own value that is made when it is first used; where epochs are loom's, of a thread of the model.
+macro_rules! lazy_per_thread {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(all(crossbeam_loom, feature = "loom")))]
+        std::thread_local! { static $name: $type = $value; }
+        #[cfg(all(crossbeam_loom, feature = "loom"))]
+        loom::thread_local! { static $name: $type = $value; }
+    };
+}
+
 /// A thread's own value, made of a constant: on a real thread its first use costs nothing.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
@@ -210,4 +220,5 @@ macro_rules! per_thread {
 }
 
 pub(crate) use global;
+pub(crate) use lazy_per_thread;
 pub(crate) use per_thread;

@@ -330,3 +330,119 @@ fn more_shards_than_can_be_are_refused_before_any_thread_starts() {
     let cause = refused.get_ref().and_then(|cause| cause.downcast_ref::<ConfigError>()).expect("a ConfigError");
     assert_eq!(cause, &ConfigError::TooManyShards { max: 16_384 });
 }
+
+/// Whether the threads end, each with what it has to say; in a time that only one that hangs takes.
+fn ended<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(cores.join()));
+    let ended = told.recv_timeout(Duration::from_secs(60)).expect("a thread goes on");
+    ended.into_iter().map(|end| end.expect("no panic")).collect()
+}
+
+fn sleep_and_turn(core: &Core) {
+    while !core.is_stopping() {
+        local_timer().prepare_sleep().park();
+        local_timer().turn();
+    }
+}
+
+#[test]
+fn threads_end_when_they_are_asked_to_asleep_or_on_their_way_to_it() {
+    for round in 0..300 {
+        let cores = Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
+        if round % 3 > 0 {
+            thread::sleep(Duration::from_micros(round));
+        }
+        cores.stop();
+        cores.stop();
+        assert_eq!(ended(cores).len(), 2);
+    }
+}
+
+/// Also by a loop that takes in a few of many messages at a time.
+#[test]
+fn what_was_asked_before_the_end_has_been_done() {
+    for (budget, asked) in [(usize::MAX, 200), (usize::MAX, 5_000), (3, 200)] {
+        for _ in 0..20 {
+            let run = move |core: Core| {
+                while !core.is_stopping() {
+                    local_timer().prepare_sleep().park();
+                    local_timer().turn_within(budget);
+                }
+            };
+            let (cores, runs) =
+                (Cores::builder().shards(2).start(run).expect("it starts"), Arc::new(AtomicUsize::new(0)));
+            for shard in cores.shards().iter().cycle().take(asked) {
+                let runs = Arc::clone(&runs);
+                shard.run(move || _ = runs.fetch_add(1, Ordering::Relaxed));
+            }
+            cores.stop();
+            ended(cores);
+            assert_eq!(runs.load(Ordering::Relaxed), asked);
+        }
+    }
+}
+
+#[test]
+fn threads_that_are_not_to_be_pinned_are_not() {
+    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to()).expect("it starts");
+    assert_eq!(cores.pinned(), [None; 2]);
+    assert_eq!(ended(cores), [None; 2]);
+}
+
+#[test]
+fn nobody_is_asked_to_end_who_was_not() {
+    let cores = Cores::builder().shards(2).start(|core| {
+        local_timer().add(TICK, || ());
+        while !local_timer().is_empty() {
+            local_timer().prepare_sleep().park();
+            local_timer().turn();
+        }
+        core.is_stopping()
+    });
+    assert_eq!(ended(cores.expect("it starts")), [false; 2]);
+}
+
+#[test]
+fn a_timer_that_is_full_is_asked_to_end_all_the_same() {
+    let config = |_| Config::new().limit(1);
+    let cores = Cores::builder().shards(2).config(config).start(|core| {
+        local_timer().add(Duration::from_secs(3_600), never);
+        assert!(local_timer().try_add(TICK, || ()).is_err());
+        sleep_and_turn(&core);
+        local_timer().len()
+    });
+    let cores = cores.expect("it starts");
+    cores.stop();
+    assert_eq!(ended(cores), [1; 2]);
+}
+
+#[test]
+fn asking_threads_that_have_ended_changes_nothing() {
+    let (tell, told) = mpsc::channel();
+    let cores = Cores::builder().shards(2).start(move |core| {
+        if core.index() == 0 {
+            return tell.send(()).expect("somebody waits");
+        }
+        sleep_and_turn(&core);
+    });
+    let cores = cores.expect("it starts");
+    told.recv().expect("one returns at once");
+    cores.stop();
+    assert_eq!(ended(cores).len(), 2);
+}
+
+#[test]
+fn a_core_can_ask_all_of_them_itself() {
+    let cores = Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
+    let cores = Arc::new(cores);
+    let asking = Arc::clone(&cores);
+    let (tell, told) = mpsc::channel();
+    cores.shards()[1].run(move || {
+        asking.stop();
+        drop(asking);
+        tell.send(()).expect("somebody waits");
+    });
+    told.recv_timeout(Duration::from_secs(60)).expect("it has been run");
+    assert_eq!(ended(Arc::into_inner(cores).expect("the callback has let go of it")).len(), 2);
+}

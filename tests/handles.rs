@@ -408,6 +408,55 @@ fn a_reset_elsewhere_moves_the_timer() {
     });
 }
 
+/// On the own core, from another one, by a private handle and by a shard; to a moment that has passed as well.
+#[test]
+fn a_timer_moves_to_an_instant_of_its_own_clock() {
+    in_virtual_time(|clock| {
+        let runs = Rc::new(Cell::new(0));
+        let count = || {
+            let runs = Rc::clone(&runs);
+            move || runs.set(runs.get() + 1)
+        };
+        let own = local_timer().add(TICK, count());
+        let (other, private) = (local_timer().add(TICK, count()), local_timer().add_local(TICK, count()));
+        let (passed, soon) = (clock.now(), clock.now() + TICK * 5);
+        assert!(own.reset_at(soon) && private.reset_at(soon) && on_a_thread(|| other.reset_at(soon)));
+        clock.advance(TICK * 4);
+        assert_eq!(local_timer().turn().fired, 0);
+        clock.advance(TICK);
+        assert_eq!((local_timer().turn().fired, runs.get()), (3, 3));
+        assert!(
+            !own.reset_at(soon) && !private.reset_at(soon) && !on_a_thread(|| other.reset_at(soon)),
+            "they have ended"
+        );
+        let late = local_timer().add(TICK * 100, count());
+        assert!(late.reset_at(passed));
+        clock.advance(TICK);
+        assert_eq!((local_timer().turn().fired, runs.get()), (1, 4));
+
+        let from_elsewhere = local_timer().shard_ref();
+        let at = from_elsewhere.now() + TICK * 2;
+        assert_eq!(from_elsewhere.now(), clock.now());
+        on_a_thread(|| {
+            from_elsewhere.add_at(at, || ());
+            from_elsewhere.add_at(passed, || ());
+        });
+        assert_eq!(local_timer().turn().fired, 1);
+        clock.advance(TICK * 2);
+        assert_eq!(local_timer().turn().fired, 1);
+    });
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let handle = shard.add(TICK, ());
+    assert!(shard.reset_at(handle, clock.now() + TICK * 3));
+    clock.advance(TICK * 2);
+    shard.turn();
+    assert!(shard.next_expired().is_none());
+    clock.advance(TICK);
+    shard.turn();
+    assert!(shard.next_expired().is_some() && !shard.reset_at(handle, clock.now()));
+}
+
 #[test]
 fn a_reset_leaves_the_handle_valid() {
     in_virtual_time(|clock| {

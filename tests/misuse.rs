@@ -585,7 +585,7 @@ fn every_public_type_can_be_printed() {
 /// Drains a shard, and gives its number to another thread's timer. Whether that got it: another test may have been quicker.
 fn drained_reaches_its_successor() -> Option<bool> {
     let mut drained = Shard::<u32>::with_config(Config::new().tick(TICK)).expect("valid");
-    drained.drain();
+    drop(drained.drain());
     let number = drained.metrics().number;
     on_a_thread(move || {
         let core = local_timer().shard_ref();

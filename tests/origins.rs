@@ -75,7 +75,7 @@ fn a_shard_of_payloads_says_the_same() {
     shard.try_add_spread(HOUR, HOUR, ()).expect("there is room");
     let expected: Vec<_> = (first..first + 8).map(|line| (line, 1)).collect();
     assert_eq!(lines(&shard.live_report()), expected);
-    shard.drain();
+    drop(shard.drain());
     assert!(shard.live_report().most_frequent().is_empty());
 }
 

@@ -30,7 +30,6 @@ pub(crate) struct Listeners {
 /// A loop per core, each with what it says at its end.
 pub(crate) struct Seats<R> {
     cores: Cores<io::Result<R>>,
-    wakers: Vec<Arc<Waker>>,
     pub(crate) address: SocketAddr,
 }
 
@@ -54,12 +53,8 @@ impl Listeners {
         run: impl Fn(Core, Seat) -> io::Result<R> + Send + Sync + 'static,
     ) -> io::Result<Seats<R>> {
         let (wakers, seats): (Vec<_>, Vec<_>) = prepare(self.listeners)?.into_iter().unzip();
-        let config = {
-            let wakers = wakers.clone();
-            move |index: usize| wake_through(&wakers[index])
-        };
-        let cores = Cores::builder().config(config).start_with(seats, run)?;
-        Ok(Seats { cores, wakers, address: self.address })
+        let cores = Cores::builder().config(move |index| wake_through(&wakers[index])).start_with(seats, run)?;
+        Ok(Seats { cores, address: self.address })
     }
 }
 
@@ -69,9 +64,10 @@ impl<R: Send + 'static> Seats<R> {
         self.cores.pinned()
     }
 
-    /// Wakes the loops, so that they see that they have been told to end.
-    pub(crate) fn wake(&self) -> io::Result<()> {
-        self.wakers.iter().try_for_each(|waker| waker.wake())
+    /// Ends the loops, and joins them.
+    pub(crate) fn stop(self) -> Vec<Result<R, String>> {
+        self.cores.stop();
+        self.join()
     }
 
     /// Waits for the loops and gives what each has to say at its end, or in words what has ended it before.

@@ -1,5 +1,4 @@
-//! What the threads show each other while the run goes on: figures for the live view, and that it is over. The verdict
-//! does not read any of the figures.
+//! What the threads show each other while the run goes on: figures for the live view. The verdict does not read any of them.
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
@@ -7,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::broker::Totals;
-use crate::over::Over;
 use crate::tally::Tally;
 
 #[derive(Debug)]
@@ -16,7 +14,6 @@ pub(crate) struct Board {
     pub(crate) sent: Tally,
     pub(crate) completed: Tally,
     pub(crate) timed_out: Tally,
-    pub(crate) over: Over,
 }
 
 impl Board {
@@ -26,7 +23,6 @@ impl Board {
             sent: Tally::default(),
             completed: Tally::default(),
             timed_out: Tally::default(),
-            over: Over::default(),
         }
     }
 

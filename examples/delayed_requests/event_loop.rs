@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corewheel::{Counts, local_timer};
+use corewheel::{Core, Counts, local_timer};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
@@ -34,7 +34,6 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     broker: Broker,
     board: Arc<Board>,
-    index: usize,
 }
 
 struct Connection {
@@ -44,15 +43,15 @@ struct Connection {
 }
 
 impl EventLoop {
-    pub(crate) fn new((poll, listener): Seat, broker: Broker, board: Arc<Board>, index: usize) -> Self {
-        Self { poll, listener, connections: Slab::new(), broker, board, index }
+    pub(crate) fn new((poll, listener): Seat, broker: Broker, board: Arc<Board>) -> Self {
+        Self { poll, listener, connections: Slab::new(), broker, board }
     }
 
-    /// Serves until the board says that it is over.
-    pub(crate) fn run(mut self) -> io::Result<CoreReport> {
+    /// Serves until the core is to end.
+    pub(crate) fn run(mut self, core: &Core) -> io::Result<CoreReport> {
         let mut events = Events::with_capacity(EVENTS);
         let mut held_up = Duration::ZERO;
-        while !self.board.over.is_called() {
+        while !core.is_stopping() {
             let sleep = local_timer().prepare_sleep();
             let (asleep, timeout) = (Instant::now(), sleep.timeout());
             net::unless_interrupted(self.poll.poll(&mut events, timeout))?;
@@ -66,7 +65,7 @@ impl EventLoop {
                 }
             }
             local_timer().turn();
-            self.board.cores[self.index].publish(&self.broker.totals());
+            self.board.cores[core.index()].publish(&self.broker.totals());
         }
         Ok(CoreReport { totals: self.broker.totals(), timers: local_timer().counts(), held_up })
     }

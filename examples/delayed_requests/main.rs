@@ -17,7 +17,7 @@
 //! - `plan`, `partition_cast`, `group_cast`, `load`: who does what, and what must come of it
 //! - `board`, `view`, `screen`: the live view
 //! - `verdict`, `accounts`, `report`: whether all was as it must be
-//! - `seats`, `net`, `small`, `tally`, `over`: what the examples share, in `examples/common`, as they do `files`, `screen`
+//! - `seats`, `net`, `small`, `tally`: what the examples share, in `examples/common`, as they do `files`, `screen`
 
 mod accounts;
 mod args;
@@ -33,8 +33,6 @@ mod load;
 mod log;
 #[path = "../common/net.rs"]
 mod net;
-#[path = "../common/over.rs"]
-mod over;
 mod partition_cast;
 mod plan;
 mod report;
@@ -108,7 +106,7 @@ fn run(args: &Args, plan: Plan) -> io::Result<Verdict> {
         clients.extend(seen.clients);
         held_up = held_up.max(seen.held_up);
     }
-    let cores = server.stop()?;
+    let cores = server.stop();
     for client in &mut clients {
         client.receive(&board);
     }

@@ -29,7 +29,7 @@ impl Server {
             let board = Arc::clone(board);
             move |core, seat| {
                 let broker = Broker::new(&waiting, &core, Arc::clone(&log), Arc::clone(&board));
-                EventLoop::new(seat, broker, Arc::clone(&board), core.index()).run()
+                EventLoop::new(seat, broker, Arc::clone(&board)).run(&core)
             }
         })?;
         Ok(Self { seats, board: Arc::clone(board) })
@@ -45,13 +45,11 @@ impl Server {
     }
 
     /// Ends the loops and gives what each has to say, or in words what has ended it before.
-    pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
+    pub(crate) fn stop(self) -> Vec<Result<CoreReport, String>> {
         let asked = Instant::now();
         while !self.board.is_settled() && asked.elapsed() < SETTLING {
             thread::sleep(Duration::from_millis(1));
         }
-        self.board.over.call();
-        self.seats.wake()?;
-        Ok(self.seats.join())
+        self.seats.stop()
     }
 }

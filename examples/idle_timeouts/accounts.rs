@@ -5,7 +5,10 @@ use serde::Serialize;
 use crate::event_loop::CoreReport;
 use crate::verdict::Seen;
 
-/// The counts of all cores together.
+/// A core's timers are those of its connections, and the request to end, which counts as two.
+const REQUESTS_TO_END: u64 = 2;
+
+/// The counts of all cores together, of connections' timers only.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Accounts {
     pub(crate) cores: usize,
@@ -34,8 +37,8 @@ impl Accounts {
 
     fn take_in(&mut self, index: usize, report: &CoreReport) {
         let counts = &report.counts;
-        self.added += counts.added;
-        self.fired += counts.fired;
+        self.added += counts.added - REQUESTS_TO_END;
+        self.fired += counts.fired - REQUESTS_TO_END;
         self.cancelled += counts.cancelled;
         self.handed_back += counts.handed_back;
         self.live_at_end += counts.live;

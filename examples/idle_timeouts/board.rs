@@ -1,11 +1,10 @@
-//! What the threads show each other while the run goes on: how many clients there are for the live view, whom the admin has
-//! released, and that it is over. The verdict does not read any of the figures.
+//! What the threads show each other while the run goes on: how many clients there are for the live view, and whom the admin has
+//! released. The verdict does not read any of it.
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::over::Over;
 use crate::tally::Tally;
 
 #[derive(Debug)]
@@ -14,7 +13,6 @@ pub(crate) struct Board {
     pub(crate) left: Tally,
     released: Vec<AtomicBool>,
     pub(crate) cancelled: Tally,
-    pub(crate) over: Over,
 }
 
 impl Board {
@@ -24,7 +22,6 @@ impl Board {
             left: Tally::default(),
             released: (0..connections).map(|_| AtomicBool::new(false)).collect(),
             cancelled: Tally::default(),
-            over: Over::default(),
         }
     }
 

@@ -2,15 +2,13 @@
 //! core that accepted it; only the handle of its idle timer goes elsewhere.
 
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use corewheel::{Counts, TimerHandle, local_timer};
+use corewheel::{Core, Counts, TimerHandle, local_timer};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::board::Board;
 use crate::connections::Connections;
 use crate::net;
 use crate::packet::{self, Heard};
@@ -36,7 +34,6 @@ pub(crate) struct EventLoop {
     connections: Connections<Client>,
     /// Where the handle of every connection's idle timer goes, with the number the connection gave itself.
     handles: Sender<(u32, TimerHandle)>,
-    board: Arc<Board>,
     resets_refused: u64,
 }
 
@@ -58,21 +55,16 @@ enum Served {
 }
 
 impl EventLoop {
-    pub(crate) fn new(
-        (poll, listener): Seat,
-        idle: Duration,
-        handles: Sender<(u32, TimerHandle)>,
-        board: Arc<Board>,
-    ) -> Self {
+    pub(crate) fn new((poll, listener): Seat, idle: Duration, handles: Sender<(u32, TimerHandle)>) -> Self {
         // Dropping the client closes its socket.
         let connections = Connections::new(idle, |_client, _silent_for| ());
-        Self { poll, listener, connections, handles, board, resets_refused: 0 }
+        Self { poll, listener, connections, handles, resets_refused: 0 }
     }
 
-    /// Serves until the board says that it is over.
-    pub(crate) fn run(mut self) -> io::Result<CoreReport> {
+    /// Serves until the core is to end.
+    pub(crate) fn run(mut self, core: &Core) -> io::Result<CoreReport> {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.board.over.is_called() {
+        while !core.is_stopping() {
             let sleep = local_timer().prepare_sleep();
             net::unless_interrupted(self.poll.poll(&mut events, sleep.timeout()))?;
             drop(sleep);

@@ -16,7 +16,7 @@
 //! - `admin`: cancels timers from its own thread
 //! - `board`, `view`, `screen`, `timers`: the live view
 //! - `verdict`, `stretches`, `accounts`, `report`: whether all was as it must be
-//! - `seats`, `net`, `small`, `tally`, `over`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
+//! - `seats`, `net`, `small`, `tally`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
 
 mod accounts;
 mod admin;
@@ -30,8 +30,6 @@ mod files;
 mod load;
 #[path = "../common/net.rs"]
 mod net;
-#[path = "../common/over.rs"]
-mod over;
 mod packet;
 mod plan;
 mod report;
@@ -91,7 +89,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> io::Result<Verdict> {
     let plan = Arc::new(Plan::new(args.connections, args.idle(), args.run()));
     let board = Arc::new(Board::new(args.connections));
-    let (server, handles) = Server::start(args.cores(), plan.idle, &board)?;
+    let (server, handles) = Server::start(args.cores(), plan.idle)?;
     if !args.json {
         report::print_start(args, server.pinned());
     }
@@ -107,7 +105,7 @@ fn run(args: &Args) -> io::Result<Verdict> {
         clients.extend(join(thread)??);
     }
     let admin = join(admin)?;
-    let cores = server.stop()?;
+    let cores = server.stop();
     Ok(Verdict::reach(&Evidence { clients, admin, cores, idle: plan.idle, late_limit: args.late_limit() }))
 }
 

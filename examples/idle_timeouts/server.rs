@@ -2,34 +2,25 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use corewheel::TimerHandle;
+use corewheel::{Core, TimerHandle};
 
-use crate::board::Board;
 use crate::event_loop::{CoreReport, EventLoop};
 use crate::seats::{Listeners, Seats};
 
 pub(crate) struct Server {
     seats: Seats<CoreReport>,
-    board: Arc<Board>,
 }
 
 impl Server {
     /// Starts so many loops, each on a core. The receiver gets the handle of every connection's idle timer.
-    pub(crate) fn start(
-        cores: usize,
-        idle: Duration,
-        board: &Arc<Board>,
-    ) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
+    pub(crate) fn start(cores: usize, idle: Duration) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
         let (handles, published) = mpsc::channel();
-        let seats = Listeners::bind(0, cores)?.start({
-            let board = Arc::clone(board);
-            move |_core, seat| EventLoop::new(seat, idle, handles.clone(), Arc::clone(&board)).run()
-        })?;
-        Ok((Self { seats, board: Arc::clone(board) }, published))
+        let run = move |core: Core, seat| EventLoop::new(seat, idle, handles.clone()).run(&core);
+        let seats = Listeners::bind(0, cores)?.start(run)?;
+        Ok((Self { seats }, published))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -42,9 +33,7 @@ impl Server {
     }
 
     /// Ends the loops and gives what each has to say, or in words what has ended it before.
-    pub(crate) fn stop(self) -> io::Result<Vec<Result<CoreReport, String>>> {
-        self.board.over.call();
-        self.seats.wake()?;
-        Ok(self.seats.join())
+    pub(crate) fn stop(self) -> Vec<Result<CoreReport, String>> {
+        self.seats.stop()
     }
 }

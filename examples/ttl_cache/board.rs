@@ -1,16 +1,11 @@
-//! What the cores show each other and whoever looks on: figures, and that it is over.
+//! What the cores show each other and whoever looks on.
 //!
 //! All of it is relaxed: each value stands for itself and nothing else is read because of it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::over::Over;
-
 #[derive(Debug)]
-pub(crate) struct Board {
-    figures: Vec<Figures>,
-    pub(crate) over: Over,
-}
+pub(crate) struct Board(Vec<Figures>);
 
 /// What one core says about itself, on a cache line of its own: each core writes after every turn.
 #[derive(Debug, Default)]
@@ -36,19 +31,19 @@ impl Figure {
 
 impl Board {
     pub(crate) fn new(cores: usize) -> Self {
-        Self { figures: (0..cores).map(|_| Figures::default()).collect(), over: Over::default() }
+        Self((0..cores).map(|_| Figures::default()).collect())
     }
 
     pub(crate) fn cores(&self) -> usize {
-        self.figures.len()
+        self.0.len()
     }
 
     pub(crate) fn of(&self, core: usize) -> &Figures {
-        &self.figures[core]
+        &self.0[core]
     }
 
     /// One figure of all cores together.
     pub(crate) fn total(&self, figure: impl Fn(&Figures) -> &Figure) -> u64 {
-        self.figures.iter().map(|figures| figure(figures).0.load(Relaxed)).sum()
+        self.0.iter().map(|figures| figure(figures).0.load(Relaxed)).sum()
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict> {
     verdict.complain(bounds::keys(small.address(), FEW_KEYS as usize)?);
     for server in [server, small] {
         let from_elsewhere = server.board.total(|figures| &figures.from_elsewhere);
-        verdict.take_in(from_elsewhere, args.cores(), server.stop()?);
+        verdict.take_in(from_elsewhere, args.cores(), server.stop());
     }
     Ok(verdict)
 }

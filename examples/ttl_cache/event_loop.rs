@@ -21,19 +21,18 @@ pub(crate) struct EventLoop {
     poll: Poll,
     listener: TcpListener,
     here: Rc<Here>,
-    setup: Setup,
 }
 
 impl EventLoop {
-    pub(crate) fn new((poll, listener): Seat, core: &Core, setup: Setup) -> io::Result<Self> {
-        let here = Here::install(core, &setup, poll.registry().try_clone()?);
-        Ok(Self { poll, listener, here, setup })
+    pub(crate) fn new((poll, listener): Seat, core: &Core, setup: &Setup) -> io::Result<Self> {
+        let here = Here::install(core, setup, poll.registry().try_clone()?);
+        Ok(Self { poll, listener, here })
     }
 
-    /// Serves until the board says that it is over; what has become of the timers.
-    pub(crate) fn run(mut self) -> io::Result<Counts> {
+    /// Serves until the core is to end; what has become of the timers.
+    pub(crate) fn run(mut self, core: &Core) -> io::Result<Counts> {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.setup.service.board.over.is_called() {
+        while !core.is_stopping() {
             self.poll(&mut events)?;
             for event in &events {
                 match event.token() {

@@ -21,7 +21,7 @@
 //! - `args`, `files`: what was asked for, and whether the machine allows it
 //! - `view`, `screen`, `timers`: what the timers do, live (`--live`)
 //! - `check`: a check of the server from outside (`--self-check`), or of another one
-//! - `seats`, `net`, `over`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
+//! - `seats`, `net`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
 
 mod args;
 mod board;
@@ -43,8 +43,6 @@ mod keys;
 mod moment;
 #[path = "../common/net.rs"]
 mod net;
-#[path = "../common/over.rs"]
-mod over;
 mod record;
 mod replies;
 mod reply;

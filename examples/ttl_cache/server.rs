@@ -29,7 +29,7 @@ impl Server {
         let listeners = Listeners::bind(port, args.cores())?;
         let port = listeners.address.port();
         let setup = set_up(args, Service { board: Arc::clone(&board), port, started: Instant::now() });
-        let seats = listeners.start(move |core, seat| EventLoop::new(seat, &core, setup.clone())?.run())?;
+        let seats = listeners.start(move |core, seat| EventLoop::new(seat, &core, &setup)?.run(&core))?;
         Ok(Self { seats, board })
     }
 
@@ -48,10 +48,8 @@ impl Server {
     }
 
     /// Ends the loops and gives what has become of each one's timers, or in words what has ended it before.
-    pub(crate) fn stop(self) -> io::Result<Vec<Result<Counts, String>>> {
-        self.board.over.call();
-        self.seats.wake()?;
-        Ok(self.wait())
+    pub(crate) fn stop(self) -> Vec<Result<Counts, String>> {
+        self.seats.stop()
     }
 }
 

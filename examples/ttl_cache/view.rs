@@ -9,13 +9,13 @@ use crate::board::Board;
 use crate::screen::{self, Frame};
 use crate::timers::Timers;
 
-/// Shows it on a thread of its own until the server ends.
+/// Shows it on a thread of its own until the process ends.
 pub(crate) fn start(board: &Arc<Board>) -> io::Result<()> {
     let board = Arc::clone(board);
     let show = move || {
         let mut timers = Timers::default();
         let look = || Frame { summary: summary(&board), lines: timers.lines() };
-        screen::show_until(|| board.over.is_called(), (Instant::now(), None), false, look);
+        screen::show_until(|| false, (Instant::now(), None), false, look);
     };
     thread::Builder::new().name(String::from("view")).spawn(show).map(drop)
 }

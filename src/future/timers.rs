@@ -31,17 +31,11 @@ use crate::{
 ///
 /// ```
 /// use corewheel::{Cores, future::Timers, local_timer};
-/// use std::{
-///     sync::{Arc, atomic::{AtomicBool, Ordering}},
-///     thread,
-///     time::Duration,
-/// };
+/// use std::time::Duration;
 ///
-/// let stop = Arc::new(AtomicBool::new(false));
-/// let stopped = Arc::clone(&stop);
-/// let cores = Cores::builder().shards(1).start(move |_| {
-///     while !stopped.load(Ordering::Relaxed) {
-///         local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+/// let cores = Cores::builder().shards(1).start(|core| {
+///     while !core.is_stopping() {
+///         local_timer().prepare_sleep().park();
 ///         local_timer().turn();
 ///     }
 /// })?;
@@ -53,10 +47,10 @@ use crate::{
 /// is_send(&guarded);
 /// assert!(block_on(guarded).is_err());
 ///
-/// cores.shards()[0].run(move || stop.store(true, Ordering::Relaxed)); // on the timer's own thread; wakes it
+/// cores.stop();
 /// cores.join();
 /// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     use std::task::{Context, Poll, Wake};
+/// #     use std::{sync::Arc, task::{Context, Poll, Wake}, thread};
 /// #     struct Unpark(thread::Thread);
 /// #     impl Wake for Unpark {
 /// #         fn wake(self: Arc<Self>) {
@@ -139,6 +133,11 @@ impl Timers {
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep_until(start), period)
+    }
+
+    /// What time it is by the timers' clock: by that of the one where this thread's futures wait.
+    pub fn now(&self) -> Instant {
+        self.remote().shard().now()
     }
 
     fn remote(&self) -> Remote {

@@ -1,10 +1,14 @@
 //! A reference to another core's timer, by which it can be added to.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{LocalTimer, local_timer};
 use crate::{
-    error::AddError,
+    error::{AddError, AddErrorReason},
     guests::Armed,
     handle::{Owner, TimerHandle},
     metrics::ShardMetrics,
@@ -30,11 +34,7 @@ use crate::{
 /// let cores = Cores::builder().shards(1).start(move |_| {
 ///     ready.send(local_timer().shard_ref()).unwrap();
 ///     while local_timer().turn().fired == 0 {
-///         let sleep = local_timer().prepare_sleep();
-///         match sleep.timeout() {
-///             Some(timeout) => std::thread::park_timeout(timeout),
-///             None => std::thread::park(), // an add from elsewhere wakes it
-///         }
+///         local_timer().prepare_sleep().park(); // an add from elsewhere wakes it
 ///     }
 /// })?;
 /// let core = core.recv().unwrap();
@@ -91,6 +91,31 @@ impl ShardRef {
         self.send(self.shared.nanos_after(delay), Origin::caller(), callback)
     }
 
+    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or in its
+    /// next turn if that has passed. Otherwise as [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    #[track_caller]
+    pub fn add_at(&self, instant: Instant, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+        AddError::or_panic(self.try_add_at(instant, callback))
+    }
+
+    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_at<F: FnOnce() + Send + 'static>(
+        &self,
+        instant: Instant,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        self.try_add_to(self.shared.clock().nanos_at(instant), Origin::caller(), callback)
+    }
+
     /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A sleeping owner
     /// is woken. Otherwise as [`add`](Self::add).
     ///
@@ -138,6 +163,11 @@ impl ShardRef {
         self.send(nanos, origin, callback)
     }
 
+    /// What time it is by that timer: real, or virtual as its [`Config`](crate::Config) says.
+    pub fn now(&self) -> Instant {
+        self.shared.clock().now()
+    }
+
     /// What that timer did, as it last said, and how late its timers fire; see [`metrics`](crate::metrics).
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::wanted(self.number, &self.shared)
@@ -172,6 +202,9 @@ impl ShardRef {
                 Ok(TimerHandle::of_guest(self.number, index, generation))
             }
             Err((reason, callback)) => {
+                if reason == AddErrorReason::Full {
+                    self.shared.ask_for_room();
+                }
                 let callback = callback.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"));
                 Err(AddError::new(reason, callback))
             }

@@ -27,7 +27,7 @@ impl<T> Shard<T> {
             return found.pending;
         }
         let last = self.shared.mailbox.close();
-        for messages in [mem::take(&mut self.taken), last] {
+        for messages in mem::take(&mut self.opened).left().into_iter().chain(last) {
             self.sweep_arrivals(messages, &mut found);
         }
         for index in 1..self.wheel.end_of_indices() {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     limits::GUEST,
-    mailbox::{Taken, Urgency},
+    mailbox::Urgency,
     origin::Origin,
     parcel::Parcel,
     reclaim::{Seen, pin},
@@ -30,28 +30,15 @@ pub(crate) enum Message<T> {
 }
 
 impl<T> Shard<T> {
-    /// Takes what is in the mailbox, once in a pass; what arrives later is left for the next one, so that a flood holds up
-    /// nobody.
-    #[inline]
-    pub(crate) fn take_messages(&mut self) {
-        self.nodes.free_some();
-        self.take_mailbox();
-    }
-
     #[inline]
     fn take_mailbox(&mut self) {
-        if self.taken.newest == 0 && !self.mailbox_taken {
-            self.mailbox_taken = true;
-            self.taken = self.shared.mailbox.take();
-            if !self.guests.are_none() {
-                self.guests.tidy(&self.shared.guests);
-            }
+        if self.opened.take_more(&self.shared.mailbox) && !self.guests.are_none() {
+            self.guests.tidy(&self.shared.guests);
         }
     }
 
     /// Takes in what other threads have asked for, up to the first timer that runs now.
     pub(super) fn take_in(&mut self) -> Option<Claimed<T>> {
-        self.take_messages();
         loop {
             match self.next_message()? {
                 Message::Cancelled(index) => {
@@ -79,7 +66,7 @@ impl<T> Shard<T> {
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
         // After what an earlier pass has left.
         self.take_mailbox();
-        let index = self.taken.newest;
+        let index = self.opened.next();
         if index == 0 || self.messages == 0 {
             return None;
         }
@@ -88,10 +75,10 @@ impl<T> Shard<T> {
             return Some(self.guest_message(index & !GUEST));
         }
         let node = self.nodes.node(index);
-        self.taken = self.taken.after(node.link.below());
+        self.opened.meet(node.link.below());
         // The next one comes from another core's cache, and its entry from anywhere.
-        self.nodes.prefetch(self.taken.newest);
-        self.wheel.fetch(self.taken.newest);
+        self.nodes.prefetch(self.opened.next());
+        self.wheel.fetch(self.opened.next());
         Some(match node.state.collect() {
             Collected::Cancelled => {
                 // It is in no slot if it was due and its claim failed.
@@ -190,7 +177,7 @@ impl<T> Shard<T> {
     fn guest_message(&mut self, guest: u32) -> Message<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
-        self.taken = self.taken.after(node.link.below());
+        self.opened.meet(node.link.below());
         if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_unsettled() {
             // There is no index for it now: its message stays queued, and comes again in the next pass.
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);
@@ -288,9 +275,13 @@ impl<T> Shard<T> {
         registry::with(self.number, |seen| seen.map(look))
     }
 
-    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below, so many at
-    /// most.
-    pub(super) fn held_from(&self, newest: u32, messages: u32) -> u64 {
+    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below, so many of each
+    /// kind at most.
+    pub(super) fn held_from(&self, newest: [u32; 2], messages: u32) -> u64 {
+        newest.into_iter().map(|newest| self.held_below(newest, messages)).sum()
+    }
+
+    fn held_below(&self, newest: u32, messages: u32) -> u64 {
         let (mut at, mut held) = (newest, 0);
         for _ in 0..messages {
             if at == 0 {
@@ -356,11 +347,4 @@ impl<T> Shard<T> {
 
 fn guest_of_index(index: u32) -> Option<u32> {
     (index & GUEST != 0).then_some(index & !GUEST)
-}
-
-impl Taken {
-    /// What is left of the messages, `below` the newest one.
-    fn after(self, below: u32) -> Self {
-        Self { newest: below, count: self.count.saturating_sub(1) }
-    }
 }

@@ -1,6 +1,6 @@
 //! An announced sleep.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
 use crate::{parker::Announcement, shared::Shared};
 
@@ -41,6 +41,27 @@ impl PreparedSleep<'_> {
     /// mio does, or the loop spins until the deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
+    }
+
+    /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. For a
+    /// loop of nothing but timers; others poll with the [`timeout`](Self::timeout).
+    ///
+    /// A timer with a wake-up of its own ([`Config::on_wake`](crate::Config::on_wake)) ends the sleep only if that unparks this thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+    /// while !local_timer().is_empty() {
+    ///     local_timer().prepare_sleep().park();
+    ///     local_timer().turn();
+    /// }
+    /// ```
+    pub fn park(self) {
+        self.timeout.map_or_else(thread::park, thread::park_timeout);
     }
 }
 

@@ -80,7 +80,7 @@ impl<T> Shard<T> {
     /// When the shard next wants a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // A deadline may have come from elsewhere.
-        if self.taken.newest != 0 || self.shared.mailbox.is_urgent() {
+        if !self.opened.is_empty() || self.shared.mailbox.is_urgent() {
             return Some(self.turn_nanos);
         }
         self.wheel.next_deadline().map(|tick| self.tick.start(tick))
@@ -289,11 +289,12 @@ impl<T> Shard<T> {
         let now = self.read_clock().lo;
         self.begin_pass(now);
         self.messages = budget.min(MESSAGES_MAX);
-        self.mailbox_taken = false;
+        self.opened.begin_pass();
+        self.nodes.free_some();
         self.wheel.begin(self.tick.now(self.turn_nanos), budget);
         self.tell_gate();
         // What waits in the mailbox may need it.
-        if self.wheel.has_too_much() && self.taken.newest == 0 {
+        if self.wheel.has_too_much() && self.opened.is_empty() {
             self.give_page_back();
         }
     }

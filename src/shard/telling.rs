@@ -91,8 +91,8 @@ impl<T> Shard<T> {
             cancelled_elsewhere,
             handed_back,
             live: live.into(),
-            held: self.held_from(self.taken.newest, messages),
-            queued: self.taken.count.into(),
+            held: self.held_from(self.opened.left().map(|kind| kind.newest), messages),
+            queued: self.opened.count().into(),
             resets,
             resets_elsewhere,
             runs,
@@ -145,7 +145,7 @@ impl<T> Shard<T> {
             &self.counts;
         // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
         let apart = cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
-        let changed = (self.wheel.touched() + apart, self.taken.count);
+        let changed = (self.wheel.touched() + apart, self.opened.count());
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
             self.shared.gauges.tell(&self.counted(HELD_TOLD).to_words());
@@ -198,6 +198,8 @@ impl<T> Shard<T> {
     /// The loop asks how long it may sleep.
     #[inline]
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
+        // What the loop has cancelled since its turn is room for others, who cannot wake it to hear of that.
+        self.tell_gate();
         if self.telling.in_pass && self.telling.passes_end {
             return;
         }

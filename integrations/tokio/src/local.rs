@@ -49,6 +49,34 @@ const BUDGET: usize = 1_024;
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// The futures of [`corewheel::future`] beside tokio's own, where those of `tokio::time` would stand:
+///
+/// ```
+/// use corewheel::future::{sleep, timeout};
+/// use std::time::Duration;
+/// use tokio::sync::mpsc;
+///
+/// const IDLE: Duration = Duration::from_millis(20);
+///
+/// let heard = corewheel_tokio::run(async {
+///     let (sender, mut packets) = mpsc::channel(8);
+///     sender.send("the only packet").await.unwrap();
+///     let (mut idle, mut heard) = (sleep(IDLE), 0);
+///     loop {
+///         tokio::select! {
+///             Some(packet) = packets.recv() => {
+///                 timeout(Duration::from_secs(5), async { println!("{packet}") }).await?;
+///                 heard += 1;
+///                 idle.reset_after(IDLE);
+///             }
+///             () = &mut idle => return Ok::<_, corewheel::future::Elapsed>(heard),
+///         }
+///     }
+/// })?;
+/// assert_eq!(heard, Ok(1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     LocalSet::new().block_on(&runtime, async {

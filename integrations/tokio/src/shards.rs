@@ -3,11 +3,7 @@
 use std::{
     cell::Cell,
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use corewheel::{Core, Cores, ShardRef, local_timer};
@@ -47,15 +43,9 @@ use corewheel::{Core, Cores, ShardRef, local_timer};
 #[derive(Debug)]
 #[must_use = "dropped, its timers end"]
 pub struct Shards {
-    cores: Cores<()>,
-    end: End,
-}
-
-/// Ends the threads when it is dropped.
-#[derive(Debug)]
-struct End {
-    over: Arc<AtomicBool>,
-    shards: Vec<ShardRef>,
+    shards: Box<[ShardRef]>,
+    /// Taken by who waits for them.
+    cores: Option<Cores<()>>,
 }
 
 impl Shards {
@@ -66,52 +56,44 @@ impl Shards {
     ///
     /// If a thread cannot be started, or 16 384 shards exist.
     pub fn start(shards: usize) -> io::Result<Self> {
-        let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
-        let cores = Cores::builder().shards(shards).start(move |_: Core| serve(&until))?;
-        let end = End { over, shards: cores.shards().to_vec() };
-        Ok(Self { cores, end })
+        let cores = Cores::builder().shards(shards).start(|core| serve(&core))?;
+        Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 
     /// The shard for whoever runs on this thread: always the same one, and another thread has the next one, so that the workers
     /// of a runtime are spread over all of them. Cost: a few nanoseconds.
     pub fn nearest(&self) -> &ShardRef {
-        let shards = self.all();
-        &shards[thread_number() % shards.len()]
+        &self.shards[thread_number() % self.shards.len()]
     }
 
     /// All of them: at least one.
     pub fn all(&self) -> &[ShardRef] {
-        self.cores.shards()
+        &self.shards
     }
 
     /// Ends the threads and waits for them; what is pending is dropped. Do not call it in a callback, which would wait for its own
     /// thread, nor in a task, which would block a worker.
-    pub fn join(self) {
-        drop(self.end);
-        // Callbacks do not panic out of their turn, and there is nothing else.
-        let _ = self.cores.join();
+    pub fn join(mut self) {
+        if let Some(cores) = self.cores.take() {
+            cores.stop();
+            // Callbacks do not panic out of their turn, and there is nothing else.
+            let _ = cores.join();
+        }
     }
 }
 
-impl Drop for End {
+impl Drop for Shards {
     fn drop(&mut self) {
-        // Relaxed: it is alone, and the message behind it is what the thread wakes up for.
-        self.over.store(true, Ordering::Relaxed);
-        for shard in &self.shards {
-            // One that has 2^25 timers takes no more, and ends when the first of them is due.
-            let _ = shard.try_run(|| ());
+        if let Some(cores) = &self.cores {
+            cores.stop();
         }
     }
 }
 
 /// The life of a shard's thread.
-fn serve(over: &AtomicBool) {
-    // Relaxed: see `End`.
-    while !over.load(Ordering::Relaxed) {
-        let sleep = local_timer().prepare_sleep();
-        sleep.timeout().map_or_else(thread::park, thread::park_timeout);
-        drop(sleep);
+fn serve(core: &Core) {
+    while !core.is_stopping() {
+        local_timer().prepare_sleep().park();
         local_timer().turn();
     }
 }
