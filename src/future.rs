@@ -45,14 +45,15 @@
 //!
 //! No timer can be had where the thread has ended, or where as many are live as may be ([`Config::limit`](crate::Config::limit)).
 //! Then a [`Timeout`] ends with an [`Elapsed`] that says so, and a [`Sleep`] and an [`Interval`] panic, as
-//! [`LocalTimer::add`](crate::LocalTimer::add) does. Who would rather have a value polls [`Sleep::poll_elapsed`] or
+//! [`LocalTimer::add`](crate::LocalTimer::add) does. To get an error instead, poll [`Sleep::poll_elapsed`] or
 //! [`Interval::try_poll_tick`].
 //!
 //! # How a waker changes
 //!
 //! The waker is the timer's callback, so there is no cell that a poll and a firing timer would share. A poll with another
 //! waker cancels the timer and adds one with the new waker; if the cancel comes too late, the timer has fired and the poll is
-//! ready. So whatever races, the word that decides between fired and cancelled decides here as well.
+//! ready. So whatever races, the word that decides between fired and cancelled decides here as well. (On another thread the
+//! cancelled timer counts until its owner has met it: if all [`Timers`] are as full as they may be, the new one can be refused.)
 
 mod alarm;
 mod home;

@@ -1,9 +1,9 @@
 //! How many timers a shard may have, as far as other threads must know.
 //!
-//! The owner counts its timers itself, and says how many at both ends of a turn and at each arrival. What comes from other
-//! threads is counted here until it has arrived, and let in as long as that and what the owner had stay within the limit. So
-//! the owner's own adds keep to the limit exactly, and those from elsewhere to within what the owner itself has added since. A
-//! shard without a limit has no gate, and nothing is written here.
+//! The owner counts its timers itself, and says how many at both ends of a turn, at each arrival, and when its loop asks
+//! how long it may sleep. What comes from other threads is counted here until it has arrived, and let in as long as that and what the
+//! owner had stay within the limit. So the owner's own adds keep to the limit exactly, and those from elsewhere to within what the owner
+//! itself has added since. A shard without a limit has no gate, and nothing is written here.
 
 use crate::{
     limits::INDEX_MAX,

@@ -118,7 +118,10 @@ impl Hooks {
             // If it is taken, either another thread is waking, or the owner is about to announce its next sleep and will
             // look for requests after that.
             Wake::Unpark(sleeper) => {
-                let _ = sleeper.try_with(|sleeper| sleeper.unpark());
+                // Not while it is locked: who is woken might run at once, in this thread's stead, and find it so.
+                if let Some(sleeper) = sleeper.try_with(|sleeper| sleeper.clone()) {
+                    sleeper.unpark();
+                }
                 true
             }
         }

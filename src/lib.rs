@@ -54,11 +54,11 @@
 //!
 //! # What is promised
 //!
-//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back when its shard ends; [`Counts`] always add
-//!   up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
+//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back or dropped when its shard ends; [`Counts`]
+//!   always add up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
 //! * **No locks.** Adding, cancelling, resetting and turning on a timer's own core takes no lock, makes no system call but
 //!   the clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
-//!   cancel, a reset and an add from another core are lock-free (but that who adds makes a table under a lock, once for 131 072
+//!   cancel, a reset and an add from another core are lock-free (except that an adder makes a table under a lock, once per 131 072
 //!   timers), and the owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn
 //!   (a turn inside a callback does nothing and says so).
@@ -72,7 +72,9 @@
 //! fire in the child: their handles still answer, cancel and move, in the child's copy only, and adding to them works and fires
 //! nothing. A callback that ran on another thread at that moment runs for ever in the child, so
 //! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
-//! wakes the parent, and so does a `TimerFd`, which is one timer for both.
+//! wakes the parent, and so does a `TimerFd`, which is one timer for both. What another thread is in the middle of at that moment
+//! stays so in the child: a timer that it was moving never fires there, one that it had cancelled and not said so yet stays live, and
+//! memory that it was looking at, with all that is to be freed later, stays.
 //!
 //! Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the making or ending
 //! of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages that nobody looks
@@ -88,7 +90,7 @@
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes (24 if it comes from
-//!   elsewhere) and a reading of the clock a timer.
+//!   elsewhere) and one clock reading per timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!

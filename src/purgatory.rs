@@ -221,11 +221,14 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Takes the operations of this core that watch `key` out, in the order in which they came, and hands them back:
     /// `on_complete` does not run. One that is looking at its condition at this moment stays; and if the key belongs to another
     /// core, that has the watches, and this finds none.
+    #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         self.0.cancel_for_key(key)
     }
 
-    /// Takes all operations out and hands them back, in no particular order: `on_complete` does not run.
+    /// Takes all operations out and hands them back, in no particular order: `on_complete` does not run. One that is looking at its
+    /// condition at this moment stays.
+    #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
         self.0.drain()
     }

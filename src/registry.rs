@@ -103,6 +103,12 @@ pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Seen<'_, Shared>>) 
     REGISTRY.places[number as usize].with(look)
 }
 
+/// What the shard `number` shares with others, if it is there.
+#[cfg(feature = "metrics")]
+pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
+    with(number, |seen| seen.map(|shared| Arc::clone(shared)))
+}
+
 /// The numbers that have been given so far, of shards that exist or not.
 pub(crate) fn numbers() -> std::ops::Range<u32> {
     0..REGISTRY.vacancies().never_used

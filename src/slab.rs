@@ -87,7 +87,9 @@ const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - MIDDLE_BITS;
 const MIDDLE: usize = 1 << MIDDLE_BITS;
 const ROOT: usize = 1 << ROOT_BITS;
 
+/// On cache lines of its own, since other threads write in it: what stands before and after it may be another core's.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Page<X> {
     nodes: [Node; PAGE],
     asked: [Asked; PAGE],

@@ -95,7 +95,9 @@
 //!
 //! A reset from elsewhere answers true once it has made the timer `Moving`, and takes effect at one moment between its two
 //! swaps: the owner fires by the old deadline before the first or by the new one after the second. A thread that stalls in
-//! between holds up nobody but that timer. If the timer is cancelled in between, it was moved first and cancelled then.
+//! between holds up nobody but that timer. If the timer is cancelled in between, it was moved first and cancelled then. If the shard
+//! ends in between, it answers false, and whoever had found the timer `Moving` was told true: that timer comes back with one of the
+//! deadlines that were asked for, or the one before.
 //!
 //! # Orderings, in pairs
 //!

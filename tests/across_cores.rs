@@ -139,18 +139,77 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     });
 }
 
-/// Who asks next tries again.
+/// It is called once more for what others rely on; and who asks next tries again.
 #[test]
 fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
     counting_wakes(2, |_, wakes| {
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), None);
-        for (delay, woken) in [(5, 1), (4, 2), (4, 3), (1, 3)] {
+        for (delay, woken) in [(5, 2), (4, 3), (4, 3), (1, 3)] {
             elsewhere(|own| _ = own.add(TICK * delay, never));
             assert_eq!(wakes.load(Ordering::SeqCst), woken, "what has woken it is enough");
         }
         drop(sleep);
         assert_eq!(local_timer().counts().panicked, 2);
+    });
+}
+
+/// Of many cancels, the 1 024th wakes; if that fails, the 2 048th does.
+#[test]
+fn a_debt_whose_wake_up_failed_wakes_later() {
+    counting_wakes(2, |_, wakes| {
+        let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
+        let sleep = local_timer().prepare_sleep();
+        elsewhere(|_| assert!(timers[..1_024].iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+        assert_eq!(wakes.load(Ordering::SeqCst), 2);
+        elsewhere(|_| assert!(timers[1_024..2_048].iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+        assert_eq!(wakes.load(Ordering::SeqCst), 3);
+        drop(sleep);
+    });
+}
+
+// ---- floods
+
+/// What is asked for behind a flood of cancels is met as if there were none, by a loop with a small budget and half-way through
+/// the flood as well.
+#[test]
+fn a_flood_of_cancels_holds_up_no_deadline() {
+    in_virtual_time(|clock| {
+        let flood: Vec<_> = (0..20_000).map(|_| local_timer().add(HOUR, never)).collect();
+        let (early, late) = flood.split_at(10_000);
+        let moved = local_timer().add(HOUR, || ());
+        let cancel = |timers: &[TimerHandle]| assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
+        elsewhere(|own| {
+            own.run(|| ());
+            own.add(TICK, || ());
+            assert!(moved.reset(TICK));
+            cancel(early);
+        });
+        clock.advance(TICK);
+        let turn = local_timer().turn_within(8);
+        assert_eq!((turn.fired, turn.behind), (3, true));
+        elsewhere(|own| {
+            cancel(late);
+            own.run(|| ());
+        });
+        assert_eq!(local_timer().turn_within(4).fired, 1);
+        while local_timer().turn().behind {}
+        assert_eq!((local_timer().len(), local_timer().counts().cancelled), (0, 20_000));
+    });
+}
+
+/// And the other way round: where urgent messages keep coming, cancelled timers go all the same.
+#[test]
+fn cancelled_timers_go_however_much_else_is_asked() {
+    in_virtual_time(|_| {
+        let timers: Vec<_> = (0..400).map(|_| local_timer().add(HOUR, never)).collect();
+        elsewhere(|_| assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+        for _ in 0..100 {
+            elsewhere(|own| (0..8).for_each(|_| _ = own.run(|| ())));
+            let turn = local_timer().turn_within(8);
+            assert_eq!((turn.fired, turn.collected), (4, 4));
+        }
+        assert_eq!(local_timer().counts().cancelled, 400);
     });
 }
 

@@ -221,6 +221,54 @@ fn a_successor_is_told_from_its_first_timer_on() {
     });
 }
 
+fn gauge(told: &HashMap<String, DebugValue>, name: &str) -> f64 {
+    match told.get(name) {
+        Some(DebugValue::Gauge(value)) => value.0,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// What a shard did last is told after its end, and that nothing of it is left; a successor's gauges are its own.
+#[test]
+fn the_end_of_a_shard_is_told() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let mut exporter = Exporter::default();
+        let (mut ends, _clock) = shard("ends");
+        (0..3).for_each(|timer| _ = ends.add(TICK, timer));
+        let _ = ends.time_until_next();
+        exporter.export();
+        let live = |name| gauge(&told(&snapshotter, name), "corewheel_live");
+        assert!((2.9..3.1).contains(&live("ends")));
+        drop(ends.drain());
+        exporter.export();
+        let last = told(&snapshotter, "ends");
+        assert!(matches!(last.get("corewheel_handed_back_total"), Some(DebugValue::Counter(3))), "{last:?}");
+        assert!(gauge(&last, "corewheel_live") < 0.1);
+        exporter.export();
+        let after = told(&snapshotter, "ends");
+        assert!(!matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))), "{after:?}");
+        drop(ends);
+
+        // One after the other with the same name and, unless another test takes it, number.
+        for timers in [2, 1] {
+            let (mut shard, _clock) = shard("follows");
+            (0..timers).for_each(|timer| _ = shard.add(TICK, timer));
+            let _ = shard.time_until_next();
+            exporter.export();
+            let numbers = snapshotter.snapshot().into_vec();
+            let live: Vec<f64> = numbers
+                .iter()
+                .filter(|(key, ..)| key.key().name() == "corewheel_live")
+                .filter(|(key, ..)| key.key().labels().any(|label| label.value() == "follows"))
+                .map(|(_, _, _, value)| if let DebugValue::Gauge(value) = value { value.0 } else { -1.0 })
+                .collect();
+            assert!((live.iter().sum::<f64>() - f64::from(timers)).abs() < 0.1, "{live:?}");
+        }
+    });
+}
+
 /// Panics at the first line.
 #[derive(Clone, Default)]
 struct Moody {

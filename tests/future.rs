@@ -257,6 +257,30 @@ fn a_sleep_by_the_machines_clock_is_not_early() {
     }
 }
 
+/// Also by a clock that knows the time to a microsecond only.
+#[test]
+fn a_sleep_of_nothing_is_over_at_its_first_poll() {
+    for clock in [corewheel::Clock::monotonic(), corewheel::Clock::fast()] {
+        on_a_thread(|| {
+            Config::new().clock(clock).install().expect("a new thread");
+            let poller = Poller::new();
+            // The fast clock needs some milliseconds to know itself.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(30) {
+                assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
+                let mut waits = sleep(Duration::from_secs(1));
+                assert!(poller.poll(&mut waits).is_pending());
+                waits.reset_after(Duration::ZERO);
+                let mut moved = sleep(Duration::from_millis(1));
+                moved.reset_after(Duration::ZERO);
+                assert!(poller.poll(&mut moved).is_ready());
+                let mut interval = interval(Duration::from_secs(1));
+                assert!(poller.poll_pinned(std::pin::pin!(interval.tick())).is_ready());
+            }
+        });
+    }
+}
+
 /// Of a type that is not `Send` the compiler finds one `answer`; of another it finds two, and refuses.
 trait NotSend<Way> {
     fn answer() {}

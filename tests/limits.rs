@@ -349,3 +349,40 @@ fn threads_that_add_together_keep_to_the_limit() {
         assert_eq!(let_in(2 * LIMIT), LIMIT, "nobody is counted who has gone");
     });
 }
+
+/// What the owner cancels after its turn is room for others, though no turn comes before it sleeps.
+#[test]
+fn room_that_is_made_after_a_turn_is_there_while_the_owner_sleeps() {
+    limited(5, |_| {
+        let timers = fill(5);
+        let _ = local_timer().turn();
+        elsewhere(|shard| assert_full(Some(shard)));
+        assert!(timers.into_iter().all(|timer| timer.cancel() == Cancel::Cancelled));
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!((sleep.timeout(), let_in(10)), (None, 5));
+    });
+}
+
+/// What others have cancelled is room as soon as the owner has met it: who is refused for it wakes an owner that sleeps.
+#[test]
+fn who_is_refused_wakes_an_owner_that_sleeps_over_cancelled_timers() {
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let woken = Arc::clone(&wakes);
+    on_a_thread(|| {
+        let wake = move || _ = woken.fetch_add(1, Ordering::Relaxed);
+        Config::new().limit(100).on_wake(wake).install().expect("a fresh thread");
+        local_timer().add(TICK * 1_000, never);
+        let _ = local_timer().turn();
+        let sleep = local_timer().prepare_sleep();
+        let added = elsewhere(|shard| {
+            let added = (0..1_000).map_while(|_| shard.try_add(TICK * 5_000, never).ok());
+            added.map(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)).count()
+        });
+        assert_eq!((added, wakes.load(Ordering::Relaxed)), (99, 1));
+        elsewhere(|shard| assert_full(Some(shard)));
+        assert_eq!(wakes.load(Ordering::Relaxed), 1, "it is awake");
+        drop(sleep);
+        let _ = local_timer().turn();
+        elsewhere(|shard| assert!(shard.try_add(TICK * 5_000, never).is_ok()));
+    });
+}

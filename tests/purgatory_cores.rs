@@ -8,6 +8,8 @@ mod common;
 mod lockstep;
 
 use std::{
+    cell::Cell,
+    hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
@@ -450,6 +452,112 @@ fn who_joins_wrongly_is_told() {
     seen.set();
     cores.settle();
     assert_eq!(seen.ended(), [Completion::Condition], "at the confirmation");
+}
+
+thread_local! {
+    /// Whether keys that can hurt do so on this thread.
+    static HURTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Belongs to the core of its number. Its code may panic.
+#[derive(Clone, PartialEq, Eq)]
+struct Touchy {
+    core: usize,
+    hurts_to_hash: bool,
+    hurts_to_drop: bool,
+}
+
+impl Touchy {
+    fn of(core: usize) -> Self {
+        Self { core, hurts_to_hash: false, hurts_to_drop: false }
+    }
+}
+
+impl Hash for Touchy {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        assert!(!(self.hurts_to_hash && HURTS.get()), "as planned, while it is hashed");
+        self.core.hash(hasher);
+    }
+}
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        if self.hurts_to_drop && HURTS.get() && !thread::panicking() {
+            HURTS.set(false);
+            panic!("as planned, while it is dropped");
+        }
+    }
+}
+
+fn touchy_cores(count: usize) -> Lockstep<Option<Purgatory<Touchy, Op>>> {
+    let (cores, group) = (Lockstep::start(count), PurgatoryGroup::by(|key: &Touchy| key.core));
+    for core in 0..count {
+        let (group, shards) = (group.clone(), cores.shards.clone());
+        cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+    }
+    cores
+}
+
+fn add_touchy(own: &Purgatory<Touchy, Op>, key: Touchy) -> Arc<Seen> {
+    let seen = Arc::new(Seen::default());
+    let outcome = own.try_complete_else_watch(Op(Arc::clone(&seen)), [key], TICK * 50).expect("there is room");
+    assert!(matches!(outcome, Outcome::Waits(_)));
+    seen
+}
+
+/// What comes with the message of a key that panics is met all the same.
+#[test]
+fn a_key_that_panics_takes_no_other_message_with_it() {
+    let cores = touchy_cores(2);
+    cores.on(1, |_| HURTS.set(true));
+    let well = cores.on(0, |own| {
+        let own = own.as_ref().expect("it has joined");
+        add_touchy(own, Touchy { hurts_to_hash: true, ..Touchy::of(1) });
+        add_touchy(own, Touchy::of(1))
+    });
+    cores.settle();
+    assert_eq!(cores.on(1, |_| local_timer().counts().panicked), 1);
+    well.set();
+    cores.on(0, |own| own.as_ref().expect("it has joined").notify(&Touchy::of(1)));
+    cores.settle();
+    assert_eq!(well.ended(), [Completion::Condition]);
+}
+
+/// Nor does one in a letter that nobody takes any more.
+#[test]
+fn a_key_that_panics_when_its_core_is_gone_keeps_no_other_letter_back() {
+    let mut cores = touchy_cores(3);
+    let well = cores.on(2, |own| add_touchy(own.as_ref().expect("it has joined"), Touchy::of(2)));
+    well.set();
+    cores.end(1);
+    cores.on(0, |own| {
+        let own = own.as_ref().expect("it has joined");
+        own.notify(&Touchy { hurts_to_drop: true, ..Touchy::of(1) });
+        own.notify(&Touchy::of(2));
+        HURTS.set(true);
+    });
+    cores.turn(0);
+    assert_eq!(cores.on(0, |_| local_timer().counts().panicked), 1);
+    cores.turn(2);
+    assert_eq!(well.ended(), [Completion::Condition]);
+}
+
+/// And one that panics when its list goes leaves none behind.
+#[test]
+fn a_key_that_panics_when_nobody_watches_it_any_more_is_gone() {
+    let cores = touchy_cores(1);
+    let keys = cores.on(0, |own| {
+        let own = own.as_ref().expect("it has joined");
+        let seen = add_touchy(own, Touchy { hurts_to_drop: true, ..Touchy::of(0) });
+        seen.set();
+        HURTS.set(true);
+        let key = Touchy::of(0);
+        let _ =
+            catch_unwind(AssertUnwindSafe(|| own.check_and_complete(&Touchy { hurts_to_drop: true, ..key.clone() })));
+        assert!(!HURTS.replace(false), "it has panicked");
+        own.counts().keys
+    });
+    assert_eq!(keys, 0);
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
 /// A page is retired and let go of while a thread asks for a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
-    explore_within(2, "cancel_and_page_reclaimed", 90_000, || {
+    explore_within(2, "cancel_and_page_reclaimed", 45_000, || {
         let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
         shard.cancel(stale);
         let canceller = thread::spawn(move || stale.cancel());
@@ -150,7 +150,7 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 /// As `cancel_and_page_reclaimed`.
 #[test]
 fn reset_and_page_reclaimed() {
-    explore_within(2, "reset_and_page_reclaimed", 14_000, || {
+    explore_within(2, "reset_and_page_reclaimed", 6_500, || {
         let (mut shard, _clock, stale) = stage(|| {
             let (mut shard, clock, stale) = shard_with_a_page_to_spare();
             shard.cancel(stale);

@@ -194,7 +194,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
 /// The same, of one that the owner has not heard of.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
-    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 210, || {
+    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 150, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);

@@ -172,7 +172,7 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
 /// After its arrival: the guest's word decides, whichever of the two nodes is looked at.
 #[test]
 fn a_guest_fires_or_is_moved_or_cancelled() {
-    explore("a_guest_fires_or_is_moved_or_cancelled", 6400, || {
+    explore("a_guest_fires_or_is_moved_or_cancelled", 4_500, || {
         let clock = local();
         let handle = stage(|| {
             let handle = arrived(&local_timer().shard_ref(), || ());
@@ -235,7 +235,7 @@ fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
 /// S2, G1: also if the word is the next timer's already, which another thread has armed.
 #[test]
 fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 9500, || {
+    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 7_500, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let ran = Arc::new(AtomicUsize::new(0));

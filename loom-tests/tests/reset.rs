@@ -50,7 +50,7 @@ fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
 
 #[test]
 fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
-    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 6400, || {
+    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 4_500, || {
         let (mut shard, clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));

@@ -256,3 +256,25 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
 }
+
+/// A thread relies on the wake-up of another, which fails: that one makes up for it.
+#[test]
+fn a_wake_up_that_failed_is_made_up_for() {
+    explore("a_wake_up_that_failed_is_made_up_for", 100, || {
+        let (clock, calls, owner) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)), thread::current());
+        let config = config(&clock).on_wake(move || {
+            if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                // A panic that is not printed each time.
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
+            owner.unpark();
+        });
+        let mut shard = Shard::with_config(config).unwrap();
+        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+        let movers = timers.map(|timer| thread::spawn(move || timer.reset(TICK)));
+        fall_asleep(shard.prepare_sleep());
+        for mover in movers {
+            assert!(mover.join().unwrap());
+        }
+    });
+}

@@ -27,7 +27,7 @@ impl Coverage {
     fn totals(&self) -> String {
         let mut text = format!(
             "{} operations over {:.0} virtual years in {} episodes; {} timers fired. {} turns that a \
-             shard wanted were for nothing.\n\n",
+             shard had asked for found nothing to do.\n\n",
             grouped(self.operations()),
             self.years(),
             grouped(self.episodes),

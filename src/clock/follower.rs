@@ -156,8 +156,10 @@ impl Rate {
         let least = anchor.before.checked_sub(since.after)?;
         let most = anchor.after.checked_sub(since.before)?;
         let rate = Self { slow: nanos.checked_div(most)?, quick: nanos.checked_div(least)? + 1 };
-        // Bounds that differ much are those of a thread that was interrupted within an anchor.
-        (rate.quick - rate.slow <= rate.slow / AGREEMENT).then_some(rate)
+        // Bounds that differ much are those of a thread that was interrupted within an anchor; the wrong way round, those of one
+        // that was moved to a core whose counter lags.
+        let differ = rate.quick.checked_sub(rate.slow)?;
+        (differ <= rate.slow / AGREEMENT).then_some(rate)
     }
 
     fn is_like(self, other: Self) -> bool {

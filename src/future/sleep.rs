@@ -64,6 +64,8 @@ pub struct Sleep<H: Home = LocalTimer> {
 enum State<Handle> {
     /// It was created long before its deadline, and has no timer.
     Fresh,
+    /// It has nothing to wait for, by whichever clock: one that does not know the time exactly could not say yet that it is over.
+    Now,
     /// It has no timer.
     Idle,
     /// It has one, whose callback is the waker of that name. It may have fired.
@@ -78,8 +80,12 @@ impl<H: Home> Sleep<H> {
     #[track_caller]
     pub(super) fn after(home: H, delay: Duration) -> Self {
         let mut sleep = Self::new(home, |home| home.nanos_after(delay));
-        if matches!(sleep.state, State::Idle) && saturating_nanos(delay) > SLEEP_UNSEEN {
-            sleep.state = State::Fresh;
+        if matches!(sleep.state, State::Idle) {
+            sleep.state = match saturating_nanos(delay) {
+                0 => State::Now,
+                1..=SLEEP_UNSEEN => State::Idle,
+                _ => State::Fresh,
+            };
         }
         sleep
     }
@@ -110,7 +116,7 @@ impl<H: Home> Sleep<H> {
         match self.state {
             State::Elapsed => true,
             State::Waits(handle, _) => !H::is_pending(handle),
-            State::Fresh | State::Idle | State::Homeless(_) => false,
+            State::Fresh | State::Now | State::Idle | State::Homeless(_) => false,
         }
     }
 
@@ -127,6 +133,9 @@ impl<H: Home> Sleep<H> {
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.home.nanos_after(duration);
         self.reset_or_lose(deadline);
+        if duration.is_zero() && matches!(self.state, State::Idle) {
+            self.state = State::Now;
+        }
     }
 
     fn reset_or_lose(&mut self, deadline: Result<u64, AddErrorReason>) {
@@ -175,7 +184,10 @@ impl<H: Home> Sleep<H> {
     /// ```
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
-            State::Elapsed => return Poll::Ready(Ok(())),
+            State::Elapsed | State::Now => {
+                self.state = State::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
             State::Homeless(reason) => return Poll::Ready(Err(reason)),
             State::Waits(handle, name) if H::is_pending(handle) => {
                 if name == WakerName::of(cx.waker()) {

@@ -30,22 +30,22 @@ impl Default for Cells {
 impl Cells {
     /// Counts `nanos` so many `times`, for the one thread that does.
     pub(super) fn add(&self, nanos: u64, times: u32) {
-        // Relaxed: one thread writes, and each word is read for its own sake.
-        let raise = |word: &AtomicU64, by: u64| {
-            word.store(word.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
-        };
-        raise(&self.counts[cell_of(nanos)], times.into());
-        raise(&self.nanos, nanos.saturating_mul(times.into()));
+        // Relaxed, also below: one thread writes. The count comes last, and publishes the others.
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
+        let total = self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
+        self.nanos.store(total, Ordering::Relaxed);
+        let cell = &self.counts[cell_of(nanos)];
+        // Release: whoever sees it counted sees it in the sum and the maximum; pairs with the Acquire in `read`.
+        cell.store(cell.load(Ordering::Relaxed).saturating_add(times.into()), Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Histogram {
-        // Relaxed: as in `add`.
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let counts = self.counts.iter().map(load).collect();
-        Histogram { counts, nanos: load(&self.nanos), max: load(&self.max) }
+        // Acquire: pairs with the Release in `add`.
+        let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
+        // Relaxed: what was counted is in them, and perhaps some more.
+        Histogram { counts, nanos: self.nanos.load(Ordering::Relaxed), max: self.max.load(Ordering::Relaxed) }
     }
 }
 
@@ -95,13 +95,13 @@ impl Histogram {
         Duration::from_nanos(self.nanos)
     }
 
-    /// What `percent` of them did not exceed, at most a quarter more than it was; zero if there were none. What is below 0 or
-    /// above 100 counts as that.
+    /// What `percent` of them did not exceed, at most a quarter more than it was (or a microsecond, if that is more); zero if there
+    /// were none. What is below 0 or above 100 counts as that.
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
         // As far as an f64 counts.
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let wanted = ((percent.clamp(0.0, 100.0) / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
         let cell = self.counts.iter().position(|&count| {
             seen += count;
@@ -142,6 +142,8 @@ impl fmt::Debug for Histogram {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -172,7 +174,32 @@ mod tests {
         let p99 = histogram.percentile(99.0).as_nanos();
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
+        // Of so many, the last one is above them.
+        for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
+            let cells = Cells::default();
+            cells.add(1_000, count - 1);
+            cells.add(9_000_000, 1);
+            assert_eq!(cells.read().percentile(percent), Duration::from_nanos(1_023), "{percent} % of {count}");
+        }
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
+    }
+
+    /// Otherwise a percentile is cut off at a maximum that does not count what it does.
+    #[test]
+    fn what_is_counted_is_in_the_sum_and_the_maximum() {
+        let (cells, last) = (Cells::default(), if cfg!(miri) { 30 } else { 100_000 });
+        thread::scope(|scope| {
+            scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000, 1)));
+            let mut count = 0;
+            while count < last {
+                let histogram = cells.read();
+                count = histogram.count();
+                assert!(
+                    histogram.max >= count * 2_000 && histogram.nanos >= count * (count + 1) * 1_000,
+                    "{histogram:?}"
+                );
+            }
+        });
     }
 
     #[test]

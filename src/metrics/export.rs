@@ -1,10 +1,16 @@
 //! The way to the recorder of the `metrics` facade.
 
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::{Counts, Histogram, ShardMetrics, all};
+use super::{Counts, Histogram, ShardMetrics};
+use crate::{registry, shared::Shared};
 
 /// A counter: its name, who or what counts, and the number.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
@@ -42,7 +48,8 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// `metrics`.
 ///
 /// Each call of [`export`](Self::export) tells what has changed since the one before; call it every few seconds, always on the same
-/// exporter. What a shard did between the last call and its end is not told.
+/// exporter. The first call after a shard's end tells the rest of what it did, and sets its gauges to zero. (Until then the exporter
+/// keeps what a [`ShardRef`](crate::ShardRef) would.) A shard that begins and ends between two calls is not told of.
 ///
 /// Call it on a thread that has the time: most recorders are told of each timer that fired since, one by one, some nanoseconds each,
 /// because that is what the facade's histograms do with many equal values.
@@ -51,7 +58,7 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
 /// `corewheel_handed_back_total`, `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
 /// `corewheel_panics_total`, `corewheel_clock_regressions_total`, `corewheel_stalls_total`. Gauges: `corewheel_live`,
-/// `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large:
+/// `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large, or a microsecond:
 /// `corewheel_lateness_seconds`, with `by`: `loop` or `turn`, and `corewheel_callback_seconds`, of the callbacks that were timed.
 ///
 /// # Examples
@@ -70,10 +77,9 @@ fn cancelled_here(counts: &Counts) -> u64 {
 ///     }
 /// });
 /// ```
-#[derive(Default)]
 pub struct Exporter {
-    /// By what tells a shard from those that had its number before.
-    told: HashMap<u64, ShardMetrics>,
+    /// What was told last, of each shard, by what tells it from those that had its number before.
+    told: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
 impl Exporter {
@@ -95,35 +101,60 @@ impl Exporter {
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
         describe_histogram!("corewheel_lateness_seconds", Unit::Seconds, "from the deadline to the turn that fired");
         describe_histogram!("corewheel_callback_seconds", Unit::Seconds, "how long callbacks ran, of those timed");
-        Self::default()
+        Self { told: HashMap::new() }
     }
 
-    /// Tells the recorder what has changed.
+    /// Tells the recorder what has changed. (If the recorder panics, what it was about to be told is lost, and nothing is told twice.)
     pub fn export(&mut self) {
-        let now = all(ShardMetrics::of);
-        for shard in &now {
-            tell(shard, self.told.get(&shard.serial));
+        let present: Vec<_> =
+            registry::numbers().filter_map(|number| Some((number, registry::shared(number)?))).collect();
+        let serials: HashSet<u64> = present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
+        // These first: another one may have the number and the name by now, and with them the gauges.
+        let ended: Vec<_> = self.told.extract_if(|serial, _| !serials.contains(serial)).collect();
+        for (_, (before, shared)) in ended {
+            let last = ShardMetrics::of(before.number, &shared);
+            tell(&last, Some(&before));
+            tell_gauges(&ShardMetrics { counts: Counts::default(), longest_turn: Duration::ZERO, ..last });
         }
-        self.told = now.into_iter().map(|shard| (shard.serial, shard)).collect();
+        for (number, shared) in present {
+            let now = ShardMetrics::of(number, &shared);
+            let before = self.told.insert(now.serial, (now.clone(), shared));
+            tell(&now, before.as_ref().map(|(before, _)| before));
+            tell_gauges(&now);
+        }
     }
 }
 
+impl Default for Exporter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn labels(shard: &ShardMetrics) -> [Label; 2] {
+    [Label::new("shard", shard.number.to_string()), Label::new("name", shard.name.clone())]
+}
+
+/// What only grows.
 fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
-    let labels = [Label::new("shard", now.number.to_string()), Label::new("name", now.name.clone())];
+    let labels = labels(now);
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));
         counter!(name, with(&labels, by)).increment(since);
     }
-    let Counts { live, queued, .. } = now.counts;
+    for (name, by, durations) in HISTOGRAMS {
+        tell_durations(&histogram!(name, with(&labels, by)), durations(now), before.map(durations));
+    }
+}
+
+fn tell_gauges(now: &ShardMetrics) {
+    let (labels, Counts { live, queued, .. }) = (labels(now), now.counts);
     // As far as an f64 counts.
     #[allow(clippy::cast_precision_loss)]
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
         gauge!(name, with(&labels, None)).set(value as f64);
     }
     gauge!("corewheel_longest_turn_seconds", with(&labels, None)).set(now.longest_turn.as_secs_f64());
-    for (name, by, durations) in HISTOGRAMS {
-        tell_durations(&histogram!(name, with(&labels, by)), durations(now), before.map(durations));
-    }
 }
 
 fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {

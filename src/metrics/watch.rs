@@ -57,6 +57,7 @@ pub struct Stall {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
     over: Arc<Over>,
     thread: Option<thread::JoinHandle<()>>,

@@ -15,6 +15,7 @@ use super::{
     message::Message,
 };
 use crate::{
+    hooks::PanicPlace,
     limits::{LETTERS_KEPT, MESSAGES_TOGETHER},
     local::{Flush, LocalTimer, ShardRef},
     sync::{Ordering, SetOnce, fence},
@@ -35,7 +36,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///
 /// ```
 /// use corewheel::{Completion, Cores, DelayedOperation, PurgatoryGroup, local_timer};
-/// use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, thread, time::Duration};
+/// use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, time::Duration};
 ///
 /// struct UntilSet(Arc<AtomicBool>);
 ///
@@ -61,8 +62,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///         if purgatory.is_empty() {
 ///             break;
 ///         }
-///         let sleep = local_timer().prepare_sleep();
-///         sleep.timeout().map_or_else(thread::park, thread::park_timeout);
+///         local_timer().prepare_sleep().park();
 ///     }
 /// })?;
 /// set.store(true, Ordering::Release);
@@ -134,8 +134,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         Purgatory(inner)
     }
 
-    /// There was an event on `key`. From any thread; what it has written before is seen by the operations that look. A core's
-    /// own thread better uses [`Purgatory::notify`], whose messages go together.
+    /// There was an event on `key`. From any thread; what it has written before is seen by the operations that look. On a
+    /// core's own thread prefer [`Purgatory::notify`], whose messages go together.
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
         // Nobody answers an event.
@@ -225,7 +225,8 @@ impl<K: Send + 'static> Member<K> {
         for (core, at) in (0..).zip(0..cores) {
             let letter = self.unsent.borrow_mut()[at].take();
             if let Some(letter) = letter {
-                self.group.post(core, letter);
+                // One that nobody takes is dropped, and so are its keys.
+                LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, letter));
             }
         }
     }

@@ -144,8 +144,9 @@ impl<K: Hash + Eq> Watches<K> {
     }
 
     fn end_list(&mut self, index: u32) {
-        let Some(List { hash, .. }) = self.lists.remove_at(index) else { return };
-        if let Ok(entry) = self.by_key.find_entry(hash, |&list| list == index) {
+        // Its key is dropped at the end, and that may panic.
+        let Some(ended) = self.lists.remove_at(index) else { return };
+        if let Ok(entry) = self.by_key.find_entry(ended.hash, |&list| list == index) {
             entry.remove();
         }
         if self.by_key.is_empty() && self.by_key.capacity() > SLOTS_KEPT {

@@ -9,7 +9,10 @@ use super::{
     },
     DelayedOperation, Inner, NOWHERE, WatchKey,
 };
-use crate::local::Flush;
+use crate::{
+    hooks::PanicPlace,
+    local::{Flush, LocalTimer},
+};
 
 /// The watches of this core's operations on other cores, as far as those have confirmed them.
 pub(super) type ElsewhereArena = Arena<Elsewhere>;
@@ -73,7 +76,8 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, mut letter: Letter<K>) {
         let from = letter.from();
         for message in letter.messages_mut().drain(..) {
-            self.take_in(from, message);
+            // The code of a key may panic; the other messages are others' business.
+            LocalTimer::isolate(PanicPlace::Operation, || self.take_in(from, message));
         }
         if let Some(member) = &self.member {
             member.keep(letter);
