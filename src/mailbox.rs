@@ -77,8 +77,8 @@ pub(crate) struct Opened {
     left: [Taken; 2],
     /// Which kinds have been looked for in this pass.
     is_looked_for: [bool; 2],
-    /// Which kind was met last.
-    last: usize,
+    /// The last one that was met was an urgent one.
+    was_urgent: bool,
 }
 
 /// Whether an owner may sleep over a message.
@@ -180,17 +180,17 @@ impl Stack {
         }
     }
 
-    /// Takes all messages.
+    /// Takes all messages, if there are any.
     #[inline]
-    fn take(&self) -> Taken {
+    fn take(&self) -> Option<Taken> {
         // Relaxed: an idle turn should not write the line that others push to; a message missed here is seen by the
         // next turn, and the swap below acquires.
         if matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED) {
-            return Taken::default();
+            return None;
         }
         // Acquire (M1): the links, and what the pushers did.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        Taken { newest: index_of(head), count: depth_of(head) }
+        Some(Taken { newest: index_of(head), count: depth_of(head) })
     }
 
     fn close(&self) -> Taken {
@@ -228,36 +228,41 @@ impl Opened {
     /// flood holds up nobody. Whether it has looked.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) -> bool {
-        let mut has_looked = false;
-        for (kind, stack) in mailbox.stacks().into_iter().enumerate() {
-            if self.left[kind].newest == 0 && !self.is_looked_for[kind] {
-                self.is_looked_for[kind] = true;
-                self.left[kind] = stack.take();
-                has_looked = true;
-            }
+        let [urgent, can_wait] = mailbox.stacks();
+        let has_looked = self.take_kind(0, urgent);
+        self.take_kind(1, can_wait) || has_looked
+    }
+
+    #[inline]
+    fn take_kind(&mut self, kind: usize, stack: &Stack) -> bool {
+        if self.left[kind].newest != 0 || self.is_looked_for[kind] {
+            return false;
         }
-        has_looked
+        self.is_looked_for[kind] = true;
+        if let Some(taken) = stack.take() {
+            self.left[kind] = taken;
+        }
+        true
     }
 
     /// The message that is to be met next, 0 if there is none: the newest one, of the two kinds by turns.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        self.left[self.next_kind()].newest
+        self.left[usize::from(!self.is_next_urgent())].newest
     }
 
     /// The next one is being met, and `below` is the message below it.
     #[inline]
     pub(crate) fn meet(&mut self, below: u32) {
-        let kind = self.next_kind();
-        self.last = kind;
-        let left = &mut self.left[kind];
+        self.was_urgent = self.is_next_urgent();
+        let left = &mut self.left[usize::from(!self.was_urgent)];
         *left = Taken { newest: below, count: left.count.saturating_sub(1) };
     }
 
     #[inline]
-    fn next_kind(&self) -> usize {
-        let other = 1 - self.last;
-        if self.left[other].newest == 0 { self.last } else { other }
+    fn is_next_urgent(&self) -> bool {
+        let [urgent, can_wait] = &self.left;
+        urgent.newest != 0 && (can_wait.newest == 0 || !self.was_urgent)
     }
 
     #[inline]
@@ -343,13 +348,13 @@ mod tests {
         (1..5).for_each(|index| push(index, Urgency::CanWait));
         (5..7).for_each(|index| push(index, Urgency::Urgent));
         opened.take_more(&mailbox);
-        assert_eq!(opened.next(), 4);
-        opened.meet(links[4].below());
         assert_eq!(opened.next(), 6);
+        opened.meet(links[6].below());
+        assert_eq!(opened.next(), 4);
         // What comes later of a kind that is not used up is left for when it is; and of the other one it comes in the next pass.
         (7..9).for_each(|index| push(index, Urgency::CanWait));
-        opened.meet(links[6].below());
-        assert_eq!(met(&mut opened, &links), [3, 5, 2, 1]);
+        opened.meet(links[4].below());
+        assert_eq!(met(&mut opened, &links), [5, 3, 2, 1]);
         push(9, Urgency::Urgent);
         opened.begin_pass();
         assert!(opened.take_more(&mailbox));

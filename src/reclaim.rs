@@ -207,11 +207,16 @@ impl<T: Send + Sync + 'static> Retired<T> {
     #[inline]
     pub(crate) fn free_some(&mut self) {
         if !self.0.is_empty() {
-            // What has been deferred on this thread goes out with each step, so a canceller that does the work of an epoch
-            // finds little of it together.
-            pin().0.flush();
-            self.free_unseen(FREED_MAX);
+            self.help_and_free();
         }
+    }
+
+    #[cold]
+    fn help_and_free(&mut self) {
+        // What has been deferred on this thread goes out with each step, so a canceller that does the work of an epoch finds
+        // little of it together.
+        pin().0.flush();
+        self.free_unseen(FREED_MAX);
     }
 
     fn free_unseen(&mut self, max: usize) {

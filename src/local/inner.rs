@@ -145,16 +145,15 @@ impl Local {
             return Turn { live: self.step(|shard| shard.len()), nested: true, ..Turn::default() };
         }
         let _turning = Turning(&self.turning);
-        let (touched_before, mut due) = self.step(|shard| {
+        let touched_before = self.step(|shard| {
             let touched = shard.touched();
             shard.begin(budget);
-            (touched, shard.claim_due())
+            touched
         });
         let (mut fired, mut collected) = (0, 0);
-        while let Some(claimed) = due {
+        while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);
             fired += 1;
-            due = self.step(Shard::claim_due);
         }
         while let Some(message) = self.step(Shard::next_message) {
             match message {
