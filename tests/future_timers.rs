@@ -222,14 +222,15 @@ fn who_finds_a_timer_full_goes_to_the_next_one() {
 #[test]
 fn the_next_one_is_the_one_after() {
     let cores: Lockstep<()> = Lockstep::start_with(3, |config| config.limit(2));
-    for (own, expected) in [(1, [0, 2, 2]), (2, [2, 2, 2])] {
+    let mut sleeps = Vec::new();
+    for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {
         let timers = Timers::new(&cores.shards);
-        let wait = move || {
+        let wait = move |_| {
             let mut sleep = timers.sleep(TICK);
             assert!(Poller::new().poll(&mut sleep).is_pending());
-            std::mem::forget(sleep);
+            sleep
         };
-        cores.on(own, move |()| (0..if own == 1 { 4 } else { 2 }).for_each(|_| wait()));
+        sleeps.extend(cores.on(own, move |()| (0..count).map(wait).collect::<Vec<_>>()));
         cores.settle();
         assert_eq!(live(&cores), expected, "from {own}");
     }

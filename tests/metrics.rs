@@ -524,12 +524,12 @@ fn what_was_due_when_it_arrived_is_not_late() {
         clock.advance(TICK * 50);
         local_timer().turn();
         let timer = local_timer().add(TICK * 1_000, || ());
-        elsewhere(|| {
+        let _sleep = elsewhere(|| {
             let mut sleep = timers.sleep(TICK * 2_000);
             let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
             assert!(sleep.poll_elapsed(context).is_pending());
             sleep.reset(deadline);
-            std::mem::forget(sleep);
+            sleep
         });
         timer.cancel();
         clock.advance(TICK * 5);
