@@ -170,7 +170,7 @@ impl<R> Cores<R> {
     }
 
     /// Asks all threads to end: each hears of it in its next turn, a sleeping one is woken for that, and from then on
-    /// [`Core::is_stopping`] says so. When it ends is its own to say; [`join`](Self::join) waits. To ask again, or threads that
+    /// [`Core::is_stopping`] says so. Each decides itself when to end; [`join`](Self::join) waits. To ask again, or threads that
     /// have ended, changes nothing.
     ///
     /// What the caller has asked of a thread before has been taken in by then: a callback given to [`ShardRef::run`] has run when

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
-//! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: a flood of one kind holds up a
-//! message of the other by as many as came with that itself.
+//! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: so none waits for more of
+//! the other kind than of its own.
 //!
 //! # Who may do what
 //!

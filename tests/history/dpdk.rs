@@ -156,7 +156,7 @@ impl Drop for EndsAShard {
 
 /// Makes shards whose payloads and hooks end others, and ends them.
 fn end_shards(clock: &ManualClock) {
-    for round in 0..operations(300).min(3_000) {
+    for round in 0..operations(100).min(3_000) {
         let captured = EndsAShard(clock.clone(), None);
         let hook = move || _ = &captured;
         let mut shard: Shard<EndsAShard> =
