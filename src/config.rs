@@ -83,7 +83,8 @@ impl Config {
     /// By default, and at most, 2^25 - 1.
     ///
     /// On its own core a shard keeps to it exactly. What other cores add ([`ShardRef`](crate::ShardRef)) is held against what
-    /// the owner had when it last turned, so there can be as many more for a moment as the owner has added itself since.
+    /// the owner had when it last turned or asked how long it may sleep, so there can be as many more for a moment as the owner has
+    /// added itself since.
     #[must_use]
     pub fn limit(mut self, timers: usize) -> Self {
         self.limit = timers;

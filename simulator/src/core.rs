@@ -148,7 +148,15 @@ impl Core {
 
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
-        shard.map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next()).map(nanos)
+        let until = shard.map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next());
+        self.has_asked(place);
+        until.map(nanos)
+    }
+
+    /// A loop that asks how long it may sleep tells other threads how many timers there are.
+    fn has_asked(&self, place: usize) {
+        let (life, live) = (self.life(place), self.counts(place).live);
+        with(|world| world.tells(life, live));
     }
 
     fn compare(&self, place: usize) {
@@ -240,11 +248,13 @@ impl Core {
         with(|world| world.operation(Operation::PrepareSleep, life));
         if let Some((_, shard)) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
+            self.has_asked(place);
             with(|world| world.compare_sleep(life, timeout));
             return;
         }
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
+        self.has_asked(place);
         with(|world| world.falls_asleep(life, sleep.timeout().map(nanos)));
         self.sleep = Some(sleep);
     }

@@ -91,7 +91,12 @@ impl World {
         let is_expected = is_full != Some(false) && reason == truth;
         self.expect(is_expected, || format!("timer {id} was refused from elsewhere: {reason}"));
         if reason == AddErrorReason::Full {
-            let core = self.lives[life].core;
+            let life = &mut self.lives[life];
+            // What waits may be room.
+            if let Some(asleep) = &mut life.asleep {
+                asleep.may_wake = true;
+            }
+            let core = life.core;
             self.fault(Fault::Full, core);
         }
     }

@@ -38,6 +38,11 @@ impl World {
         life.turn = Some(Turn { before, is_wanted, ..Turn::default() });
     }
 
+    /// Other threads hear how many timers there are.
+    pub(crate) fn tells(&mut self, number: usize, live: u64) {
+        self.lives[number].told = live;
+    }
+
     pub(crate) fn turn_ends(&mut self, number: usize, budget: Option<usize>, said: Said, after: Counts) {
         let Some(turn) = self.lives[number].turn.take() else { return };
         self.expect(said.fired == turn.fired, || format!("{said:?}, but {} ran", turn.fired));
