@@ -268,7 +268,7 @@ fn is_last<T: ?Sized>(value: &Arc<T>) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::{sync::atomic::AtomicBool, thread};
 
     use super::*;
 
@@ -284,6 +284,19 @@ mod tests {
         place.retract(drop);
         assert_eq!(look(), None);
         assert_eq!(place.look(&pin()), None);
+    }
+
+    #[test]
+    fn what_one_thread_publishes_another_one_sees_whole() {
+        for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
+            let place = Published::default();
+            thread::scope(|scope| {
+                scope.spawn(|| place.publish(Arc::new(vec![1, 2, 3])));
+                while !place.with(|seen| seen.is_some_and(|value| ***value == [1, 2, 3])) {
+                    thread::yield_now();
+                }
+            });
+        }
     }
 
     #[test]
