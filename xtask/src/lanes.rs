@@ -9,7 +9,7 @@ const TEST_MAX: Duration = Duration::from_secs(20 * 60);
 
 const DENY_WARNINGS: &str = "-D warnings";
 /// How many times as many random operations the long lane asks of the property and stress tests.
-const LONG: &str = "100";
+const LONG: &str = "50";
 /// Seeds of the long run of shuttle; the short one has ten.
 const LONG_SEEDS: &str = "1000";
 const LOOM: &str = "--cfg loom";
