@@ -173,8 +173,8 @@ impl<R> Cores<R> {
     /// [`Core::is_stopping`] says so. Each decides itself when to end; [`join`](Self::join) waits. To ask again, or threads that
     /// have ended, changes nothing.
     ///
-    /// What the caller has asked of a thread before has been taken in by then: a callback given to [`ShardRef::run`] has run when
-    /// the loop sees that it is to end.
+    /// What the caller has added or moved there before has been taken in by then: a callback given to [`ShardRef::run`] has run
+    /// when the loop sees that it is to end.
     ///
     /// For that the request goes twice through the thread's mailbox, and is counted as two timers.
     ///

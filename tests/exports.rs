@@ -38,6 +38,13 @@ fn turn(shard: &mut Shard<u32>) -> usize {
     expired
 }
 
+/// Runs `test` with a recorder whose snapshots it may take.
+fn recorded(test: impl FnOnce(&Snapshotter)) {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || test(&snapshotter));
+}
+
 /// What has been told of the shard of that name since the last look, by metric and who did it.
 fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
     let name_of = |key: &CompositeKey| {
@@ -51,10 +58,8 @@ fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
 
 #[test]
 fn the_recorder_is_told_what_has_changed() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
     let (mut shard, clock) = shard("told");
-    metrics::with_local_recorder(&recorder, || {
+    recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         let timers: Vec<_> = (0..5).map(|timer| shard.add(TICK * 10, timer)).collect();
         shard.cancel(timers[0]);
@@ -65,7 +70,7 @@ fn the_recorder_is_told_what_has_changed() {
         clock.advance(TICK * 12);
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
-        let first = told(&snapshotter, "told");
+        let first = told(snapshotter, "told");
         let count = |name: &str| match first.get(name) {
             Some(DebugValue::Counter(count)) => *count,
             other => panic!("{name}: {other:?}"),
@@ -86,7 +91,7 @@ fn the_recorder_is_told_what_has_changed() {
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
-        let second = told(&snapshotter, "told");
+        let second = told(snapshotter, "told");
         assert!(matches!(second.get("corewheel_added_total"), Some(DebugValue::Counter(1))), "{second:?}");
         let Some(DebugValue::Histogram(late)) = second.get("corewheel_lateness_seconds loop") else {
             panic!("no lateness");
@@ -178,9 +183,7 @@ fn a_subscriber_may_call_back_in_and_panic() {
 
 #[test]
 fn the_recorder_is_told_how_long_callbacks_took() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
+    recorded(|snapshotter| {
         let clock = ManualClock::new();
         Config::new().clock(&clock).name("timed").time_callbacks(1).install().expect("a fresh thread");
         for _ in 0..2 {
@@ -190,7 +193,7 @@ fn the_recorder_is_told_how_long_callbacks_took() {
         clock.advance(TICK);
         assert_eq!(local_timer().turn().fired, 2);
         Exporter::new().export();
-        let told = told(&snapshotter, "timed");
+        let told = told(snapshotter, "timed");
         let Some(DebugValue::Histogram(took)) = told.get("corewheel_callback_seconds") else { panic!("{told:?}") };
         assert_eq!(took.len(), 2);
         assert!(took.iter().all(|took| (0.003..0.003_75).contains(&took.0)), "{took:?}");
@@ -200,9 +203,7 @@ fn the_recorder_is_told_how_long_callbacks_took() {
 /// Another shard may have the number and the name of one that has ended, and have done more.
 #[test]
 fn a_successor_is_told_from_its_first_timer_on() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
+    recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         for timers in [3, 5] {
             let (mut shard, clock) = shard("a name of two");
@@ -212,7 +213,7 @@ fn a_successor_is_told_from_its_first_timer_on() {
                 assert_eq!(turn(&mut shard), 1);
             }
             exporter.export();
-            let told = told(&snapshotter, "a name of two");
+            let told = told(snapshotter, "a name of two");
             assert!(
                 matches!(told.get("corewheel_fired_total"), Some(DebugValue::Counter(n)) if *n == timers),
                 "{told:?}"
@@ -231,23 +232,21 @@ fn gauge(told: &HashMap<String, DebugValue>, name: &str) -> f64 {
 /// What a shard did last is told after its end, and that nothing of it is left; a successor's gauges are its own.
 #[test]
 fn the_end_of_a_shard_is_told() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, || {
+    recorded(|snapshotter| {
         let mut exporter = Exporter::default();
         let (mut ends, _clock) = shard("ends");
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));
         let _ = ends.time_until_next();
         exporter.export();
-        let live = |name| gauge(&told(&snapshotter, name), "corewheel_live");
+        let live = |name| gauge(&told(snapshotter, name), "corewheel_live");
         assert!((2.9..3.1).contains(&live("ends")));
         drop(ends.drain());
         exporter.export();
-        let last = told(&snapshotter, "ends");
+        let last = told(snapshotter, "ends");
         assert!(matches!(last.get("corewheel_handed_back_total"), Some(DebugValue::Counter(3))), "{last:?}");
         assert!(gauge(&last, "corewheel_live") < 0.1);
         exporter.export();
-        let after = told(&snapshotter, "ends");
+        let after = told(snapshotter, "ends");
         assert!(!matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))), "{after:?}");
         drop(ends);
 

@@ -21,6 +21,8 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
 #[test]
 fn a_node_has_sixteen_bytes_and_a_page_little_else() {
     assert_eq!(size_of::<Node>(), 16);
+    // On lines of its own.
+    assert_eq!(align_of::<Page<()>>(), 128);
     assert_eq!(size_of::<Page<()>>(), ((16 + 8_usize) << PAGE_BITS).next_multiple_of(128));
     assert_eq!(size_of::<Stand<()>>(), size_of::<usize>());
 }

@@ -327,3 +327,11 @@ fn a_wide_anchor_opens_no_window() {
     assert!(world.follower.look(Anchor { before, nanos, after }));
     assert_eq!(world.follower.at(after + 10), None);
 }
+
+/// As a thread meets it that is moved in between, to a core whose counter lags.
+#[test]
+fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
+    let since = Anchor { before: 100_000, nanos: 0, after: 70_000 };
+    let anchor = Anchor { before: 3_100_000, nanos: 1_000_000, after: 3_100_150 };
+    assert!(Rate::measured(since, anchor).is_none());
+}
