@@ -225,12 +225,13 @@ impl Opened {
     }
 
     /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
-    /// flood holds up nobody. Whether it has looked.
+    /// flood holds up nobody. Whether this was the first look of the pass.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) -> bool {
+        let is_first = self.is_looked_for == [false; 2];
         let [urgent, can_wait] = mailbox.stacks();
         let has_looked = self.take_kind(0, urgent);
-        self.take_kind(1, can_wait) || has_looked
+        (self.take_kind(1, can_wait) || has_looked) && is_first
     }
 
     #[inline]
@@ -359,6 +360,20 @@ mod tests {
         opened.begin_pass();
         assert!(opened.take_more(&mailbox));
         assert_eq!(met(&mut opened, &links), [9, 8, 7]);
+    }
+
+    /// What is done once in a pass is done at that.
+    #[test]
+    fn the_first_look_of_a_pass_is_told_from_another_one() {
+        let (mailbox, link) = (Mailbox::default(), Link::default());
+        let mut opened = Opened::default();
+        let _ = mailbox.push(1, &link, Urgency::CanWait);
+        opened.take_more(&mailbox);
+        opened.begin_pass();
+        assert!(opened.take_more(&mailbox), "for urgent ones");
+        opened.meet(link.below());
+        assert!(!opened.take_more(&mailbox), "for the others, of which none was left");
+        assert_eq!(opened.is_looked_for, [true; 2]);
     }
 
     #[test]

@@ -151,10 +151,6 @@ impl ShardMetrics {
 /// Cost: some microseconds for each. Call it on any thread, as often as you like; it takes a lock that only the making and
 /// ending of a shard takes.
 pub fn shards() -> Vec<ShardMetrics> {
-    all(ShardMetrics::wanted)
-}
-
-/// The same, by one of the ways to read a shard.
-fn all(read: fn(u32, &Shared) -> ShardMetrics) -> Vec<ShardMetrics> {
-    registry::numbers().filter_map(|number| registry::with(number, |seen| Some(read(number, seen?)))).collect()
+    let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, seen?)));
+    registry::numbers().filter_map(read).collect()
 }

@@ -251,7 +251,8 @@ impl<T> Shard<T> {
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
     /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another thread moves
-    /// to an earlier moment than the sleep ends, and the 1 024th message of a kind that waits (about deadlines, or about cancelled timers).
+    /// to an earlier moment than the sleep ends, and the 1 024th message of a kind that waits (about deadlines, or about
+    /// cancelled timers).
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
         PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
     }
