@@ -93,7 +93,10 @@ impl LocalTimer {
     /// as many messages of other cores. What is left comes first in the next turn, in order;
     /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
-        Local::with(|local| local.turn(budget)).unwrap_or_default()
+        let mut turn = Turn::default();
+        // In place: to hand it up would copy it at every level.
+        let _ = Local::with(|local| turn = local.turn(budget));
+        turn
     }
 
     /// When the thread's timer next wants a turn. See [`Shard::next_deadline`](crate::Shard::next_deadline).

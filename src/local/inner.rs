@@ -82,9 +82,9 @@ impl Local {
     /// a timer.
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
-        let looked = LOCAL.try_with(|place| match place.get() {
-            Some(local) => Ok(look(local)),
-            None => Self::make(place).map(look),
+        let looked = LOCAL.try_with(|place| {
+            let local = place.get().map_or_else(|| Self::make(place), Ok)?;
+            Ok(look(local))
         });
         looked.unwrap_or(Err(AddErrorReason::ShutDown))
     }
@@ -147,9 +147,17 @@ impl Local {
         let _turning = Turning(&self.turning);
         let touched_before = self.step(|shard| {
             let touched = shard.touched();
-            shard.begin(budget);
-            touched
+            shard.begin(budget).then_some(touched)
         });
+        if let Some(touched_before) = touched_before {
+            return self.pass(touched_before);
+        }
+        self.flush();
+        Turn { live: self.step(|shard| shard.len()), ..Turn::default() }
+    }
+
+    /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
+    fn pass(&self, touched_before: u64) -> Turn {
         let (mut fired, mut collected) = (0, 0);
         while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);

@@ -30,8 +30,9 @@ pub(crate) enum Message<T> {
 }
 
 impl<T> Shard<T> {
+    /// What has arrived since the last pass, once in each.
     #[inline]
-    fn take_mailbox(&mut self) {
+    pub(super) fn take_mailbox(&mut self) {
         if self.opened.take_more(&self.shared.mailbox) && !self.guests.are_none() {
             self.guests.tidy(&self.shared.guests);
         }

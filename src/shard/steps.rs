@@ -284,8 +284,9 @@ impl<T> Shard<T> {
         self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
     }
 
-    /// Begins a pass.
-    pub(crate) fn begin(&mut self, budget: usize) {
+    /// Begins a pass. False if there is nothing to do in it, so that it is over.
+    #[inline]
+    pub(crate) fn begin(&mut self, budget: usize) -> bool {
         let now = self.read_clock().lo;
         self.begin_pass(now);
         self.messages = budget.min(MESSAGES_MAX);
@@ -297,6 +298,15 @@ impl<T> Shard<T> {
         if self.wheel.has_too_much() && self.opened.is_empty() {
             self.give_page_back();
         }
+        // Most turns of a busy loop find nothing.
+        if self.wheel.is_done() {
+            self.take_mailbox();
+            if self.opened.is_empty() {
+                self.end_pass();
+                return false;
+            }
+        }
+        true
     }
 
     /// Other threads may fill the shard up from what it has now.

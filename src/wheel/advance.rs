@@ -64,10 +64,16 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// of entries that will be due soon are shown to `ahead`, so that what belongs to them can be fetched.
     #[inline]
     pub(crate) fn pop_due(&mut self, mut ahead: impl FnMut(u32)) -> Option<(u32, u64)> {
-        if self.here == Here::Nothing && self.position == self.target {
+        if self.is_done() {
             return None;
         }
         self.pop_in_pass(&mut ahead)
+    }
+
+    /// Whether the pass has come to its end.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.here == Here::Nothing && self.position == self.target
     }
 
     fn pop_in_pass(&mut self, ahead: &mut impl FnMut(u32)) -> Option<(u32, u64)> {
@@ -114,7 +120,12 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// Whether the pass has left something to do: its budget is used up, or it was given up.
+    #[inline]
     pub(crate) fn is_behind(&self) -> bool {
+        !self.is_done() && self.has_left()
+    }
+
+    fn has_left(&self) -> bool {
         // All slots up to the position are done with. What came late to a pass that has not got to its end was due by then.
         let is_due = || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
         self.is_busy_here() || self.position < self.target && is_due()

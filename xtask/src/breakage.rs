@@ -3,12 +3,14 @@
 //! What is broken: every atomic ordering that is stronger than Relaxed, made a step weaker ([`scan`]), and the faults of
 //! `break/faults.txt` ([`list`]). Where: in a copy of the workspace ([`workshop`]) below the target directory. Who should
 //! notice: the loom models, the unit and integration tests, Miri, the quick ones first ([`stage`]). What is found is kept
-//! below the target directory as well ([`record`]), so that a run of hours can be interrupted.
+//! below the target directory as well ([`record`]), so that a run of hours can be interrupted, and who noticed what stands in
+//! `break/killers.txt` ([`killers`]), so that the next run is one of minutes.
 //!
 //! A mutant that nobody notices is a hole in the tests, or an ordering that is stronger than it need be, or something
 //! that no tool can see. In the last case, or if the ordering is to stay, it stands in `break/survivors.txt` with the reason.
 //! The command fails if a survivor does not stand there, and if one that stands there does not survive.
 
+mod killers;
 pub(crate) mod list;
 mod mutant;
 mod record;
@@ -22,6 +24,7 @@ use std::{
 };
 
 use self::{
+    killers::{KILLERS, Killer, Killers},
     list::Survivor,
     mutant::Mutant,
     record::{Known, Record, Sources},
@@ -60,6 +63,7 @@ struct Bench {
     sources: Sources,
     stages: Vec<Stage>,
     record: Record,
+    killers: Killers,
     resume: bool,
 }
 
@@ -68,7 +72,7 @@ struct Bench {
 struct Fate {
     mutant: Mutant,
     /// The stage and the test; `None` if it survived all.
-    killed_by: Option<(&'static str, String)>,
+    killed_by: Option<Killer>,
     took: Duration,
 }
 
@@ -79,27 +83,34 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     are_mutants(&survivors, &all)?;
     let is_explained = |mutant: &Mutant| survivors.iter().any(|survivor| survivor.name == mutant.name);
     let chosen: Vec<Mutant> = all
-        .into_iter()
+        .iter()
         .filter(|mutant| {
             [&mutant.name[..], &mutant.file, mutant.kind()].iter().any(|part| part.contains(&options.only))
         })
         .filter(|mutant| !options.skip_survivors || !is_explained(mutant))
+        .cloned()
         .collect();
     if options.list {
-        for mutant in &chosen {
-            println!(
-                "{:32} {}{}",
-                mutant.place(),
-                mutant.name,
-                if is_explained(mutant) { " (survives)" } else { "" }
-            );
-        }
-        println!("{} mutants", chosen.len());
-        return Ok(());
+        return print_list(&chosen, is_explained);
     }
-    let fates = break_each(chosen, options)?;
+    let fates = break_each(chosen, &all, options)?;
     print_table(&fates);
     if options.quick { Ok(()) } else { verdict(&fates, is_explained) }
+}
+
+fn print_list(mutants: &[Mutant], is_explained: impl Fn(&Mutant) -> bool) -> Result<(), Failure> {
+    let killers = Killers::read()?;
+    for mutant in mutants {
+        let end = match killers.of(mutant) {
+            Some(killer) => killer.to_string(),
+            None if is_explained(mutant) => "survives".to_owned(),
+            None => "not judged".to_owned(),
+        };
+        println!("{:32} {} ({end})", mutant.place(), mutant.name);
+    }
+    let killed = mutants.iter().filter(|mutant| killers.of(mutant).is_some()).count();
+    println!("{} mutants, of which {KILLERS} says of {killed} who notices them", mutants.len());
+    Ok(())
 }
 
 fn in_list(list: &str, error: &str) -> Failure {
@@ -136,16 +147,21 @@ fn are_mutants(survivors: &[Survivor], mutants: &[Mutant]) -> Result<(), Failure
     Ok(())
 }
 
-fn break_each(mutants: Vec<Mutant>, options: &Options) -> Result<Vec<Fate>, Failure> {
+fn break_each(mutants: Vec<Mutant>, all: &[Mutant], options: &Options) -> Result<Vec<Fate>, Failure> {
     let mut bench = Bench::open(options)?;
     println!("{} mutants, in {}", mutants.len(), bench.workshop.root().display());
+    for mutant in &mutants {
+        bench.prove_first(mutant)?;
+    }
     let mut fates = Vec::new();
     let count = mutants.len();
     for mutant in mutants {
         let start = Instant::now();
         let killed_by = bench.kill(&mutant);
         bench.workshop.mend(&mutant)?;
-        let fate = Fate { mutant, killed_by: killed_by?, took: start.elapsed() };
+        let killed_by = killed_by?;
+        bench.tell(&mutant, killed_by.clone(), all, options.quick)?;
+        let fate = Fate { mutant, killed_by, took: start.elapsed() };
         println!("[{}/{count}] {}, {:.0} s", fates.len() + 1, fate.line(0, 0), fate.took.as_secs_f64());
         fates.push(fate);
     }
@@ -158,30 +174,50 @@ impl Bench {
         let lanes = lanes::proving().into_iter().filter(|lane| !options.quick || !lanes::SLOW.contains(&lane.name));
         let (sources, stages) = (workshop::judged()?, lanes.map(Stage::new).collect());
         let record = Record::open(workshop.record()).map_err(|error| unrecorded(&error))?;
-        Ok(Self { workshop, sources, stages, record, resume: options.resume })
+        Ok(Self { workshop, sources, stages, record, killers: Killers::read()?, resume: options.resume })
+    }
+
+    /// The stage and the test that noticed `mutant` last.
+    fn first(&self, mutant: &Mutant) -> Option<(usize, Which)> {
+        let killer = self.killers.of(mutant)?;
+        let at = self.stages.iter().position(|stage| stage.name == killer.stage)?;
+        Some((at, self.stages[at].which(&killer.test, &self.sources)))
+    }
+
+    /// Sees to it that whom a mutant will be shown first passes the sound library, while nothing has to be built anew for that.
+    fn prove_first(&mut self, mutant: &Mutant) -> Result<(), Failure> {
+        let first = self.first(mutant).filter(|(_, which)| which.test().is_some());
+        first.map_or(Ok(()), |(at, which)| self.prove(at, mutant, &which))
+    }
+
+    /// Keeps who noticed `mutant`; nobody is a verdict only if all stages were asked.
+    fn tell(&mut self, mutant: &Mutant, killer: Option<Killer>, all: &[Mutant], quick: bool) -> Result<(), Failure> {
+        if killer.is_none() && quick {
+            return Ok(());
+        }
+        self.killers.note(mutant, killer);
+        self.killers.write(all).map_err(|error| in_list(KILLERS, &error.to_string()))
     }
 
     /// The stage and the test that notice `mutant`.
-    fn kill(&mut self, mutant: &Mutant) -> Result<Option<(&'static str, String)>, Failure> {
-        let (mut chosen, mut last) = (Vec::new(), None);
+    fn kill(&mut self, mutant: &Mutant) -> Result<Option<Killer>, Failure> {
+        let mut chosen = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
             if !mutant.planted && lanes::is_blind_to_ordering(stage.name, &mutant.file) {
                 continue;
             }
             let known = self.record.verdict(mutant, &stage.place(), &self.sources);
             match known {
-                Known::Killed(test) if self.resume => return Ok(Some((stage.name, test.to_owned()))),
+                Known::Killed(test) if self.resume => return Ok(Some(stage.killer(test.to_owned()))),
                 Known::Passed if self.resume => (),
                 _ => chosen.push(at),
             }
-            last = last.or_else(|| self.record.killer(mutant, stage.name).map(|test| (at, test.to_owned())));
         }
         // Who killed it last is asked first.
-        if let Some((at, test)) = last.filter(|(at, _)| chosen.contains(at)) {
-            let which = self.stages[at].which(&test, &self.sources);
-            if let Some(killer) = self.judge(at, mutant, &which)? {
-                return Ok(Some(killer));
-            }
+        if let Some((at, which)) = self.first(mutant).filter(|(at, _)| chosen.contains(at))
+            && let Some(killer) = self.judge(at, mutant, &which)?
+        {
+            return Ok(Some(killer));
         }
         for at in chosen {
             for which in lanes::likely(self.stages[at].name, &mutant.file).map(Which::File).chain([Which::All]) {
@@ -194,12 +230,7 @@ impl Bench {
     }
 
     /// Has a stage judge the mutant by these of its tests.
-    fn judge(
-        &mut self,
-        at: usize,
-        mutant: &Mutant,
-        which: &Which,
-    ) -> Result<Option<(&'static str, String)>, Failure> {
+    fn judge(&mut self, at: usize, mutant: &Mutant, which: &Which) -> Result<Option<Killer>, Failure> {
         self.prove(at, mutant, which)?;
         self.workshop.plant(mutant)?;
         let Self { stages, record, sources, workshop, .. } = self;
@@ -212,7 +243,7 @@ impl Bench {
             Verdict::Survived => Ok(None),
             Verdict::Killed(test) => {
                 note(Some(&test)).map_err(|error| unrecorded(&error))?;
-                Ok(Some((stage.name, test)))
+                Ok(Some(stage.killer(test)))
             }
             Verdict::DoesNotBuild(error) => {
                 Err(Failure(format!("the mutant \"{}\" does not build:\n{error}", mutant.name)))
@@ -222,7 +253,7 @@ impl Bench {
 
     /// Sees to it that the sound library is known to pass those tests of the stage.
     fn prove(&mut self, at: usize, mutant: &Mutant, which: &Which) -> Result<(), Failure> {
-        let Self { stages, record, sources, workshop, resume } = self;
+        let Self { stages, record, sources, workshop, resume, .. } = self;
         let (stage, which) = (&mut stages[at], which.proof());
         if *resume && let Some(took) = record.sound(&stage.place(), sources, which.test()) {
             stage.is_proven(which, took);
@@ -246,7 +277,7 @@ impl Fate {
     /// Name, place, and who killed it, in columns at least so wide.
     fn line(&self, name: usize, place: usize) -> String {
         let end = match &self.killed_by {
-            Some((stage, test)) => format!("{stage}: {test}"),
+            Some(killer) => killer.to_string(),
             None => "SURVIVED".to_owned(),
         };
         format!("{:name$}  {:place$}  {end}", self.mutant.name, self.mutant.place())
@@ -263,7 +294,7 @@ fn print_table(fates: &[Fate]) {
     let killed = fates.iter().filter(|fate| fate.killed_by.is_some()).count();
     println!("\n{} mutants: {killed} killed, {} survived", fates.len(), fates.len() - killed);
     for stage in lanes::proving().iter().map(|lane| lane.name) {
-        let by = fates.iter().filter(|fate| fate.killed_by.as_ref().is_some_and(|(killer, _)| *killer == stage));
+        let by = fates.iter().filter(|fate| fate.killed_by.as_ref().is_some_and(|killer| killer.stage == stage));
         println!("{:6} by {stage}", by.count());
     }
 }
@@ -285,7 +316,7 @@ fn verdict(fates: &[Fate], is_explained: impl Fn(&Mutant) -> bool) -> Result<(),
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use super::{FAULTS, Fate, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict, workshop};
+    use super::{FAULTS, Fate, Killer, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict, workshop};
 
     fn mutant(name: &str) -> Mutant {
         let (sound, broken) = (String::new(), String::new());
@@ -293,7 +324,7 @@ mod tests {
     }
 
     fn fate(name: &str, killed: bool) -> Fate {
-        let killed_by = killed.then(|| ("unit", "a_test".to_owned()));
+        let killed_by = killed.then(|| Killer { stage: "unit".to_owned(), test: "a_test".to_owned() });
         Fate { mutant: mutant(name), killed_by, took: Duration::ZERO }
     }
 

@@ -63,7 +63,8 @@ pub(crate) fn test() -> Vec<Lane> {
             "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/origins,corewheel/tracing \
              --locked",
         ),
-        Lane::new("tests, long", "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked")
+        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --locked --lib --test")
+            .and(&SCALED.join(" --test "))
             .env("COREWHEEL_TEST_SCALE", LONG),
     ];
     lanes.extend(examples());
@@ -210,6 +211,31 @@ pub(crate) fn miri() -> Vec<Lane> {
         ),
     ]
 }
+
+/// The files of `tests/` that do more with a larger `COREWHEEL_TEST_SCALE`.
+const SCALED: [&str; 21] = [
+    "cancel_wait",
+    "clock",
+    "future_model",
+    "future_stress",
+    "history",
+    "limits",
+    "memory",
+    "metrics",
+    "purgatory_cores",
+    "purgatory_model",
+    "races",
+    "remote",
+    "remote_memory",
+    "remote_stress",
+    "remote_wake",
+    "shard_model",
+    "slack",
+    "sleep",
+    "stress",
+    "timer_fd",
+    "wheel_model",
+];
 
 /// The files of `tests/` in which threads meet, for the sanitizers.
 const THREADED: [&str; 25] = [
@@ -408,6 +434,16 @@ mod tests {
             let has_threads = ["thread::spawn", "thread::scope", "Cores::"].iter().any(|word| source.contains(word));
             let is_known = super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
             assert!(!has_threads || is_known, "tests/{file}.rs has threads and is in no list");
+        }
+    }
+
+    #[test]
+    fn every_test_that_can_be_longer_is_in_the_long_lane() {
+        // It reads the sources of the others.
+        const EXCUSED: &str = "tidy";
+        for file in names_in(&root().join("tests")).into_iter().filter(|file| file != EXCUSED) {
+            let scales = source_of(&root().join("tests"), &file).contains("operations(");
+            assert_eq!(scales, super::SCALED.contains(&file.as_str()), "tests/{file}.rs");
         }
     }
 

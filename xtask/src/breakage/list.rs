@@ -1,10 +1,11 @@
-//! The two lists of this command, as people write them: `break/faults.txt` and `break/survivors.txt`.
+//! The lists of this command: `break/faults.txt` and `break/survivors.txt`, which people write, and `break/killers.txt`.
 //!
-//! Both are records of lines `key  value`, parted by empty lines; lines that begin with `#` are comments.
+//! They are records of lines `key  value`, parted by empty lines; lines that begin with `#` are comments.
 
 use std::ops::Range;
 
 use super::{
+    killers::Killer,
     mutant::Mutant,
     scan::{function_name, indent, line_of},
 };
@@ -35,6 +36,22 @@ pub(super) fn faults(list: &str) -> Result<Vec<Fault>, String> {
 
 pub(crate) fn survivors(list: &str) -> Result<Vec<Survivor>, String> {
     records(list).iter().map(|record| Survivor::new(record)).collect()
+}
+
+/// Names of mutants, and who noticed them.
+pub(super) fn killers(list: &str) -> Result<Vec<(String, Killer)>, String> {
+    records(list).iter().map(|record| killed(record)).collect()
+}
+
+fn killed(record: &[Entry<'_>]) -> Result<(String, Killer), String> {
+    let by = |by: &str| by.split_once(": ").map(|(stage, test)| (stage.to_owned(), test.to_owned()));
+    match *record {
+        [(_, "name", name), (line, "by", killer)] => {
+            let (stage, test) = by(killer).ok_or_else(|| format!("line {line}: a killer is a stage and a test"))?;
+            Ok((name.to_owned(), Killer { stage, test }))
+        }
+        _ => Err(format!("line {}: who is noticed has a name and, after it, by whom", record[0].0)),
+    }
 }
 
 /// The number of a line, its key, its value.
@@ -170,7 +187,7 @@ fn add_line(text: &mut String, line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{faults, survivors};
+    use super::{faults, killers, survivors};
 
     const SOURCE: &str = "fn a() {\n    fence(SeqCst);\n}\n\nfn b() {\n    look();\n    fence(SeqCst);\n}\n";
 
@@ -208,6 +225,8 @@ mod tests {
         assert!(planted("fnd   look();").expect_err("unknown").contains("line 5: a fault has no \"fnd\""));
         assert!(survivors("# a list\n\nname  a\n").is_err());
         assert!(survivors("name\n").is_err());
+        assert!(killers("name  a\n").is_err());
+        assert!(killers("name  a\nby    nobody\n").expect_err("no stage").starts_with("line 2: "));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! What was found before, in a file of the target directory. A run that was interrupted goes on from there (`--resume`), and
-//! a mutant is shown first to who killed it last.
+//! What was found before, in a file of the target directory. A run that was interrupted goes on from there (`--resume`).
 //!
 //! A finding holds for the sources that it was made with: a kill for the library and the file of the killing test, a survival for
 //! the library and all tests of the stage. What has changed since then is judged again.
@@ -73,6 +72,12 @@ impl Sources {
         hasher.finish()
     }
 
+    /// Whether one of the files has a test of that name.
+    #[cfg(test)]
+    pub(super) fn have(&self, test: &str) -> bool {
+        self.0.iter().any(|(_, text)| has(text, test))
+    }
+
     /// The file of integration tests in `directory` that has this one, as cargo calls it.
     pub(super) fn home(&self, directory: &str, test: &str) -> Option<String> {
         let holds =
@@ -105,12 +110,6 @@ impl Record {
         let findings = text.lines().filter_map(finding).collect();
         let file = File::options().create(true).append(true).open(path)?;
         Ok(Self { file, findings })
-    }
-
-    /// Who killed the mutant at a stage when that last judged it.
-    pub(super) fn killer(&self, mutant: &Mutant, stage: &str) -> Option<&str> {
-        let found = self.findings.get(&(mutant.name.clone(), stage.to_owned()))?;
-        Some(&*found.test).filter(|test| *test != NOBODY)
     }
 
     /// What a stage has said of the mutant with the sources as they are.
@@ -224,7 +223,6 @@ mod tests {
         assert_eq!((is_sound(&more, None), is_sound(&more, Some("model"))), (None, Some(Duration::from_secs(2))));
         let changed = sources("sound", "fn model() { else }", "fn other() {}");
         assert_eq!(says(&changed, &loom()), Known::Nothing);
-        assert_eq!(record.killer(&mutant, "loom"), Some("model"), "who is asked first");
         let mut library = sources("sound", "fn model() {}", "fn other() {}");
         library.0.push(("src/b.rs".to_owned(), "more".to_owned()));
         assert_eq!((says(&library, &loom()), says(&library, &miri())), (Known::Nothing, Known::Nothing));

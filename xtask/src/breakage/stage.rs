@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::record::{At, Sources};
+use super::{
+    killers::Killer,
+    record::{At, Sources},
+};
 use crate::{lane::Lane, run::Failure, stop};
 
 /// How often a running test is looked at.
@@ -20,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const BUILD_MAX: Duration = Duration::from_secs(3600);
 
 /// Stands after the name of a test that did not end.
-const HANGS: &str = ", which hangs";
+pub(super) const HANGS: &str = ", which hangs";
 
 /// Tests that are built and run together.
 #[derive(Debug)]
@@ -67,6 +70,11 @@ impl Stage {
     pub(super) fn new(lane: Lane) -> Self {
         let name = lane.name;
         Self { name, lane, limits: HashMap::new() }
+    }
+
+    /// One of its tests as who noticed a mutant.
+    pub(super) fn killer(&self, test: String) -> Killer {
+        Killer { stage: self.name.to_owned(), test }
     }
 
     /// What builds the tests, and what runs them.
