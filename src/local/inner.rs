@@ -147,7 +147,8 @@ impl Local {
         let _turning = Turning(&self.turning);
         let touched_before = self.step(|shard| {
             let touched = shard.touched();
-            shard.begin(budget).then_some(touched)
+            shard.begin(budget);
+            (!shard.end_if_idle()).then_some(touched)
         });
         if let Some(touched_before) = touched_before {
             return self.pass(touched_before);

@@ -284,9 +284,8 @@ impl<T> Shard<T> {
         self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
     }
 
-    /// Begins a pass. False if there is nothing to do in it, so that it is over.
-    #[inline]
-    pub(crate) fn begin(&mut self, budget: usize) -> bool {
+    /// Begins a pass.
+    pub(crate) fn begin(&mut self, budget: usize) {
         let now = self.read_clock().lo;
         self.begin_pass(now);
         self.messages = budget.min(MESSAGES_MAX);
@@ -298,15 +297,20 @@ impl<T> Shard<T> {
         if self.wheel.has_too_much() && self.opened.is_empty() {
             self.give_page_back();
         }
-        // Most turns of a busy loop find nothing.
-        if self.wheel.is_done() {
-            self.take_mailbox();
-            if self.opened.is_empty() {
-                self.end_pass();
-                return false;
-            }
+    }
+
+    /// Ends a pass that has just begun, if there is nothing to do in it: most turns of a busy loop find nothing. Whether it did.
+    #[inline]
+    pub(crate) fn end_if_idle(&mut self) -> bool {
+        if !self.wheel.is_done() {
+            return false;
         }
-        true
+        self.take_mailbox();
+        let is_idle = self.opened.is_empty();
+        if is_idle {
+            self.end_pass();
+        }
+        is_idle
     }
 
     /// Other threads may fill the shard up from what it has now.

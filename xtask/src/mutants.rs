@@ -1,7 +1,8 @@
 //! Changes the library in every way that cargo-mutants knows, one place at a time, and asks whether a test notices.
 //!
-//! What is changed, and which tests are asked, stands in `.cargo/mutants.toml`. Who survives is a hole in the tests, unless
-//! `mutants/survivors.txt` says why not. The command fails if one survives that does not stand there, if one that
+//! What is changed stands in `.cargo/mutants.toml`. The unit tests are asked first, of all mutants, and then of those that are left the
+//! integration tests that take a second or so ([`TESTS`]): to link these takes longer than to run them. Who survives is a hole in
+//! the tests, unless `mutants/survivors.txt` says why not. The command fails if one survives that does not stand there, if one that
 //! stands there does not, and if too few are noticed in all. (`cargo xtask break` does the same for orderings, which cargo-mutants
 //! does not touch, and with more than these tests.)
 
@@ -18,6 +19,36 @@ use crate::{
 };
 
 const SURVIVORS: &str = "xtask/mutants/survivors.txt";
+
+/// The integration tests that are asked.
+const TESTS: [&str; 26] = [
+    "callbacks",
+    "cancel_wait",
+    "clock",
+    "cores",
+    "exports",
+    "future",
+    "future_model",
+    "future_timers",
+    "handles",
+    "metrics",
+    "misuse",
+    "origins",
+    "purgatory",
+    "purgatory_cores",
+    "purgatory_model",
+    "reentrance",
+    "remote",
+    "remote_end",
+    "remote_sleep",
+    "shard_model",
+    "shown",
+    "slack",
+    "sleep",
+    "timer_fd",
+    "virtual_time",
+    "wheel_model",
+];
 
 /// How cargo-mutants ends when it has judged all: all were noticed, some were not, some hung.
 const JUDGED: [i32; 3] = [0, 2, 3];
@@ -43,10 +74,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !unknown.is_empty() {
         return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
     }
-    judge(options)?;
-    let fates = Fates::read(|list| fs::read_to_string(output().join("mutants.out").join(list)))
-        .map_err(|error| Failure(format!("what cargo-mutants has found out cannot be read: {error}")))?;
-    fates.verdict(&names, &survivors)
+    let by_unit_tests = judge(options, "-- --lib")?;
+    let left = judge(options, &format!("--iterate -- --test {}", TESTS.join(" --test ")))?;
+    by_unit_tests.and_of_those_left(left).verdict(&names, &survivors)
 }
 
 /// Who survives, and why.
@@ -72,7 +102,8 @@ fn output() -> PathBuf {
     target_base().join("mutants")
 }
 
-fn judge(options: &Options) -> Result<(), Failure> {
+/// Has cargo-mutants judge the mutants with these of its arguments.
+fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
     let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
     if let Some(shard) = &options.shard {
         lane = lane.and("--shard").word(shard.clone());
@@ -80,15 +111,16 @@ fn judge(options: &Options) -> Result<(), Failure> {
     for file in &options.file {
         lane = lane.and("--file").word(file.clone());
     }
-    let lane = lane.target("mutants/build");
+    let lane = lane.and(how).target("mutants/build");
     println!("    {lane}");
     fs::create_dir_all(output()).map_err(|error| Failure(format!("{}: {error}", output().display())))?;
     let status =
         lane.process().status().map_err(|error| Failure(format!("cargo-mutants cannot be started: {error}")))?;
-    if status.code().is_some_and(|code| JUDGED.contains(&code)) {
-        return Ok(());
+    if !status.code().is_some_and(|code| JUDGED.contains(&code)) {
+        return Err(Failure(format!("cargo-mutants did not come to its end: {status}")));
     }
-    Err(Failure(format!("cargo-mutants did not come to its end: {status}")))
+    Fates::read(|list| fs::read_to_string(output().join("mutants.out").join(list)))
+        .map_err(|error| Failure(format!("what cargo-mutants has found out cannot be read: {error}")))
 }
 
 #[cfg(test)]

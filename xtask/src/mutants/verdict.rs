@@ -69,6 +69,13 @@ impl Fates {
         })
     }
 
+    /// What is known when those that survived, or hung, have been judged by other tests.
+    pub(super) fn and_of_those_left(mut self, left: Self) -> Self {
+        self.caught.extend(left.caught);
+        self.unviable.extend(left.unviable);
+        Self { missed: left.missed, timeout: left.timeout, ..self }
+    }
+
     /// Fails if one survived without a reason, if one with a reason did not, or if too few were noticed.
     pub(super) fn verdict(&self, names: &Names, survivors: &[Survivor]) -> Result<(), Failure> {
         let is_explained = |mutant: &&String| survivors.iter().any(|survivor| survivor.name == names.name(mutant));
@@ -118,6 +125,17 @@ mod tests {
         let names = Names::of(LIST);
         assert_eq!(names.name("src/a.rs:9:2: replace < with > in f"), "src/a.rs: replace < with > in f #2");
         assert!(names.has("src/b.rs: replace g -> u8 with 0") && !names.has("src/a.rs: replace < with > in f"));
+    }
+
+    #[test]
+    fn who_is_left_is_judged_by_the_second_pass() {
+        let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let first =
+            Fates { caught: list(&["a"]), timeout: list(&["b"]), missed: list(&["c", "d"]), unviable: list(&["e"]) };
+        let second = Fates { caught: list(&["b", "c"]), missed: list(&["d"]), ..Fates::default() };
+        let all = first.and_of_those_left(second);
+        assert_eq!((all.caught, all.timeout), (list(&["a", "b", "c"]), list(&[])));
+        assert_eq!((all.missed, all.unviable), (list(&["d"]), list(&["e"])));
     }
 
     #[test]
