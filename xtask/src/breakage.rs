@@ -31,7 +31,7 @@ use self::{
     stage::{Stage, Verdict, Which},
     workshop::Workshop,
 };
-use crate::{lanes, run::Failure};
+use crate::{lanes, run::Failure, tools};
 
 const FAULTS: &str = "xtask/break/faults.txt";
 const SURVIVORS: &str = "xtask/break/survivors.txt";
@@ -92,6 +92,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .collect();
     if options.list {
         return print_list(&chosen, is_explained);
+    }
+    if !options.quick {
+        tools::require(tools::MIRI)?;
     }
     let fates = break_each(chosen, &all, options)?;
     print_table(&fates);

@@ -78,10 +78,7 @@ impl Command {
             Self::Loom { exhaustive: false, .. } => run::all(&lanes::loom()),
             Self::Loom { exhaustive: true, minutes } => run::all(&lanes::loom_exhaustive(*minutes)),
             Self::Shuttle => run::all(&lanes::shuttle_long()),
-            Self::Break(options) => {
-                tools::require(tools::MIRI)?;
-                breakage::run(options)
-            }
+            Self::Break(options) => breakage::run(options),
             Self::Miri => {
                 tools::require(tools::MIRI)?;
                 run::all(&lanes::miri())

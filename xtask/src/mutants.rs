@@ -56,7 +56,7 @@ const JUDGED: [i32; 3] = [0, 2, 3];
 /// Which mutants.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only part K of N, counted from 0: for several machines, or several evenings.
+    /// Only part K of N, counted from 0: for several machines, or several evenings. Each part is from all files.
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,
     /// Only those of this file; may be given again.
@@ -106,7 +106,7 @@ fn output() -> PathBuf {
 fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
     let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
     if let Some(shard) = &options.shard {
-        lane = lane.and("--shard").word(shard.clone());
+        lane = lane.and("--sharding round-robin --shard").word(shard.clone());
     }
     for file in &options.file {
         lane = lane.and("--file").word(file.clone());
