@@ -16,8 +16,8 @@ pub(crate) struct Lane {
     pub(crate) verdict: bool,
     /// How long it may take: one that hangs is a failure, and not the end of whoever waits for it.
     pub(crate) limit: Option<Duration>,
-    /// Whether it needs one core only, and is not disturbed by what runs on the others.
-    pub(crate) one_core: bool,
+    /// Whether it may run beside others that may: it uses little more than a core, and what others do to its time does not matter.
+    pub(crate) beside_others: bool,
     words: Vec<String>,
     env: Vec<(&'static str, String)>,
     unset: Vec<&'static str>,
@@ -31,7 +31,7 @@ impl Lane {
             name,
             verdict: false,
             limit: None,
-            one_core: false,
+            beside_others: false,
             words: words(command),
             env: Vec::new(),
             unset: Vec::new(),
@@ -69,9 +69,9 @@ impl Lane {
         self
     }
 
-    /// Lets it run beside others that need one core only.
-    pub(crate) fn one_core(mut self) -> Self {
-        self.one_core = true;
+    /// Lets it run beside others that may.
+    pub(crate) fn beside_others(mut self) -> Self {
+        self.beside_others = true;
         self
     }
 

@@ -30,7 +30,28 @@ macro_rules! miri {
 
 /// Everything that must hold before a change is done, the quick ones first.
 pub(crate) fn test() -> Vec<Lane> {
-    let mut lanes = vec![
+    let mut lanes: Vec<Lane> = looks().map(Lane::beside_others).into();
+    lanes.extend([
+        Lane::new(
+            "tests",
+            "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/origins,corewheel/tracing \
+             --locked",
+        ),
+        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --locked --lib --test")
+            .and(&SCALED.join(" --test "))
+            .env("COREWHEEL_TEST_SCALE", LONG),
+    ]);
+    lanes.extend(examples());
+    lanes.extend(integrations());
+    // A model's threads take turns on one core, in shuttle and the simulator as well; and of what measures no figure is kept.
+    let models = loom().into_iter().chain([shuttle(), simulator().and("--minutes 1 --json").verdict()]);
+    lanes.extend(models.chain(benches()).map(Lane::beside_others));
+    lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
+}
+
+/// What needs no run of the library.
+fn looks() -> [Lane; 12] {
+    [
         Lane::new("format", "cargo fmt --all --check"),
         Lane::new("format, fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
         Lane::new(
@@ -58,23 +79,7 @@ pub(crate) fn test() -> Vec<Lane> {
         Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
         docs("docs of the wheel alone", "--no-default-features"),
         docs("docs with all features", "--features fd,metrics,origins,tracing"),
-        Lane::new(
-            "tests",
-            "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/origins,corewheel/tracing \
-             --locked",
-        ),
-        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --locked --lib --test")
-            .and(&SCALED.join(" --test "))
-            .env("COREWHEEL_TEST_SCALE", LONG),
-    ];
-    lanes.extend(examples());
-    lanes.extend(integrations());
-    // A model's threads take turns on one core, in shuttle and the simulator as well.
-    lanes.extend(loom());
-    lanes.push(shuttle().one_core());
-    lanes.push(simulator().and("--minutes 1 --json").verdict().one_core());
-    lanes.extend(benches());
-    lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
+    ]
 }
 
 /// The library's docs with other features, each beside the others.
@@ -141,7 +146,7 @@ fn integrations() -> Vec<Lane> {
 /// The loom models, those that need no epoch apart from those that do, of which two take half of the time. The longer ones first, as
 /// they run side by side.
 pub(crate) fn loom() -> Vec<Lane> {
-    explored().map(Lane::one_core).into()
+    explored().map(Lane::beside_others).into()
 }
 
 fn explored() -> [Lane; 3] {

@@ -26,14 +26,14 @@ impl Display for Failure {
     }
 }
 
-/// Runs `lanes` in order up to the first that fails, then prints a table of all of them. Neighbours that need only one core run side
-/// by side.
+/// Runs `lanes` in order up to the first that fails, then prints a table of all of them. Neighbours that may run beside others run
+/// side by side.
 pub(crate) fn all(lanes: &[Lane]) -> Result<(), Failure> {
     let (start, mut times) = (Instant::now(), vec![None; lanes.len()]);
     let mut outcome = Ok(());
     let mut next = 0;
     while next < lanes.len() && outcome.is_ok() {
-        let neighbours = lanes[next..].iter().take_while(|lane| lane.one_core).count().max(1);
+        let neighbours = lanes[next..].iter().take_while(|lane| lane.beside_others).count().max(1);
         let these = next..next + neighbours;
         outcome = side_by_side(lanes, these.clone(), &mut times);
         next = these.end;
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_one_core_run_side_by_side_and_the_others_alone() {
-        let nap = || Lane::new("nap", "sleep 0.4").one_core();
+    fn lanes_that_may_run_side_by_side_and_the_others_alone() {
+        let nap = || Lane::new("nap", "sleep 0.4").beside_others();
         let begun = Instant::now();
         assert!(all(&[nap(), nap()]).is_ok());
         let together = begun.elapsed();
@@ -213,7 +213,7 @@ mod tests {
     fn after_a_failure_beside_it_no_lane_begins() {
         let mark = crate::lane::target_base().join("xtask-mark");
         let late = Lane::new("late", "touch").word(mark.display().to_string());
-        let fails = Lane::new("fails", "false").one_core();
+        let fails = Lane::new("fails", "false").beside_others();
         let failure = all(&[fails.clone(), fails.verdict(), late]).expect_err("it fails").to_string();
         assert!(failure.starts_with("lane \"fails\" failed: exit"), "{failure}");
         assert!(!mark.exists());
