@@ -74,8 +74,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !unknown.is_empty() {
         return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
     }
-    let by_unit_tests = judge(options, "-- --lib")?;
-    let left = judge(options, &format!("--iterate -- --test {}", TESTS.join(" --test ")))?;
+    // For cargo as a whole, and not for the tests only: what is not run need not be built.
+    let by_unit_tests = judge(options, "--cargo-arg=--lib")?;
+    let left = judge(options, &format!("--iterate --cargo-arg=--test={}", TESTS.join(" --cargo-arg=--test=")))?;
     by_unit_tests.and_of_those_left(left).verdict(&names, &survivors)
 }
 
