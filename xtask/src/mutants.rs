@@ -1,7 +1,7 @@
 //! Changes the library in every way that cargo-mutants knows, one place at a time, and asks whether a test notices.
 //!
-//! What is changed stands in `.cargo/mutants.toml`. The unit tests are asked first, of all mutants, and then of those that are left the
-//! integration tests that take a second or so ([`TESTS`]): to link these takes longer than to run them. Who survives is a hole in
+//! What is changed stands in `.cargo/mutants.toml`. The unit tests are asked first, of all mutants, and then, of those that are
+//! left, integration tests ([`PASSES`]). Who survives is a hole in
 //! the tests, unless `mutants/survivors.txt` says why not. The command fails if one survives that does not stand there, if one that
 //! stands there does not, and if too few are noticed in all. (`cargo xtask break` does the same for orderings, which cargo-mutants
 //! does not touch, and with more than these tests.)
@@ -20,34 +20,30 @@ use crate::{
 
 const SURVIVORS: &str = "xtask/mutants/survivors.txt";
 
-/// The integration tests that are asked.
-const TESTS: [&str; 26] = [
-    "callbacks",
-    "cancel_wait",
-    "clock",
-    "cores",
-    "exports",
-    "future",
-    "future_model",
-    "future_timers",
-    "handles",
-    "metrics",
-    "misuse",
-    "origins",
-    "purgatory",
-    "purgatory_cores",
-    "purgatory_model",
-    "reentrance",
-    "remote",
-    "remote_end",
-    "remote_sleep",
-    "shard_model",
-    "shown",
-    "slack",
-    "sleep",
-    "timer_fd",
-    "virtual_time",
-    "wheel_model",
+/// The integration tests that are asked after the unit tests: first those that notice most, as to build a test takes longer than to run
+/// it, and then the others that take a second or so.
+const PASSES: [&[&str]; 2] = [
+    &["callbacks", "cores", "future_model", "handles", "metrics", "purgatory_model", "remote", "shard_model"],
+    &[
+        "cancel_wait",
+        "clock",
+        "exports",
+        "future",
+        "future_timers",
+        "misuse",
+        "origins",
+        "purgatory",
+        "purgatory_cores",
+        "reentrance",
+        "remote_end",
+        "remote_sleep",
+        "shown",
+        "slack",
+        "sleep",
+        "timer_fd",
+        "virtual_time",
+        "wheel_model",
+    ],
 ];
 
 /// How cargo-mutants ends when it has judged all: all were noticed, some were not, some hung.
@@ -74,10 +70,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !unknown.is_empty() {
         return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
     }
-    // For cargo as a whole, and not for the tests only: what is not run need not be built.
-    let by_unit_tests = judge(options, "--cargo-arg=--lib")?;
-    let left = judge(options, &format!("--iterate --cargo-arg=--test={}", TESTS.join(" --cargo-arg=--test=")))?;
-    by_unit_tests.and_of_those_left(left).verdict(&names, &survivors)
+    let mut fates = judge(options, "--cargo-arg=--lib")?;
+    for tests in PASSES {
+        let tests: Vec<String> = tests.iter().map(|test| format!("--cargo-arg=--test={test}")).collect();
+        fates = fates.and_of_those_left(judge(options, &format!("--iterate {}", tests.join(" ")))?);
+    }
+    fates.verdict(&names, &survivors)
 }
 
 /// Who survives, and why.
@@ -103,7 +101,8 @@ fn output() -> PathBuf {
     target_base().join("mutants")
 }
 
-/// Has cargo-mutants judge the mutants with these of its arguments.
+/// Has cargo-mutants judge the mutants with these of its arguments. (Those for cargo are not for the tests only: what is not run need
+/// not be built.)
 fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
     let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
     if let Some(shard) = &options.shard {
@@ -126,6 +125,13 @@ fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_test_that_is_asked_is_there() {
+        for test in super::PASSES.concat() {
+            assert!(super::root().join(format!("tests/{test}.rs")).exists(), "tests/{test}.rs");
+        }
+    }
+
     #[test]
     fn every_survivor_has_a_reason() {
         let survivors = super::survivors().unwrap_or_else(|failure| panic!("{failure}"));
