@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !unknown.is_empty() {
         return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
     }
-    let mut fates = judge(options, "--cargo-arg=--lib")?;
+    let mut fates = judge(options, "--minimum-test-timeout 10 --cargo-arg=--lib")?;
     for tests in PASSES {
         let tests: Vec<String> = tests.iter().map(|test| format!("--cargo-arg=--test={test}")).collect();
         fates = fates.and_of_those_left(judge(options, &format!("--iterate {}", tests.join(" ")))?);

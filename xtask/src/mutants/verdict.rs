@@ -69,11 +69,12 @@ impl Fates {
         })
     }
 
-    /// What is known when those that survived, or hung, have been judged by other tests.
+    /// What is known when those that survived, or hung, have been judged by other tests. (Who hung has been noticed, whatever they say.)
     pub(super) fn and_of_those_left(mut self, left: Self) -> Self {
         self.caught.extend(left.caught);
         self.unviable.extend(left.unviable);
-        Self { missed: left.missed, timeout: left.timeout, ..self }
+        let (hung, missed): (Vec<_>, _) = left.missed.into_iter().partition(|mutant| self.timeout.contains(mutant));
+        Self { missed, timeout: [left.timeout, hung].concat(), ..self }
     }
 
     /// Fails if one survived without a reason, if one with a reason did not, or if too few were noticed.
@@ -130,11 +131,16 @@ mod tests {
     #[test]
     fn who_is_left_is_judged_by_the_second_pass() {
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let first =
-            Fates { caught: list(&["a"]), timeout: list(&["b"]), missed: list(&["c", "d"]), unviable: list(&["e"]) };
-        let second = Fates { caught: list(&["b", "c"]), missed: list(&["d"]), ..Fates::default() };
+        let first = Fates {
+            caught: list(&["a"]),
+            timeout: list(&["b", "f"]),
+            missed: list(&["c", "d", "g"]),
+            unviable: list(&["e"]),
+        };
+        let second =
+            Fates { caught: list(&["b", "c"]), missed: list(&["d", "f"]), timeout: list(&["g"]), ..Fates::default() };
         let all = first.and_of_those_left(second);
-        assert_eq!((all.caught, all.timeout), (list(&["a", "b", "c"]), list(&[])));
+        assert_eq!((all.caught, all.timeout), (list(&["a", "b", "c"]), list(&["g", "f"])));
         assert_eq!((all.missed, all.unviable), (list(&["d"]), list(&["e"])));
     }
 
