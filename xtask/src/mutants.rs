@@ -52,9 +52,6 @@ const JUDGED: [i32; 3] = [0, 2, 3];
 /// Which mutants.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only part K of N, counted from 0: for several machines, or several evenings. Each part is from all files.
-    #[arg(long, value_name = "K/N")]
-    shard: Option<String>,
     /// Only those of this file; may be given again.
     #[arg(long)]
     file: Vec<String>,
@@ -105,9 +102,6 @@ fn output() -> PathBuf {
 /// not be built.)
 fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
     let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
-    if let Some(shard) = &options.shard {
-        lane = lane.and("--sharding round-robin --shard").word(shard.clone());
-    }
     for file in &options.file {
         lane = lane.and("--file").word(file.clone());
     }
