@@ -22,6 +22,18 @@ fn waking(clock: &ManualClock) -> Config {
     config(clock).on_wake(move || owner.unpark())
 }
 
+/// The same, but the first call of the hook panics.
+fn fails_once(config: Config) -> Config {
+    let (calls, owner) = (Arc::new(AtomicUsize::new(0)), thread::current());
+    config.on_wake(move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            // It is not printed each time.
+            std::panic::resume_unwind(Box::new("as planned"));
+        }
+        owner.unpark();
+    })
+}
+
 /// Sleeps if it may. Virtual time stands still meanwhile: only a wake ends the sleep.
 fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
@@ -261,20 +273,32 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
 #[test]
 fn a_wake_up_that_failed_is_made_up_for() {
     explore("a_wake_up_that_failed_is_made_up_for", 100, || {
-        let (clock, calls, owner) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)), thread::current());
-        let config = config(&clock).on_wake(move || {
-            if calls.fetch_add(1, Ordering::Relaxed) == 0 {
-                // A panic that is not printed each time.
-                std::panic::resume_unwind(Box::new("as planned"));
-            }
-            owner.unpark();
-        });
-        let mut shard = Shard::with_config(config).unwrap();
+        let clock = ManualClock::new();
+        let mut shard = Shard::with_config(fails_once(config(&clock))).unwrap();
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
         let movers = timers.map(|timer| thread::spawn(move || timer.reset(TICK)));
         fall_asleep(shard.prepare_sleep());
         for mover in movers {
             assert!(mover.join().unwrap());
         }
+    });
+}
+
+/// The same, of one that has nothing in the mailbox itself: it was refused, and asked for room.
+#[test]
+fn a_wake_up_for_room_that_failed_is_made_up_for() {
+    explore("a_wake_up_for_room_that_failed_is_made_up_for", 700, || {
+        let clock = ManualClock::new();
+        fails_once(config(&clock).limit(2)).install().unwrap();
+        let (local, core) = (local_timer(), local_timer().shard_ref());
+        let [ended, moved] = stage(|| [(); 2].map(|()| local.add(TICK * 1_000, || ())));
+        // Tells others that it is full.
+        let _ = local.time_until_next();
+        // It can wait, and keeps its place until its owner meets it.
+        assert_eq!(elsewhere(move || ended.cancel()), Cancel::Cancelled);
+        let adder = thread::spawn(move || core.try_add(TICK, || ()).is_err());
+        let mover = thread::spawn(move || moved.reset(TICK));
+        fall_asleep(local.prepare_sleep());
+        assert!(adder.join().unwrap() && mover.join().unwrap());
     });
 }
