@@ -286,6 +286,7 @@ impl OwnGuests {
     /// Takes nodes out of use that are too many; gives at most a page back.
     #[cold]
     pub(crate) fn tidy(&mut self, guests: &Guests) {
+        self.check();
         self.wanted = (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
         let kept = (GUESTS_KEPT + self.wanted).div_ceil(PAGE);
         if self.idle_pages > kept && self.whole.is_none() {
@@ -293,6 +294,16 @@ impl OwnGuests {
         }
         self.retire(guests);
         self.nodes.free_some();
+    }
+
+    /// Panics, where debug assertions are on, if the pages are not as they should be.
+    fn check(&self) {
+        debug_assert_eq!(self.idle_pages as usize + self.pages_in_use().count(), (self.known / PAGE) as usize);
+        debug_assert!(self.pages_in_use().all(|page| !self.stowed.contains_key(&page)), "a node is out of reach");
+    }
+
+    fn pages_in_use(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.live_in).filter(|&(_, &live)| live > 0).map(|(page, _)| page)
     }
 
     /// Looks at some nodes of the pool: those of idle pages are stowed, but for so many of the first pages.

@@ -98,6 +98,22 @@ fn the_pages_of_guests_come_and_go() {
     }
 }
 
+/// Guests come to pages of which a part is out of use by then, after each number of turns.
+#[test]
+fn what_is_left_of_a_page_is_in_use_again_with_it() {
+    let (mut shard, _clock) = shard();
+    for turns in 0..if cfg!(miri) { 2 } else { 60 } {
+        let guests: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
+        // It looks at its pages itself, in each turn.
+        (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
+        assert!((40..=80).contains(&shard.guests.known()), "{} nodes after {turns} turns", shard.guests.known());
+        // One of each page, and then the other one.
+        let (ones, others): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.index() % 2 == 0);
+        assert!(ones.into_iter().chain(others).all(|guest| shard.cancel(guest).is_some()));
+        (0..turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
+    }
+}
+
 /// A guest that counts itself when its callback is dropped.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.shared(), Arc::clone(count));
