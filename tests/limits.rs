@@ -384,5 +384,14 @@ fn who_is_refused_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         drop(sleep);
         let _ = local_timer().turn();
         elsewhere(|shard| assert!(shard.try_add(TICK * 5_000, never).is_ok()));
+        // If nothing waits that would make room, nobody is woken for it.
+        let _ = local_timer().turn();
+        while local_timer().try_add(TICK * 1_000, never).is_ok() {}
+        let sleep = local_timer().prepare_sleep();
+        elsewhere(|shard| assert_full(Some(shard)));
+        assert_eq!(
+            (sleep.timeout().is_some_and(|timeout| !timeout.is_zero()), wakes.load(Ordering::Relaxed)),
+            (true, 1)
+        );
     });
 }
