@@ -164,7 +164,7 @@ impl Phase {
 
     /// What is left of a timer that has ended: its generation, and whether a message of the node has still to come.
     const fn idle(word: u64) -> u64 {
-        word & !(PHASE_MASK | PERIODIC | MOVED | GUEST | TAKEN)
+        word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
 }
 
