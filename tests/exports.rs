@@ -61,8 +61,8 @@ fn the_recorder_is_told_what_has_changed() {
     let (mut shard, clock) = shard("told");
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
-        let timers: Vec<_> = (0..5).map(|timer| shard.add(TICK * 10, timer)).collect();
-        shard.cancel(timers[0]);
+        let timers: Vec<_> = (0..6).map(|timer| shard.add(TICK * 10, timer)).collect();
+        assert!(shard.cancel(timers[0]).is_some() && shard.cancel(timers[5]).is_some());
         assert!(shard.reset(timers[1], TICK * 50));
         thread::scope(|scope| {
             scope.spawn(|| timers[2].cancel()).join().expect("no panic");
@@ -75,8 +75,8 @@ fn the_recorder_is_told_what_has_changed() {
             Some(DebugValue::Counter(count)) => *count,
             other => panic!("{name}: {other:?}"),
         };
-        assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (5, 2));
-        assert_eq!((count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")), (1, 1));
+        assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (6, 2));
+        assert_eq!((count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")), (2, 1));
         assert_eq!((count("corewheel_resets_total own"), count("corewheel_resets_total other")), (1, 0));
         assert_eq!((count("corewheel_turns_total"), count("corewheel_runs_total")), (1, 2));
         assert!(matches!(first.get("corewheel_live"), Some(DebugValue::Gauge(live)) if (0.9..1.1).contains(&live.0)));
