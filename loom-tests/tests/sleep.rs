@@ -168,25 +168,27 @@ fn the_default_wake_up_is_never_slept_through() {
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
     explore_within(2, "the_default_wake_up_finds_the_thread_that_sleeps", 40_000, || {
-        let (mut shard, _clock) = shard();
-        let movers = [(); 2].map(|()| {
-            let handle = shard.add(TICK * 1000, ());
-            race(move || handle.reset(Duration::ZERO))
+        // The thread that goes on is there from the beginning: of one that begins later, loom does not try what it might have done.
+        let before = thread::spawn(|| {
+            let (mut shard, clock) = shard();
+            let movers = [(); 2].map(|()| {
+                let handle = shard.add(TICK * 1000, ());
+                race(move || handle.reset(Duration::ZERO))
+            });
+            drop(shard.prepare_sleep());
+            (shard, clock, movers)
         });
-        drop(shard.prepare_sleep());
-        let owner = thread::spawn(move || {
-            let mut fired = 0;
-            while fired < 2 {
-                fired += expired(&mut shard).len();
-                if fired < 2 {
-                    fall_asleep_or_yield(shard.prepare_sleep());
-                }
+        let (mut shard, _clock, movers) = before.join().unwrap();
+        let mut fired = 0;
+        while fired < 2 {
+            fired += expired(&mut shard).len();
+            if fired < 2 {
+                fall_asleep_or_yield(shard.prepare_sleep());
             }
-        });
+        }
         for mover in movers {
             assert!(mover.join().unwrap());
         }
-        owner.join().unwrap();
     });
 }
 
