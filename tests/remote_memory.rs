@@ -330,7 +330,7 @@ fn tens_of_thousands_of_timers_come_and_go() {
     const KEPT: usize = 50;
     let _alone = alone();
     let (mut stale, mut before) = (Vec::with_capacity(KEPT + 1), None);
-    let rounds = if cfg!(debug_assertions) { operations(5_000).min(50_000) } else { operations(40_000).min(100_000) };
+    let rounds = if cfg!(debug_assertions) { operations(5_000).min(50_000) } else { operations(40_000).min(200_000) };
     for round in 0..rounds {
         let (sender, owners) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();

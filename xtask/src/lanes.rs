@@ -37,9 +37,7 @@ pub(crate) fn test() -> Vec<Lane> {
             "cargo test --workspace --exclude loom-tests --exclude shuttle-tests --features corewheel/metrics,corewheel/origins,corewheel/tracing \
              --locked",
         ),
-        Lane::new("tests, long", "cargo test --release -p corewheel --features fd --locked --lib --test")
-            .and(&SCALED.join(" --test "))
-            .env("COREWHEEL_TEST_SCALE", LONG),
+        long_tests().env("COREWHEEL_TEST_SCALE", LONG),
     ]);
     lanes.extend(examples());
     lanes.extend(integrations());
@@ -49,11 +47,18 @@ pub(crate) fn test() -> Vec<Lane> {
     lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
 }
 
+/// All tests of the library as its users run it, with more to do.
+fn long_tests() -> Lane {
+    Lane::new("tests, long", "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked")
+}
+
 /// What needs no run of the library.
-fn looks() -> [Lane; 12] {
+fn looks() -> [Lane; 13] {
     [
         Lane::new("format", "cargo fmt --all --check"),
         Lane::new("format, fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
+        // What comes next leaves half of the machine to it.
+        long_tests().named("tests, long: build").and("--no-run"),
         Lane::new(
             "clippy",
             "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/origins,corewheel/tracing --locked -- -D warnings",
@@ -216,31 +221,6 @@ pub(crate) fn miri() -> Vec<Lane> {
         ),
     ]
 }
-
-/// The files of `tests/` that do more with a larger `COREWHEEL_TEST_SCALE`.
-const SCALED: [&str; 21] = [
-    "cancel_wait",
-    "clock",
-    "future_model",
-    "future_stress",
-    "history",
-    "limits",
-    "memory",
-    "metrics",
-    "purgatory_cores",
-    "purgatory_model",
-    "races",
-    "remote",
-    "remote_memory",
-    "remote_stress",
-    "remote_wake",
-    "shard_model",
-    "slack",
-    "sleep",
-    "stress",
-    "timer_fd",
-    "wheel_model",
-];
 
 /// The files of `tests/` in which threads meet, for the sanitizers.
 const THREADED: [&str; 25] = [
@@ -439,16 +419,6 @@ mod tests {
             let has_threads = ["thread::spawn", "thread::scope", "Cores::"].iter().any(|word| source.contains(word));
             let is_known = super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
             assert!(!has_threads || is_known, "tests/{file}.rs has threads and is in no list");
-        }
-    }
-
-    #[test]
-    fn every_test_that_can_be_longer_is_in_the_long_lane() {
-        // It reads the sources of the others.
-        const EXCUSED: &str = "tidy";
-        for file in names_in(&root().join("tests")).into_iter().filter(|file| file != EXCUSED) {
-            let scales = source_of(&root().join("tests"), &file).contains("operations(");
-            assert_eq!(scales, super::SCALED.contains(&file.as_str()), "tests/{file}.rs");
         }
     }
 
