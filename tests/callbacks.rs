@@ -26,6 +26,19 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
+/// A turn that finds nothing is cut short; what it says is the same.
+#[test]
+fn a_turn_that_finds_nothing_says_what_is_left() {
+    in_virtual_time(|clock| {
+        local_timer().add(TICK * 100, || {});
+        for ticks in [0, 1, 1, 7] {
+            let turn = turn_after(clock, ticks);
+            assert_eq!((turn.fired, turn.collected, turn.touched, turn.live), (0, 0, 0, 1), "after {ticks} ticks");
+            assert!(!turn.behind && !turn.nested);
+        }
+    });
+}
+
 fn ticks(clock: &ManualClock) -> u128 {
     assert_eq!(clock.elapsed().as_nanos() % TICK.as_nanos(), 0);
     clock.elapsed().as_nanos() / TICK.as_nanos()

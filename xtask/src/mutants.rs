@@ -1,10 +1,9 @@
 //! Changes the library in every way that cargo-mutants knows, one place at a time, and asks whether a test notices.
 //!
 //! What is changed stands in `.cargo/mutants.toml`. The unit tests are asked first, of all mutants, and then, of those that are
-//! left, integration tests ([`PASSES`]). Who survives is a hole in
-//! the tests, unless `mutants/survivors.txt` says why not. The command fails if one survives that does not stand there, if one that
-//! stands there does not, and if too few are noticed in all. (`cargo xtask break` does the same for orderings, which cargo-mutants
-//! does not touch, and with more than these tests.)
+//! left, integration tests ([`PASSES`]). Who survives is a hole in the tests, unless `mutants/survivors.txt` says why not. The command
+//! fails if one survives that does not stand there, if one that stands there does not, and if too few are noticed in all.
+//! (`cargo xtask break` does the same for orderings, which cargo-mutants does not touch, and with more than these tests.)
 
 mod verdict;
 
