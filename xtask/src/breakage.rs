@@ -223,7 +223,7 @@ impl Bench {
             return Ok(Some(killer));
         }
         for at in chosen {
-            for which in lanes::likely(self.stages[at].name, &mutant.file).map(Which::File).chain([Which::All]) {
+            for which in lanes::likely(self.stages[at].name, &mutant.file).map(Which::Some).chain([Which::All]) {
                 if let Some(killer) = self.judge(at, mutant, &which)? {
                     return Ok(Some(killer));
                 }

@@ -222,41 +222,16 @@ pub(crate) fn miri() -> Vec<Lane> {
     ]
 }
 
-/// The files of `tests/` in which threads meet, for the sanitizers.
-const THREADED: [&str; 25] = [
-    "across_cores",
-    "callbacks",
-    "cancel_wait",
-    "cores",
-    "future",
-    "future_stress",
-    "future_timers",
-    "handles",
-    "history",
-    "limits",
-    "metrics",
-    "misuse",
-    "purgatory",
-    "purgatory_cores",
-    "races",
-    "reentrance",
-    "remote",
-    "remote_end",
-    "remote_sleep",
-    "remote_stress",
-    "remote_wake",
-    "shown",
-    "sleep",
-    "stress",
-    "timer_fd",
-];
+/// The programs of `tests/` in which threads meet, for the sanitizers.
+const THREADED: [&str; 7] = ["across_cores", "api", "future_stress", "history", "races", "remote_stress", "stress"];
 
-/// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`: without
-/// `--target`, build scripts and macros would be built with it as well. One test leaks, as its name says.
+/// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`, nor what one thread
+/// does at random and a model knows: without `--target`, build scripts and macros would be built with it as well. One test leaks, as its
+/// name says.
 fn sanitized(name: &'static str, cargo: &'static str) -> Lane {
     let lane = Lane::new(name, cargo)
         .and("-p corewheel --features fd --locked --target x86_64-unknown-linux-gnu --lib --test");
-    lane.and(&THREADED.join(" --test ")).and("-- --skip wheel:: --skip has_leaked")
+    lane.and(&THREADED.join(" --test ")).and("-- --skip wheel:: --skip _model:: --skip has_leaked")
 }
 
 /// `AddressSanitizer`: memory that is used after it was freed, or never freed.
@@ -302,11 +277,8 @@ pub(crate) fn proving() -> Vec<Lane> {
         plain.target("break/loom").env("CARGO_INCREMENTAL", "1"),
         Lane::new(
             "tests",
-            "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test handles --test callbacks --test sleep \
-             --test timer_fd --test future --test future_timers --test reentrance \
-             --test misuse --test shard_model --test memory --test stress --test limits --test shard_limit --test remote \
-             --test remote_end --test remote_memory --test remote_sleep --test remote_wake --test purgatory \
-             --test purgatory_cores --test purgatory_model --test metrics --test exports --test virtual_time",
+            "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test api --test memory --test stress \
+             --test shard_limit --test remote_memory --test exports",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
@@ -320,29 +292,36 @@ pub(crate) fn proving() -> Vec<Lane> {
     ]
 }
 
-/// The files of tests which most likely notice what is broken in a source, to be run before the others.
-pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Item = &'static str> + 'of {
-    const FILES: [(&str, &str, &str); 17] = [
-        ("loom", "src/clock/", "clock"),
-        ("loom", "src/gate.rs", "guest"),
-        ("loom", "src/guests.rs", "guest"),
-        ("loom", "src/gauges/", "metrics"),
-        ("loom", "src/local/", "sleep"),
-        ("loom", "src/mailbox.rs", "mailbox"),
-        ("loom", "src/parcel.rs", "guest"),
-        ("loom", "src/parker.rs", "sleep"),
-        ("loom", "src/purgatory/", "purgatory"),
-        ("loom", "src/shard/messages.rs", "guest"),
-        ("loom", "src/shared.rs", "reset"),
-        ("loom", "src/state/", "cancel"),
-        ("loom", "src/state/", "reset"),
-        ("miri", "src/reclaim.rs", "races"),
-        ("tests", "src/hooks.rs", "callbacks"),
-        ("tests", "src/purgatory/", "purgatory_cores"),
-        ("tests", "src/shard/end.rs", "remote_end"),
+/// Tests of a lane: those of a file, or of a module in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Likely {
+    pub(crate) file: &'static str,
+    pub(crate) module: &'static str,
+}
+
+/// The tests which most likely notice what is broken in a source, to be run before the others.
+pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Item = Likely> + 'of {
+    const TESTS: [(&str, &str, &str, &str); 17] = [
+        ("loom", "src/clock/", "clock", ""),
+        ("loom", "src/gate.rs", "guest", ""),
+        ("loom", "src/guests.rs", "guest", ""),
+        ("loom", "src/gauges/", "metrics", ""),
+        ("loom", "src/local/", "sleep", ""),
+        ("loom", "src/mailbox.rs", "mailbox", ""),
+        ("loom", "src/parcel.rs", "guest", ""),
+        ("loom", "src/parker.rs", "sleep", ""),
+        ("loom", "src/purgatory/", "purgatory", ""),
+        ("loom", "src/shard/messages.rs", "guest", ""),
+        ("loom", "src/shared.rs", "reset", ""),
+        ("loom", "src/state/", "cancel", ""),
+        ("loom", "src/state/", "reset", ""),
+        ("miri", "src/reclaim.rs", "races", ""),
+        ("tests", "src/hooks.rs", "api", "callbacks::"),
+        ("tests", "src/purgatory/", "api", "purgatory_cores::"),
+        ("tests", "src/shard/end.rs", "api", "remote_end::"),
     ];
-    let found = FILES.iter().filter(move |&&(of, place, _)| of == lane && source.starts_with(place));
-    found.map(|&(_, _, file)| file)
+    let found = TESTS.iter().filter(move |&&(of, place, ..)| of == lane && source.starts_with(place));
+    found.map(|&(.., file, module)| Likely { file, module })
 }
 
 /// Those of `proving` that take minutes.
@@ -372,6 +351,7 @@ mod tests {
         path::{Path, PathBuf},
     };
 
+    use super::Likely;
     use crate::lane::root;
 
     #[test]
@@ -399,13 +379,12 @@ mod tests {
     /// Or says why it need not be under a sanitizer.
     #[test]
     fn every_test_with_threads_is_under_the_sanitizers() {
-        // They count allocations, measure pauses, fork, use threads for their virtual time only, ask for more features, or for all
-        // shards there can be, which is more memory than the machine has where each byte has shadows.
-        const EXCUSED: [&str; 11] = [
+        // They count allocations, measure pauses, fork, ask for more features, or for all shards there can be, which is more memory than
+        // the machine has where each byte has shadows.
+        const EXCUSED: [&str; 10] = [
             "allocations",
             "exports",
             "fork",
-            "future_model",
             "idle_connections",
             "memory",
             "no_pauses",
@@ -458,11 +437,15 @@ mod tests {
         for source in sources {
             assert!(root().join(source).exists());
             let likely = [("loom", "loom-tests/tests"), ("tests", "tests")].map(|(lane, tests)| {
-                super::likely(lane, source).all(|file| root().join(tests).join(format!("{file}.rs")).exists())
+                super::likely(lane, source).all(|Likely { file, module }| match module.strip_suffix("::") {
+                    Some(module) => root().join(format!("{tests}/{file}/{module}.rs")).exists(),
+                    None => root().join(format!("{tests}/{file}.rs")).exists(),
+                })
             });
             assert_eq!(likely, [true; 2]);
         }
-        assert_eq!(super::likely("loom", "src/state/owner.rs").collect::<Vec<_>>(), ["cancel", "reset"]);
+        let files: Vec<&str> = super::likely("loom", "src/state/owner.rs").map(|likely| likely.file).collect();
+        assert_eq!(files, ["cancel", "reset"]);
         assert_eq!(super::likely("shuttle", "src/gate.rs").count(), 0);
     }
 

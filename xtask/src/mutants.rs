@@ -7,7 +7,7 @@
 
 mod verdict;
 
-use std::{fs, path::PathBuf};
+use std::{fs, num::NonZero, path::PathBuf, thread};
 
 use self::verdict::{Fates, Names};
 use crate::{
@@ -19,31 +19,21 @@ use crate::{
 
 const SURVIVORS: &str = "xtask/mutants/survivors.txt";
 
-/// The integration tests that are asked after the unit tests: first those that notice most, as to build a test takes longer than to run
-/// it, and then the others that take a second or so.
-const PASSES: [&[&str]; 2] = [
-    &["callbacks", "cores", "future_model", "handles", "metrics", "purgatory_model", "remote", "shard_model"],
-    &[
-        "cancel_wait",
-        "clock",
-        "exports",
-        "future",
-        "future_timers",
-        "misuse",
-        "origins",
-        "purgatory",
-        "purgatory_cores",
-        "reentrance",
-        "remote_end",
-        "remote_sleep",
-        "shown",
-        "slack",
-        "sleep",
-        "timer_fd",
-        "virtual_time",
-        "wheel_model",
-    ],
+/// Who is asked, of all mutants and then of those that are left: first those that notice most in the least time.
+const PASSES: [Pass; 3] = [
+    Pass { built: &["--lib"], skipped: &["with_tiny_limits"] },
+    Pass { built: &["--test=api"], skipped: &["_model::", "no_wake_up_is_lost"] },
+    Pass { built: &["--lib", "--test=api", "--test=exports", "--test=history", "--test=origins"], skipped: &[] },
 ];
+
+/// Tests: what is built, and what of that is not run.
+struct Pass {
+    built: &'static [&'static str],
+    skipped: &'static [&'static str],
+}
+
+/// More than any test takes that ends, in seconds.
+const HANGS: &str = "--minimum-test-timeout 20";
 
 /// How cargo-mutants ends when it has judged all: all were noticed, some were not, some hung.
 const JUDGED: [i32; 3] = [0, 2, 3];
@@ -66,10 +56,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !unknown.is_empty() {
         return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
     }
-    let mut fates = judge(options, "--minimum-test-timeout 10 --cargo-arg=--lib")?;
-    for tests in PASSES {
-        let tests: Vec<String> = tests.iter().map(|test| format!("--cargo-arg=--test={test}")).collect();
-        fates = fates.and_of_those_left(judge(options, &format!("--iterate {}", tests.join(" ")))?);
+    let [first, then @ ..] = PASSES;
+    let mut fates = judge(options, "", &first)?;
+    for pass in &then {
+        fates = fates.and_of_those_left(judge(options, "--iterate", pass)?);
     }
     fates.verdict(&names, &survivors)
 }
@@ -97,14 +87,22 @@ fn output() -> PathBuf {
     target_base().join("mutants")
 }
 
-/// Has cargo-mutants judge the mutants with these of its arguments. (Those for cargo are not for the tests only: what is not run need
-/// not be built.)
-fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
+/// Has cargo-mutants judge the mutants by these tests. (Its arguments for cargo are not for the run only: what is not run need not be
+/// built. Each core has a copy of the workspace, with a target directory of its own.)
+fn judge(options: &Options, which: &str, by: &Pass) -> Result<Fates, Failure> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
+    lane = lane.and(&format!("--jobs {cores} {HANGS} {which}")).unset("CARGO_TARGET_DIR");
     for file in &options.file {
         lane = lane.and("--file").word(file.clone());
     }
-    let lane = lane.and(how).target("mutants/build");
+    for built in by.built {
+        lane = lane.and(&format!("--cargo-arg={built}"));
+    }
+    lane = lane.and("-- --");
+    for skipped in by.skipped {
+        lane = lane.and(&format!("--skip {skipped}"));
+    }
     println!("    {lane}");
     fs::create_dir_all(output()).map_err(|error| Failure(format!("{}: {error}", output().display())))?;
     let status =
@@ -120,8 +118,10 @@ fn judge(options: &Options, how: &str) -> Result<Fates, Failure> {
 mod tests {
     #[test]
     fn every_test_that_is_asked_is_there() {
-        for test in super::PASSES.concat() {
-            assert!(super::root().join(format!("tests/{test}.rs")).exists(), "tests/{test}.rs");
+        for test in super::PASSES.iter().flat_map(|pass| pass.built).filter_map(|built| built.strip_prefix("--test="))
+        {
+            let places = ["", "/main"].map(|file| super::root().join(format!("tests/{test}{file}.rs")));
+            assert!(places.iter().any(|place| place.exists()), "tests/{test}.rs");
         }
     }
 

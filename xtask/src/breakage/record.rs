@@ -42,6 +42,9 @@ pub(super) enum Known<'record> {
     Killed(&'record str),
 }
 
+/// A program whose modules are files of their own.
+const MODULES: &str = "tests/api/";
+
 /// The name under which the sound library is recorded.
 const SOUND: &str = "the sound library";
 
@@ -83,7 +86,7 @@ impl Sources {
         let holds =
             |(file, text): &&(String, String)| file.starts_with(directory) && is_of_tests(file) && has(text, test);
         let (file, _) = self.0.iter().find(holds)?;
-        Some(file.rsplit('/').next()?.trim_end_matches(".rs").to_owned())
+        program(file).map(str::to_owned)
     }
 }
 
@@ -95,7 +98,15 @@ fn matters(file: &str, text: &str, directory: &str, test: &str) -> bool {
 
 /// A file of integration tests, not one that they share.
 fn is_of_tests(file: &str) -> bool {
-    file.starts_with("tests/") && file.matches('/').count() == 1 || file.contains("-tests/tests/")
+    file.starts_with("tests/") && file.matches('/').count() == 1
+        || file.starts_with(MODULES)
+        || file.contains("-tests/tests/")
+}
+
+/// What cargo calls the program that a file of integration tests is part of.
+fn program(file: &str) -> Option<&str> {
+    let path = if file.starts_with(MODULES) { MODULES.trim_end_matches('/') } else { file };
+    path.rsplit('/').next().map(|name| name.trim_end_matches(".rs"))
 }
 
 /// Whether a source has a test of that name.
@@ -233,5 +244,7 @@ mod tests {
         let sources = sources("fn model() {}", "fn a_model() {}", "fn model() {}");
         assert_eq!(sources.home("loom-tests/", "model"), Some("b".to_owned()));
         assert_eq!(sources.home("tests/", "model"), None);
+        let files = ["tests/api/a.rs", "tests/history/b.rs"].map(|file| (file.to_owned(), "fn test() {}".to_owned()));
+        assert_eq!(Sources(files.into()).home("tests/", "a::test"), Some("api".to_owned()));
     }
 }

@@ -14,7 +14,7 @@ use super::{
     killers::Killer,
     record::{At, Sources},
 };
-use crate::{lane::Lane, run::Failure, stop};
+use crate::{lane::Lane, lanes::Likely, run::Failure, stop};
 
 /// How often a running test is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,8 +38,8 @@ pub(super) struct Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Which {
     All,
-    /// Those of a file of integration tests.
-    File(&'static str),
+    /// Those of a part that has been chosen.
+    Some(Likely),
     /// One, and the file that it is in if that is known.
     Test {
         file: Option<String>,
@@ -82,7 +82,7 @@ impl Stage {
         let lane = self.lane.clone();
         let (lane, names) = match which {
             Which::All => (lane, String::new()),
-            Which::File(file) => (lane.only_test(file), String::new()),
+            Which::Some(Likely { file, module }) => (lane.only_test(file), (*module).to_owned()),
             Which::Test { file, name } => {
                 let lane = file.iter().fold(lane, |lane, file| lane.only_test(file));
                 (lane, format!("--exact {name}"))
@@ -122,8 +122,8 @@ impl Stage {
         if name.contains(' ') {
             return Which::All;
         }
-        // The library's own tests are named by their modules.
-        let file = if name.contains("::") { None } else { sources.home(self.directory(), &name) };
+        // The library's own tests are in modules that are called so.
+        let file = if name.contains("tests::") { None } else { sources.home(self.directory(), &name) };
         Which::Test { file, name }
     }
 
@@ -182,7 +182,7 @@ impl Which {
     /// What the sound library must have passed before a failure of these says something.
     pub(super) fn proof(&self) -> &Self {
         match self {
-            Self::All | Self::File(_) => &Self::All,
+            Self::All | Self::Some(_) => &Self::All,
             // One that is asked first, as it has killed before: then all need not be run.
             Self::Test { .. } => self,
         }
@@ -191,7 +191,7 @@ impl Which {
     /// The test, if it is one.
     pub(super) fn test(&self) -> Option<&str> {
         match self {
-            Self::All | Self::File(_) => None,
+            Self::All | Self::Some(_) => None,
             Self::Test { name, .. } => Some(name),
         }
     }

@@ -1,10 +1,5 @@
 //! A timer behind a file descriptor (P9): readable when it wants a turn, at the deadline and for whoever asks, and silent
 //! otherwise; no wake-up is lost.
-#![cfg(any(target_os = "linux", target_os = "android"))]
-
-mod common;
-#[path = "common/wake_ups.rs"]
-mod wake_ups;
 
 use std::{
     cell::Cell,
@@ -21,13 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{on_a_thread, operations};
 use corewheel::{AddErrorReason, Clock, Config, ManualClock, ShardRef, TimerFd, TimerFdError, Turn, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_getfl},
     io::{Errno, FdFlags, fcntl_getfd},
+};
+
+use crate::{
+    common::{on_a_thread, operations},
+    wake_ups,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);

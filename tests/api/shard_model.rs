@@ -1,8 +1,5 @@
 //! `Shard` and `local_timer` against a ledger in virtual time: random add, cancel, reset and turn at times that are no
 //! multiples of the tick, with a clock that jumps and goes back. Never early, never late, exactly once, P2's sum exact.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::RefCell,
@@ -11,8 +8,11 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of};
 use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
+
+use crate::common::{
+    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of,
+};
 
 /// A shard or the thread's timer: what the model drives.
 trait Timers {

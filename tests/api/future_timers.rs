@@ -1,12 +1,5 @@
 //! Sleeps on the timers of other threads: polled, moved and dropped from anywhere, and what becomes of them when such a thread is
 //! full or ends.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/lockstep.rs"]
-mod lockstep;
-#[path = "common/polling.rs"]
-mod polling;
 
 use std::{
     future,
@@ -19,14 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{
     AddErrorReason, Cores, Counts,
     future::{Interval, Remote, Sleep, Timeout, Timers, VirtualTime, sleep},
     local_timer,
 };
-use lockstep::Lockstep;
-use polling::{Poller, block_on};
+
+use crate::{
+    common::{TICK, in_virtual_time, on_a_thread},
+    lockstep::Lockstep,
+    polling::{Poller, block_on},
+};
 
 fn cores(count: usize) -> Lockstep<()> {
     Lockstep::start(count)

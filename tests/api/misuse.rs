@@ -1,8 +1,5 @@
 //! What bad input gets: each has a defined answer; none aborts, hangs or loses a timer.
-#![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
-
-mod common;
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,11 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{TICK, in_virtual_time, on_a_thread, wait_until};
 use corewheel::{
     AddErrorReason, Cancel, Clock, Config, ConfigError, Cores, Counts, LocalHandle, ManualClock, Shard, TimerHandle,
     Turn, Wheel, local_timer,
 };
+
+use crate::common::{TICK, in_virtual_time, on_a_thread, wait_until};
 
 fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     clock.advance(TICK * ticks);

@@ -1,9 +1,4 @@
 //! Real sleeps while others add and move (P9): no wake-up is ever lost, however the owner sleeps.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/wake_ups.rs"]
-mod wake_ups;
 
 use std::{
     io::{Read, Write},
@@ -17,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::operations;
 use corewheel::{Config, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
+
+use crate::{common::operations, wake_ups};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

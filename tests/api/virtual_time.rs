@@ -1,5 +1,4 @@
 //! Virtual time for async tests: the clock goes on when all tasks are idle, and a seed decides who goes first.
-#![cfg(feature = "std")]
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,9 +1,6 @@
 //! What a callback may do and what becomes of it: it adds, cancels, resets and turns while others are due (P5), learns
 //! at once who won (P3), runs again without drift, and keeps its panics to itself (P6). In virtual time.
-#![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
-
-mod common;
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,8 +14,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread, wait_until};
 use corewheel::{AddErrorReason, Cancel, Config, Counts, ManualClock, PanicPlace, TimerHandle, Turn, local_timer};
+
+use crate::common::{TICK, in_virtual_time, on_a_thread, wait_until};
 
 /// Lets `ticks` pass and runs what is due.
 fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {

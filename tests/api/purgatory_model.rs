@@ -1,10 +1,5 @@
 //! Random operations, events, timeouts and ends on several cores in step, held against what the documentation says. Scaled by
 //! `COREWHEEL_TEST_SCALE`.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/lockstep.rs"]
-mod lockstep;
 
 use std::{
     array,
@@ -15,11 +10,14 @@ use std::{
     },
 };
 
-use common::{TICK, operations, seeded};
 use corewheel::{
     Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, local_timer,
 };
-use lockstep::Lockstep;
+
+use crate::{
+    common::{TICK, operations, seeded},
+    lockstep::Lockstep,
+};
 
 const CORES: usize = 3;
 const KEYS: usize = 9;

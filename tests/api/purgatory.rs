@@ -1,6 +1,5 @@
 //! Delayed operations on one core, in virtual time: each completes once, by its condition, by force or by its timeout; it
 //! leaves its keys at once; its own code may call back in; a panic of its own stays with it.
-#![cfg(feature = "std")]
 
 use std::{
     cell::{Cell, RefCell},

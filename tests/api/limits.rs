@@ -1,8 +1,5 @@
 //! `Config::limit`: how many timers may be live, exactly on the own core, and as documented for what comes from elsewhere.
 //! What is refused comes back as it was.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::Cell,
@@ -15,8 +12,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, on_a_thread, operations};
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+
+use crate::common::{TICK, on_a_thread, operations};
 
 fn never() {
     unreachable!("this callback must not run");

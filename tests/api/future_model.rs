@@ -1,23 +1,19 @@
 //! Random sleeps, polled by random tasks, moved, dropped and given time, against a model that knows when each must wake whom:
 //! on this thread's timer, on another thread's, and on another one's from changing threads.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/lockstep.rs"]
-mod lockstep;
-#[path = "common/polling.rs"]
-mod polling;
 
 use std::{iter, task::Poll, time::Duration};
 
-use common::{TICK, in_virtual_time, on_a_thread, operations, seeded};
 use corewheel::{
     ManualClock,
     future::{Home, Sleep, Timers, sleep},
     local_timer,
 };
-use lockstep::Lockstep;
-use polling::Poller;
+
+use crate::{
+    common::{TICK, in_virtual_time, on_a_thread, operations, seeded},
+    lockstep::Lockstep,
+    polling::Poller,
+};
 
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;

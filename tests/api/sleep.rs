@@ -1,8 +1,5 @@
 //! Sleeping as long as one may and never longer (P9): how long that is, and what ends an announced sleep.
-#![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
-
-mod common;
 
 use std::{
     sync::{
@@ -14,8 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{TICK, in_virtual_time, on_a_thread, operations};
 use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
+
+use crate::common::{TICK, in_virtual_time, on_a_thread, operations};
 
 /// Cancelled timers that wake a sleeping owner (P8).
 const DEBT: usize = 1024;

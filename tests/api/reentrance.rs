@@ -1,7 +1,4 @@
 //! What the wake hook and a destructor may do where they are called from (P5), and what counts while somebody looks (P2).
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,8 +11,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{Cancel, Config, Counts, LocalTimer, ManualClock, Shard, TimerHandle, local_timer};
+
+use crate::common::{TICK, in_virtual_time, on_a_thread};
 
 thread_local! {
     /// What the wake hook does on this thread.

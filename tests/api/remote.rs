@@ -2,9 +2,6 @@
 //! fires in the first turn that reaches its deadline, wherever it was added or moved before that turn, never early and once;
 //! the counters add up after each step, and no sleep is too long. What the other thread does is over before the next step, so
 //! the model knows the order.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +10,11 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of};
 use corewheel::{Cancel, Counts, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
+
+use crate::common::{
+    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of,
+};
 
 type Task = Box<dyn FnOnce() + Send>;
 

@@ -1,18 +1,16 @@
 //! Handles are plain values (P12), and whoever cancels learns at once who won (P3), on the owning core and elsewhere.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, marker::PhantomData, panic, rc::Rc, sync::Arc, thread,
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, ManualClock, PreparedSleep, Shard, TimerGuard, TimerHandle,
     Turn, local_timer,
 };
+
+use crate::common::{TICK, in_virtual_time, on_a_thread};
 
 /// Whether a type implements a trait: what is inherent, and there for such types only, comes before what is there for all.
 macro_rules! implements {

@@ -1,8 +1,5 @@
 //! Sleeping while others add and move (P9), in virtual time: an announced sleep is ended by what is due before it ends, and by
 //! nothing that is due later.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     sync::{
@@ -12,8 +9,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, on_a_thread};
 use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer};
+
+use crate::common::{TICK, on_a_thread};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -1,7 +1,4 @@
 //! What a shard says of itself: the counts, how late its timers fire and why, and a loop that does not turn.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     sync::{
@@ -12,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread, operations};
 use corewheel::{
     Cancel, Config, Counts, ManualClock, Shard, local_timer,
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
 };
+
+use crate::common::{TICK, in_virtual_time, on_a_thread, operations};
 
 /// What takes longer than this does not happen.
 const TOO_LONG: Duration = Duration::from_secs(20);

@@ -1,15 +1,13 @@
 //! Clocks under shards: no timer is early by any of them, measured from outside by `Instant`.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-use common::operations;
 use corewheel::{Clock, Config, Shard};
+
+use crate::common::operations;
 
 fn shard(clock: Clock) -> Shard<Instant> {
     // The shortest tick hides nothing.

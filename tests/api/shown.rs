@@ -1,17 +1,15 @@
 //! What people are shown: figures in `Debug`, plain sentences in errors. And that a default is what `new` makes.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{cell::Cell, future::pending, time::Duration};
 
-use common::{in_virtual_time, on_a_thread};
 use corewheel::{
     AddErrorReason, Clock, Completion, Config, ConfigError, DelayedOperation, ManualClock, Outcome, Purgatory,
     PurgatoryGroup, Shard,
     future::{Timers, VirtualTime, sleep, timeout},
     local_timer,
 };
+
+use crate::common::{in_virtual_time, on_a_thread};
 
 thread_local! {
     static HAS_RUN: Cell<bool> = const { Cell::new(false) };

@@ -1,11 +1,9 @@
 //! `Wheel` against a sorted map (see `model`), on tiny geometries (where wrapped levels are ordinary) and the real one, from
 //! start times up to the end of the range.
-#![cfg(feature = "std")]
-
-mod model;
 
 use corewheel::Wheel;
-use model::{
+
+use crate::model::{
     Pair, agrees_with_the_model,
     common::{any_magnitude, operations, seeded},
     start_times,

@@ -1,8 +1,5 @@
 //! The end of a thread that others add to (P11): whatever they have added, moved and cancelled ends with it, once, whether it had
 //! arrived or not; and what is asked of it afterwards has a defined answer.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::RefCell,
@@ -16,8 +13,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, on_a_thread};
 use corewheel::{AddErrorReason, Cancel, Config, Cores, Shard, ShardRef, TimerHandle, local_timer};
+
+use crate::common::{TICK, on_a_thread};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

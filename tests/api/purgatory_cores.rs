@@ -1,11 +1,6 @@
 //! Purgatories of several cores, in virtual time and in step: an event reaches whoever watches its key, wherever they are and
 //! whenever it comes; nothing is left behind by what has ended. The end of this file does it in real time, with threads that
 //! get in each other's way.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/lockstep.rs"]
-mod lockstep;
 
 use std::{
     cell::Cell,
@@ -19,11 +14,15 @@ use std::{
     time::Duration,
 };
 
-use common::TICK;
 use corewheel::{
     Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, ShardRef, Turn, local_timer,
 };
-use lockstep::Lockstep;
+
+use crate::{
+    common::{self, TICK},
+    lockstep::Lockstep,
+    purgatory_stress,
+};
 
 /// Belongs to the core of its number.
 type Key = usize;
@@ -590,10 +589,7 @@ fn a_purgatory_may_go_in_its_own_callback() {
 
 // ---- in real time
 
-#[path = "common/purgatory_stress.rs"]
-mod stress;
-
 #[test]
 fn under_stress_each_operation_ends_once_and_no_event_is_lost() {
-    stress::run(common::operations(1), Duration::from_secs(30));
+    purgatory_stress::run(common::operations(1), Duration::from_secs(30));
 }

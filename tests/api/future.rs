@@ -1,10 +1,5 @@
 //! Sleeps, timeouts and intervals of this thread's timer: lazy, never early, one wake each, whoever polls and however a waker
 //! behaves. Those of other threads are in `future_timers.rs`, random operations against a model in `future_model.rs`.
-#![cfg(feature = "std")]
-
-mod common;
-#[path = "common/polling.rs"]
-mod polling;
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{
     AddErrorReason, Config, ManualClock,
     future::{
@@ -27,7 +21,11 @@ use corewheel::{
     },
     local_timer,
 };
-use polling::Poller;
+
+use crate::{
+    common::{TICK, in_virtual_time, on_a_thread},
+    polling::Poller,
+};
 
 /// Lets time pass tick by tick, with a turn at each.
 fn pass(clock: &ManualClock, ticks: u32) {

@@ -1,7 +1,4 @@
 //! `Cores`: pinned threads, each with its own timer, from start to join.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     collections::HashSet,
@@ -17,8 +14,9 @@ use std::{
     time::Duration,
 };
 
-use common::TICK;
 use corewheel::{Cancel, Config, ConfigError, Core, Cores, ManualClock, TimerHandle, local_timer};
+
+use crate::common::{self, TICK};
 
 fn never() {
     unreachable!("this callback must not run");

@@ -1,8 +1,5 @@
 //! `add_within` and `add_spread` in virtual time: never before the delay, never after the slack (P1), wake-ups shared where
 //! the caller allowed it and timers apart where the caller asked for it (P9).
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::RefCell,
@@ -11,8 +8,9 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, any_magnitude, in_virtual_time, operations, seeded};
 use corewheel::{Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
+
+use crate::common::{TICK, any_magnitude, in_virtual_time, operations, seeded};
 
 /// A shard or the thread's timer.
 trait Timers {
@@ -296,9 +294,9 @@ fn the_longest_durations_are_accepted_everywhere() {
             timers.add_spread(Duration::MAX, second, 5),
         ];
         clock.advance(TICK * 999);
-        assert_eq!(timers.turn(), [], "none is early");
+        assert!(timers.turn().is_empty(), "none is early");
         clock.advance(Duration::from_secs(3_600));
-        assert_eq!(timers.turn(), [], "each has 584 years");
+        assert!(timers.turn().is_empty(), "each has 584 years");
         assert!(handles.into_iter().all(|handle| timers.reset(handle, TICK)));
         clock.advance(TICK);
         assert_eq!(timers.turn().len(), handles.len());

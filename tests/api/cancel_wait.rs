@@ -1,8 +1,5 @@
 //! `TimerHandle::cancel_wait`: it returns when the callback neither runs nor ever will, on whichever thread that was, and where
 //! waiting could be for ever it refuses and changes nothing.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,8 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{TICK, in_virtual_time, on_a_thread, operations, wait_until};
 use corewheel::{Cancel, Config, InsideCallback, ManualClock, Shard, TimerHandle, Turn, local_timer};
+
+use crate::common::{TICK, in_virtual_time, on_a_thread, operations, wait_until};
 
 /// Longer than any test may take.
 const TOO_LONG: Duration = Duration::from_secs(20);

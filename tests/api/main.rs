@@ -1,0 +1,47 @@
+//! What the interface promises, a module per part of it.
+//!
+//! One program, as it builds in a fraction of the time of many: `cargo test --test api callbacks::`. What wants a process of its own has
+//! one, beside this directory: it counts allocations, measures time or memory, forks, takes all there is of something, runs for long, or
+//! needs other features.
+#![cfg(feature = "std")]
+
+#[path = "../common/lockstep.rs"]
+mod lockstep;
+#[path = "../model/mod.rs"]
+mod model;
+#[path = "../common/polling.rs"]
+mod polling;
+#[path = "../common/purgatory_stress.rs"]
+mod purgatory_stress;
+#[path = "../common/wake_ups.rs"]
+mod wake_ups;
+
+use model::common;
+
+mod callbacks;
+mod cancel_wait;
+mod clock;
+mod cores;
+mod future;
+mod future_model;
+mod future_timers;
+mod handles;
+mod limits;
+mod metrics;
+mod misuse;
+mod purgatory;
+mod purgatory_cores;
+mod purgatory_model;
+mod reentrance;
+mod remote;
+mod remote_end;
+mod remote_sleep;
+mod remote_wake;
+mod shard_model;
+mod shown;
+mod slack;
+mod sleep;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+mod timer_fd;
+mod virtual_time;
+mod wheel_model;
