@@ -158,3 +158,37 @@ impl fmt::Display for Stall {
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use std::{thread, time::Instant};
+
+    use super::{Duration, Over, PoisonError, Turns};
+
+    #[test]
+    fn a_wait_ends_in_time_or_when_it_is_over() {
+        let over = Over::default();
+        let begun = Instant::now();
+        assert!(!over.within(Duration::from_millis(50)));
+        assert!(begun.elapsed() >= Duration::from_millis(50), "it waits and does not ask again and again");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                *over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                over.changed.notify_all();
+            });
+            assert!(over.within(Duration::MAX));
+        });
+        assert!(over.within(Duration::MAX), "and stays so");
+    }
+
+    #[test]
+    fn who_is_in_a_turn_or_late_for_one_stands_still() {
+        let since = |is_in_turn, began, next_due| {
+            Turns { serial: 1, begun: 3, is_in_turn, began, next_due }.stands_still_since()
+        };
+        assert_eq!(since(true, 5, 9), Some(5));
+        assert_eq!(since(false, 5, 9), Some(9));
+        assert_eq!([since(false, 9, 9), since(false, 9, 5)], [None, None], "the turn of that moment has been");
+        assert_eq!(since(false, 5, u64::MAX), None, "it sleeps until it is told");
+    }
+}

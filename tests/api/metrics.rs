@@ -182,15 +182,33 @@ fn a_periodic_timer_stopped_in_its_run_is_counted_for_who_did_it() {
 fn a_flood_is_told_and_met_in_portions() {
     in_virtual_time(|_| {
         let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(TICK * 10, || ())).collect();
+        let late = local_timer().add(TICK * 10, || ());
         elsewhere(|| timers.iter().for_each(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)));
         assert_eq!(own_counts().held, 5_000, "the owner looks through all");
         local_timer().turn();
         drop(local_timer().prepare_sleep());
         let told = local_timer().shard_ref().metrics().counts;
-        assert_eq!((told.cancelled_elsewhere, told.live, told.queued), (1_024, 5_000 - 1_024, 5_000 - 1_024));
+        assert_eq!((told.cancelled_elsewhere, told.live, told.queued), (1_024, 5_001 - 1_024, 5_000 - 1_024));
         assert_eq!((told.held, own_counts().held), (16, 5_000 - 1_024));
+        elsewhere(|| assert_eq!(late.cancel(), Cancel::Cancelled));
+        let told = local_timer().shard_ref().metrics().counts;
+        assert_eq!(
+            (told.queued, own_counts().queued),
+            (5_001 - 1_024, 5_001 - 1_024),
+            "and what came after the turn"
+        );
         while local_timer().turn().behind {}
         assert_eq!((own_counts().held, own_counts().queued), (0, 0));
+    });
+}
+
+#[test]
+fn a_panic_is_told_to_all_at_once() {
+    on_a_thread(|| {
+        Config::new().on_panic(|_| ()).install().expect("a fresh thread");
+        local_timer().add(Duration::ZERO, || panic!("as planned"));
+        while local_timer().turn().fired == 0 {}
+        assert_eq!((local_timer().shard_ref().metrics().counts.panicked, own_counts().panicked), (1, 1));
     });
 }
 

@@ -611,6 +611,61 @@ fn a_drained_shard_does_not_reach_its_successor() {
     assert_eq!(reached, Some(false));
 }
 
+/// When its thread's locals are dropped, and its timer has been, it says what it gets when it cancels a timer of the next thread whose
+/// timer has the same number.
+struct CancelsItsSuccessors {
+    number: u32,
+    told: mpsc::Sender<Cancel>,
+}
+
+impl Drop for CancelsItsSuccessors {
+    fn drop(&mut self) {
+        if local_timer().try_add(TICK, never).is_err() {
+            let answer = (0..1_000).find_map(|_| self.cancels_its_successors());
+            self.told.send(answer.expect("the number is free")).expect("the test listens");
+        }
+    }
+}
+
+impl CancelsItsSuccessors {
+    /// `None` if the number has gone to another test.
+    fn cancels_its_successors(&self) -> Option<Cancel> {
+        let (give, given) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let number = self.number;
+        let next = thread::spawn(move || {
+            let is_next = local_timer().shard_ref().metrics().number == number;
+            give.send(is_next.then(|| local_timer().add(TICK * 60_000, never))).expect("it is waited for");
+            assert!(ended.recv().is_err());
+        });
+        let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
+        drop(end);
+        next.join().expect("no panic");
+        answer
+    }
+}
+
+thread_local! {
+    static FIRST: RefCell<Option<CancelsItsSuccessors>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<CancelsItsSuccessors>> = const { RefCell::new(None) };
+}
+
+/// P12: whose timer has ended is no owner any more, also of what comes after it on other threads.
+#[test]
+fn an_exiting_thread_cancels_as_any_other_once_its_timer_has_ended() {
+    let (told, tells) = mpsc::channel();
+    on_a_thread(move || {
+        // One of the two is dropped after the timer, as above.
+        FIRST.with(|_| ());
+        let number = local_timer().shard_ref().metrics().number;
+        for place in [&FIRST, &LAST] {
+            place.set(Some(CancelsItsSuccessors { number, told: told.clone() }));
+        }
+    });
+    let answers: Vec<Cancel> = tells.into_iter().collect();
+    assert!(!answers.is_empty() && answers.iter().all(|&answer| answer == Cancel::Cancelled), "{answers:?}");
+}
+
 /// P11: the end of a shard is a value, and what is asked of it afterwards has an answer.
 #[test]
 fn a_drained_shard_has_a_defined_answer_to_everything() {

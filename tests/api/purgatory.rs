@@ -164,8 +164,9 @@ fn what_is_handed_back_does_not_complete() {
         add(&purgatory, seen.op(), &["a", "b"], 5);
         add(&purgatory, other.op(), &["b"], 5);
         assert_eq!(purgatory.cancel_for_key(&"a").len(), 1);
-        assert_eq!((purgatory.watched(&"b"), purgatory.len()), (1, 1));
+        assert_eq!((purgatory.watched(&"b"), purgatory.len(), purgatory.is_empty()), (1, 1, false));
         assert_eq!(purgatory.drain().len(), 1);
+        assert!(purgatory.is_empty());
         pass(clock, 10);
         assert_eq!((seen.ended(), other.ended(), local_timer().len()), (vec![], vec![], 0));
         let counts = purgatory.counts();

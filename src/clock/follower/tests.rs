@@ -335,3 +335,52 @@ fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
     let anchor = Anchor { before: 3_100_000, nanos: 1_000_000, after: 3_100_150 };
     assert!(Rate::measured(since, anchor).is_none());
 }
+
+#[test]
+fn a_measured_rate_encloses_what_both_anchors_allow() {
+    let since = Anchor { before: 1_000, nanos: 5_000_000, after: 1_200 };
+    let anchor = Anchor { before: 2_601_000, nanos: 6_000_000, after: 2_601_300 };
+    let Rate { slow, quick } = Rate::measured(since, anchor).expect("a good lesson");
+    // At least 2 599 800 counts and at most 2 600 300 have passed in a million nanoseconds.
+    let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
+    assert!((999_999..=1_000_000).contains(&nanos(2_600_300, slow)));
+    assert_eq!(nanos(2_599_800, quick), 1_000_000);
+    let Rate { slow: slower, quick: quicker } = Rate { slow, quick }.widened();
+    assert!((740_000..=750_000).contains(&nanos(2_600_300, slower)));
+    assert!((1_250_000..1_260_000).contains(&nanos(2_599_800, quicker)));
+}
+
+#[test]
+fn a_lesson_that_is_too_long_or_too_vague_is_none() {
+    let measured = |nanos, vague| {
+        let since = Anchor { before: 0, nanos: 0, after: 0 };
+        Rate::measured(since, Anchor { before: nanos, nanos, after: nanos + vague }).is_some()
+    };
+    assert!(measured(LESSON_MAX, 0) && !measured(LESSON_MAX + 1, 0));
+    assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
+}
+
+#[test]
+fn rates_are_alike_to_one_part_in_so_many() {
+    let rate = |slow, quick| Rate { slow, quick };
+    for (other, are_alike) in [(6_400, true), (6_500, true), (6_501, false)] {
+        assert_eq!(rate(6_400, 6_400).is_like(rate(other, other)), are_alike, "{other}");
+        assert_eq!(rate(other, other).is_like(rate(6_400, 6_400)), are_alike, "{other}");
+    }
+    assert!(rate(1_000, 9_000).is_like(rate(6_400, 6_400)), "it lies within");
+}
+
+#[test]
+fn anchors_are_explained_to_the_nanosecond() {
+    // A nanosecond a count.
+    let rate = Rate { slow: 1 << 32, quick: 1 << 32 };
+    let at = |count, nanos| Anchor { before: count, nanos, after: count };
+    let explains = |nanos: u64| rate.explains(at(7, 5), at(1_007, 5 + nanos));
+    assert_eq!([998, 999, 1_000, 1_001, 1_002].map(explains), [false, true, true, true, false]);
+    assert!(!rate.explains(at(7, 5), at(1_007, 4)), "the clock went back");
+    assert!(!rate.explains(at(7, 5), at(6, 1_005)), "the counter went back");
+    // Without counts before the first and after the last look, each bound by itself.
+    let [slow, quick] = [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
+    assert!(slow.explains(at(0, 0), at(1_000, 500)) && !slow.explains(at(0, 0), at(1_000, 498)));
+    assert!(quick.explains(at(0, 0), at(1_000, 2_001)) && !quick.explains(at(0, 0), at(1_000, 2_002)));
+}
