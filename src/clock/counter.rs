@@ -76,3 +76,21 @@ pub(super) use self::machine::is_usable;
 pub(super) use self::machine::read;
 /// The counter, once everything before is done.
 pub(super) use self::machine::read_after;
+
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom"))))]
+mod tests {
+    use std::fs;
+
+    /// By what the kernel says of the processor, which it has asked itself.
+    #[test]
+    fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
+        let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let Ok(processors) = fs::read_to_string("/proc/cpuinfo") else { return };
+        let is_invariant = ["constant_tsc", "nonstop_tsc"]
+            .iter()
+            .all(|flag| processors.split_whitespace().any(|word| word == *flag));
+        let is_the_kernels = source.is_ok_and(|name| name.trim() == "tsc");
+        assert!(!is_invariant || !is_the_kernels || super::is_usable());
+        assert!(is_invariant || !super::is_usable());
+    }
+}

@@ -128,6 +128,20 @@ mod tests {
         });
     }
 
+    /// Or it would be as slow as the clock that it follows.
+    #[test]
+    fn a_fast_clock_is_read_by_the_counter_in_the_end() {
+        let (clock, begun) = (Clock::fast(), Instant::now());
+        let mut reader = clock.reader();
+        while clock.is_fast() {
+            let Reading { lo, hi } = reader.read(&clock);
+            if lo < hi {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "its rate is known after milliseconds");
+        }
+    }
+
     #[test]
     fn other_clocks_are_read_exactly() {
         for clock in [Clock::monotonic(), Clock::boot_time()] {

@@ -287,6 +287,7 @@ fn a_debt_wakes_the_owner_of_a_shard_too() {
     cancel_elsewhere(&handles);
     assert_eq!(wakes.take(), 1);
     drop(sleep);
+    assert!(!shard.is_empty());
     shard.turn();
     assert!(shard.next_expired().is_none() && shard.is_empty());
 }

@@ -23,7 +23,20 @@ const SURVIVORS: &str = "xtask/mutants/survivors.txt";
 const PASSES: [Pass; 3] = [
     Pass { built: &["--lib"], skipped: &["with_tiny_limits"] },
     Pass { built: &["--test=api"], skipped: &["_model::", "no_wake_up_is_lost"] },
-    Pass { built: &["--lib", "--test=api", "--test=exports", "--test=history", "--test=origins"], skipped: &[] },
+    Pass {
+        built: &[
+            "--lib",
+            "--test=api",
+            "--test=allocations",
+            "--test=exports",
+            "--test=history",
+            "--test=idle_connections",
+            "--test=memory",
+            "--test=origins",
+            "--test=remote_memory",
+        ],
+        skipped: &[],
+    },
 ];
 
 /// Tests: what is built, and what of that is not run.
