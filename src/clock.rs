@@ -162,6 +162,22 @@ impl Clock {
         saturating_nanos(instant.saturating_duration_since(self.origin()))
     }
 
+    /// What this clock shows when `other` shows `nanos`.
+    pub(crate) fn nanos_of(&self, other: &Self, nanos: u64) -> u64 {
+        match (&self.0, &other.0) {
+            // Both count from the machine's start. (An `Instant` does not say what was slept through in between.)
+            (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
+                nanos.saturating_add(*there).saturating_sub(*here)
+            }
+            // What is left of it; later by what passes between the two readings.
+            (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
+                let left = nanos.saturating_sub(other.nanos());
+                self.nanos().saturating_add(left)
+            }
+            _ => self.nanos_at(other.instant_at(nanos)),
+        }
+    }
+
     /// The instant at which this clock shows `nanos`.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
         let origin = self.origin();
@@ -218,6 +234,22 @@ mod tests {
         let passed = begun.elapsed();
         assert!(Duration::from_nanos(clock.nanos()) >= passed);
         assert!(cfg!(any(miri, not(target_os = "linux"))) || matches!(clock.0, Source::BootTime { .. }));
+    }
+
+    /// Between the making of the two the machine was suspended for eight hours.
+    #[test]
+    fn a_suspension_between_two_clocks_changes_no_deadline() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let origin = Instant::now();
+        let [early, late] = [HOUR, 9 * HOUR].map(|shown| Clock(Source::BootTime { origin, shown }));
+        assert_eq!(late.nanos_of(&early, 9 * HOUR), HOUR);
+        assert_eq!(early.nanos_of(&late, HOUR), 9 * HOUR);
+        assert_eq!(late.nanos_of(&early, HOUR), 0, "before it was made");
+        let monotonic = Clock::monotonic();
+        assert_eq!(monotonic.nanos_of(&monotonic.clone(), HOUR), HOUR);
+        let boot = Clock::boot_time();
+        let (before, there) = (boot.nanos(), boot.nanos_of(&monotonic, monotonic.nanos() + HOUR));
+        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there), "an hour is left");
     }
 
     #[test]

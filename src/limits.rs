@@ -87,6 +87,10 @@ pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 /// Messages of a purgatory to one other core that go together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
 
+/// So many operations of a purgatory may end inside one another, as their code completes the next; those deeper inside end when the
+/// outermost one has. Each takes some hundred bytes of the stack, and what the user's code takes.
+pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
+
 /// Room for the watchers of one event that a purgatory keeps for the next.
 pub(crate) const WATCHERS_KEPT: usize = 1024;
 

@@ -50,10 +50,14 @@ use crate::{error::AddError, sync::per_thread};
 /// Something that waits for a condition.
 pub trait DelayedOperation: 'static {
     /// Whether the condition is met. Called when the operation is added and at each event on one of its keys; it should be
-    /// quick. If it causes an event on one of its own keys, it is called once more.
+    /// quick. If it causes an event on one of its own keys, it is called once more. Others that its event is for look inside it, and
+    /// those whose events these cause: on the stack, however many they are.
     fn try_complete(&mut self) -> bool;
 
-    /// Called once, on the core where the operation was added, when it has completed.
+    /// Called once, on the core where the operation was added, when it has completed. It may use the purgatory. What it completes
+    /// there ends inside it, and so on, sixteen deep; what is deeper ends when the outermost has.
+    ///
+    /// An operation that holds its own purgatory keeps it: both are never dropped if their thread ends first.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -86,7 +90,8 @@ pub enum Outcome {
     Waits(OperationId),
 }
 
-/// Names an operation that waits, on its core. It keeps nothing alive, and never means another operation.
+/// Names an operation that waits, in its purgatory. It keeps nothing alive, and never means another operation of that one; in others
+/// the same name is somebody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(Id);
 
@@ -183,7 +188,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// One that completes at once touches neither the wheel nor the keys.
     ///
-    /// Cost: constant per key.
+    /// Cost: constant per key, on average: a table that has to grow moves all that is in it.
     ///
     /// # Errors
     ///

@@ -143,8 +143,7 @@ impl<T> Shard<T> {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
-            // Each core begins elsewhere: multiples of the square root of two, modulo one.
-            spread: u64::from(registration.number).wrapping_mul(0x6A09_E667_F3BC_C908),
+            spread: spread_of(registration.number),
             nodes: OwnNodes::default(),
             guests: OwnGuests::default(),
             accept,
@@ -284,6 +283,11 @@ impl<T> Shard<T> {
         pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
     }
 
+    /// Places spread timers as the shard of that number would.
+    pub(crate) fn spread_as(&mut self, number: u32) {
+        self.spread = spread_of(number);
+    }
+
     fn reserve(&mut self, timers: u32) {
         if timers > 0 {
             self.wheel.reserve(timers);
@@ -291,6 +295,11 @@ impl<T> Shard<T> {
             self.origins.reserve(timers);
         }
     }
+}
+
+/// Where the spread timers of a shard begin. Each begins elsewhere: multiples of the square root of two, modulo one.
+fn spread_of(number: u32) -> u64 {
+    u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908)
 }
 
 impl<T> Default for Shard<T> {

@@ -36,7 +36,8 @@ pub enum MissedTickBehavior {
     /// What was missed is made up for, at once: there are as many ticks as periods.
     #[default]
     Burst,
-    /// A new schedule begins: the next tick is a period from now.
+    /// A new schedule begins: the next tick is a period from now. (Only if one was missed: one that is taken late, but before the
+    /// next is due, leaves the schedule as it is, where tokio's begins anew after 5 ms.)
     Delay,
     /// What was missed is left out: the next tick is the next one of the schedule that is still to come.
     Skip,
@@ -103,7 +104,7 @@ impl<H: Home> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// The next tick is now, which means the next turn if it is waited for; and the schedule goes on from there.
+    /// The next tick is now, which means at the next tick of the timer; and the schedule goes on from there.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }

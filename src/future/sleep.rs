@@ -122,7 +122,7 @@ impl<H: Home> Sleep<H> {
 
     /// Gives it another deadline, earlier or later, also when it was over.
     ///
-    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again (in the next turn, if that
+    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again (at the next tick, if that
     /// has come); moving to later is mostly a store. If it was over or not yet polled, it waits from the next poll on.
     pub fn reset(&mut self, deadline: Instant) {
         let deadline = self.home.nanos_at(deadline);
@@ -165,7 +165,8 @@ impl<H: Home> Sleep<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer can be had](super#without-a-timer). Polled again, it tries again.
+    /// If [no timer can be had](super#without-a-timer). Polled again, it tries again; one that was made where there could be no timer at
+    /// all needs a new deadline first.
     ///
     /// # Panics
     ///

@@ -162,7 +162,7 @@ impl Remote {
         if at == self.at || nanos == u64::MAX {
             return nanos;
         }
-        self.seat.shards[at].shared().clock().nanos_at(self.instant_at(nanos))
+        self.seat.shards[at].shared().clock().nanos_of(self.shard().shared().clock(), nanos)
     }
 }
 
@@ -227,7 +227,13 @@ per_thread! {
     static NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// A small number that no other thread has.
+/// Gives this thread a number, which others may have as well.
+pub(super) fn number_this_thread(number: usize) {
+    // A thread that is past its thread-locals needs none.
+    let _ = NUMBER.try_with(|place| place.set(number));
+}
+
+/// A small number that no other thread has, if it was not given one.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = NUMBER.try_with(|number| {

@@ -14,7 +14,9 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer), and one of them runs at a time: a poll of one
 /// task, or a turn. Which comes next, the seed decides; so a test runs the same way each time, and another seed tries
-/// another order. It knows of what tasks, timers and wakers do: not of other threads or of sockets.
+/// another order. It knows of what tasks, timers and wakers do: not of other threads or of sockets. What chooses by chance does so
+/// here, too: a `HashMap`, or [`PurgatoryGroup::new`](crate::PurgatoryGroup::new), whose keys
+/// [`by`](crate::PurgatoryGroup::by) puts where the test wants them.
 ///
 /// A panic in a task goes to whoever has the executor run. Tasks that are left are dropped with it.
 ///
@@ -227,9 +229,11 @@ impl VirtualTime {
         }
     }
 
-    /// How long until the next deadline of any core.
+    /// How long until the next deadline of any core. One at the end of time is none: the clock stops there, and nothing is due.
     fn time_until_next(&self) -> Option<Duration> {
-        self.cores.iter().filter_map(Core::time_until_next).min()
+        const END: Duration = Duration::from_nanos(u64::MAX);
+        let wait = self.cores.iter().filter_map(Core::time_until_next).min()?;
+        (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
     /// One of the things that can be done now: none is likelier than another.

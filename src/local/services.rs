@@ -77,6 +77,11 @@ impl LocalTimer {
         Local::with(|local| saturating_nanos(local.step(|shard| shard.at_least_a_tick(period))))
     }
 
+    /// Has this thread's timer place spread timers as the shard of that number would.
+    pub(crate) fn spread_as(number: u32) {
+        let _ = Local::with(|local| local.step(|shard| shard.spread_as(number)));
+    }
+
     /// Whether this thread has had a timer that has ended: the thread is exiting.
     pub(crate) fn has_ended() -> bool {
         Local::has_ended()

@@ -91,8 +91,8 @@ impl ShardRef {
         self.send(self.shared.nanos_after(delay), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or in its
-    /// next turn if that has passed. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or at the
+    /// next tick if that has passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics
     ///

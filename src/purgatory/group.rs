@@ -129,7 +129,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         LocalTimer::flush_at_the_end_of_turns(&flush);
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as Rc<dyn Receiver<K>>;
         for (from, watch) in letter::register(&self.0, Rc::downgrade(&receiver)) {
-            inner.take_in(from, watch);
+            inner.take_in_alone(from, watch);
         }
         Purgatory(inner)
     }

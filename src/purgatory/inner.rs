@@ -4,6 +4,7 @@ mod across;
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     mem,
     rc::Rc,
     time::Duration,
@@ -15,13 +16,13 @@ use super::{
     arena::{Arena, Id},
     group::Member,
     message::Message,
-    watches::{Watcher, Watches},
+    watches::{Removed, Watcher, Watches},
 };
 use crate::{
     error::AddError,
     handle::{Cancel, LocalHandle},
     hooks::PanicPlace,
-    limits::WATCHERS_KEPT,
+    limits::{ENDS_NESTED_MAX, WATCHERS_KEPT},
     local::{LocalTimer, local_timer},
 };
 
@@ -38,6 +39,10 @@ pub(super) struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// Room for the watchers of one event, kept for the next.
     room: Cell<Vec<(Id, Watcher)>>,
     counts: RefCell<PurgatoryCounts>,
+    /// How many operations are coming to their end, one inside the other.
+    ending: Cell<usize>,
+    /// Those that have completed too deep inside others.
+    to_end: RefCell<VecDeque<(Op, Completion)>>,
     /// How it reaches other cores, if it does.
     member: Option<Member<K>>,
 }
@@ -74,6 +79,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             events: Cell::new(0),
             room: Cell::default(),
             counts: RefCell::default(),
+            ending: Cell::new(0),
+            to_end: RefCell::default(),
             member,
         }
     }
@@ -220,9 +227,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Completes an operation that waits. False if it has completed. The timer is the flag: this has cancelled it, or is it.
     pub(super) fn complete(&self, id: Id, how: Completion) -> bool {
-        let is_claimed = self.with(id, |parked| {
-            how == Completion::Expired || parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled)
-        });
+        let is_claimed = self.with(id, |parked| how == Completion::Expired || parked.claim());
         if is_claimed != Some(true) {
             return false;
         }
@@ -240,19 +245,36 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Forgets an operation that has completed: it leaves all its keys.
     fn forget(&self, id: Id) -> Option<Op> {
         let parked = self.operations.borrow_mut().remove(id)?;
-        self.watches.borrow_mut().remove_all(parked.last_watch);
+        let mut at = parked.last_watch;
+        loop {
+            let removed = self.watches.borrow_mut().remove_at(at);
+            let Some(Removed { sibling, key }) = removed else { break };
+            LocalTimer::isolate(PanicPlace::Drop, || drop(key));
+            at = sibling;
+        }
         self.leave_all(parked.elsewhere);
         parked.operation
     }
 
-    /// Runs what comes last.
+    /// Runs what comes last. If that completes others, they end inside it, but not ever deeper.
     fn end(&self, operation: Op, how: Completion) {
         self.count(|counts| match how {
             Completion::Condition => counts.by_condition += 1,
             Completion::Forced => counts.forced += 1,
             Completion::Expired => counts.expired += 1,
         });
-        LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        let outside = self.ending.get();
+        if outside == ENDS_NESTED_MAX {
+            self.to_end.borrow_mut().push_back((operation, how));
+            return;
+        }
+        self.ending.set(outside + 1);
+        let mut next = Some((operation, how));
+        while let Some((operation, how)) = next {
+            LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+            next = if outside == 0 { self.to_end.borrow_mut().pop_front() } else { None };
+        }
+        self.ending.set(outside);
     }
 
     pub(super) fn cancel_for_key(&self, key: &K) -> Vec<Op> {
@@ -270,9 +292,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Takes operations out for good, but those that are out at this moment.
     fn hand_back(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let claimed = ids.filter_map(|id| {
-            let is_claimed = self.with(id, |parked| {
-                parked.operation.is_some() && parked.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled)
-            });
+            let is_claimed = self.with(id, |parked| parked.operation.is_some() && parked.claim());
             (is_claimed == Some(true)).then(|| self.forget(id)).flatten()
         });
         let operations: Vec<Op> = claimed.collect();
@@ -314,6 +334,15 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
+impl<Op> Parked<Op> {
+    /// Whether it is the caller who completes it: whose timer this has cancelled. (Once the thread's timer has ended nobody can cancel
+    /// it, and nobody else can complete the operation.)
+    fn claim(&self) -> bool {
+        self.timer.is_some_and(|timer| timer.cancel() == Cancel::Cancelled)
+            || self.completed.is_none() && LocalTimer::has_ended()
+    }
+}
+
 impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         for id in self.operations.get_mut().ids() {
@@ -324,12 +353,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             self.leave_all(parked.elsewhere);
             LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
         }
-        if let Some(member) = &self.member {
-            for (core, operation) in self.watches.get_mut().of_others() {
-                member.send(core, Message::Gone { operation });
-            }
-            member.flush();
-        }
+        self.tell_that_it_ends();
     }
 }
 

@@ -21,6 +21,9 @@ struct Content<K: Send + 'static> {
 /// Who takes the messages of a group on one thread.
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, letter: Letter<K>);
+
+    /// Its thread exits, and something keeps it: what is sent there reaches nobody.
+    fn hears_no_more(&self);
 }
 
 /// A thread's part in a group.
@@ -35,8 +38,10 @@ struct Part {
 enum Ear<K: Send + 'static> {
     /// Nobody yet.
     Early(Early<K>),
-    Joined(rc::Weak<dyn Receiver<K>>),
+    Joined(Joined<K>),
 }
+
+struct Joined<K: Send + 'static>(rc::Weak<dyn Receiver<K>>);
 
 /// The watches that other cores have asked for before this one has joined. (Events are not kept: who watches looks when it
 /// hears that its watch is in place.)
@@ -82,7 +87,7 @@ impl<K: Send + 'static> Letter<K> {
                 early.watches.extend(watches.map(|watch| (*from, watch)));
                 None
             }
-            Ear::Joined(receiver) => receiver.upgrade(),
+            Ear::Joined(Joined(receiver)) => receiver.upgrade(),
         });
         if let Some(receiver) = receiver.flatten() {
             receiver.receive(self);
@@ -107,6 +112,14 @@ impl<K: Send + 'static> Drop for Early<K> {
     }
 }
 
+impl<K: Send + 'static> Drop for Joined<K> {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.0.upgrade() {
+            receiver.hears_no_more();
+        }
+    }
+}
+
 /// From now on this thread's messages of the group go there; returns those that came before.
 ///
 /// # Panics
@@ -119,7 +132,7 @@ pub(super) fn register<K: Send + 'static>(
     let early = with_ear(group, |ear| {
         let Ear::Early(early) = ear else { return None };
         let watches = mem::take(&mut early.watches);
-        *ear = Ear::Joined(receiver);
+        *ear = Ear::Joined(Joined(receiver));
         Some(watches)
     });
     match early {

@@ -68,6 +68,16 @@ struct List<K> {
     len: u32,
 }
 
+/// What is left of a watch.
+#[derive(Debug)]
+#[must_use = "a key is to be dropped when nothing is borrowed"]
+pub(super) struct Removed<K> {
+    /// Where the next watch of the same operation is.
+    pub(super) sibling: u32,
+    /// If nobody watches it any more.
+    pub(super) key: Option<K>,
+}
+
 impl<K> Default for Watches<K> {
     fn default() -> Self {
         let (by_key, hasher) = (HashTable::new(), DefaultHashBuilder::default());
@@ -109,14 +119,13 @@ impl<K: Hash + Eq> Watches<K> {
     }
 
     /// A watch ends, if it has not.
-    pub(super) fn remove(&mut self, id: Id) {
-        if self.all.get(id).is_some() {
-            self.remove_at(id.index());
-        }
+    pub(super) fn remove(&mut self, id: Id) -> Option<Removed<K>> {
+        self.all.get(id)?;
+        self.remove_at(id.index())
     }
 
-    /// The watch that is there ends; where the next one of the same operation is.
-    fn remove_at(&mut self, index: u32) -> Option<u32> {
+    /// The watch that is there ends.
+    pub(super) fn remove_at(&mut self, index: u32) -> Option<Removed<K>> {
         let Watch { list, previous, next, sibling, .. } = self.all.remove_at(index)?;
         if let Some(previous) = self.all.at_mut(previous) {
             previous.next = next;
@@ -124,13 +133,12 @@ impl<K: Hash + Eq> Watches<K> {
         if let Some(next) = self.all.at_mut(next) {
             next.previous = previous;
         }
-        self.leave(list, previous, next);
-        Some(sibling)
+        Some(Removed { sibling, key: self.leave(list, previous, next) })
     }
 
-    /// A watch between these two has left its list.
-    fn leave(&mut self, index: u32, previous: u32, next: u32) {
-        let Some(list) = self.lists.at_mut(index) else { return };
+    /// A watch between these two has left its list; the key, if it was the last one.
+    fn leave(&mut self, index: u32, previous: u32, next: u32) -> Option<K> {
+        let list = self.lists.at_mut(index)?;
         list.len -= 1;
         if previous == NOWHERE {
             list.first = next;
@@ -138,28 +146,18 @@ impl<K: Hash + Eq> Watches<K> {
         if next == NOWHERE {
             list.last = previous;
         }
-        if list.len == 0 {
-            self.end_list(index);
-        }
+        if list.len == 0 { self.end_list(index) } else { None }
     }
 
-    fn end_list(&mut self, index: u32) {
-        // Its key is dropped at the end, and that may panic.
-        let Some(ended) = self.lists.remove_at(index) else { return };
+    fn end_list(&mut self, index: u32) -> Option<K> {
+        let ended = self.lists.remove_at(index)?;
         if let Ok(entry) = self.by_key.find_entry(ended.hash, |&list| list == index) {
             entry.remove();
         }
         if self.by_key.is_empty() && self.by_key.capacity() > SLOTS_KEPT {
             self.by_key = HashTable::new();
         }
-    }
-
-    /// All watches of an operation end, from where its last one is.
-    pub(super) fn remove_all(&mut self, last: u32) {
-        let mut at = last;
-        while let Some(next) = self.remove_at(at) {
-            at = next;
-        }
+        Some(ended.key)
     }
 
     /// The watches on `key` and whose they are, appended to `watchers` in the order in which they came.
@@ -226,16 +224,14 @@ mod tests {
             let who = [0, 1, 2, 3].map(|core| Watcher::other(core, operation));
             let ids = who.map(|watcher| watches.add(7, watcher, NOWHERE));
             assert_eq!(watchers(&watches, 7), who);
-            watches.remove(ids[gone]);
-            watches.remove(ids[gone]);
+            assert!(watches.remove(ids[gone]).is_some_and(|removed| removed.key.is_none()));
+            assert!(watches.remove(ids[gone]).is_none());
             let rest: Vec<_> =
                 who.iter().copied().enumerate().filter(|&(at, _)| at != gone).map(|(_, who)| who).collect();
             assert_eq!(watchers(&watches, 7), rest);
             assert_eq!(watches.of_others().count(), 3);
-            for id in ids {
-                watches.remove(id);
-            }
-            assert_eq!((watches.len(), watches.keys()), (0, 0));
+            let keys: Vec<_> = ids.into_iter().filter_map(|id| watches.remove(id)?.key).collect();
+            assert_eq!((watches.len(), watches.keys(), keys), (0, 0, vec![7]), "the last one leaves the key");
         }
     }
 
@@ -249,9 +245,14 @@ mod tests {
             last = watches.add(key, Watcher::own(one), last).index();
         }
         assert_eq!((watches.len(), watches.keys(), watches.len_of(&2)), (5, 3, 3));
-        watches.remove_all(last);
+        let mut keys = Vec::new();
+        while let Some(Removed { sibling, key }) = watches.remove_at(last) {
+            last = sibling;
+            keys.extend(key);
+        }
+        assert_eq!(keys, [3, 1]);
         assert_eq!((watches.len(), watches.keys(), watchers(&watches, 2)), (1, 1, vec![Watcher::own(two)]));
-        watches.remove(other);
+        assert!(watches.remove(other).is_some());
         assert_eq!(watches.keys(), 0);
     }
 
@@ -263,9 +264,7 @@ mod tests {
         let many = if cfg!(miri) { 100 } else { 5_000 };
         let ids: Vec<_> = (0..many).map(|key| watches.add(key, Watcher::own(operation), NOWHERE)).collect();
         assert!((0..many).all(|key| watches.len_of(&key) == 1) && watches.len_of(&many) == 0);
-        for id in ids {
-            watches.remove(id);
-        }
+        assert!(ids.into_iter().all(|id| watches.remove(id).is_some()));
         assert_eq!((watches.by_key.capacity(), watches.len(), watches.keys()), (0, 0, 0));
     }
 }

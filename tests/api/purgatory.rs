@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -324,4 +325,86 @@ fn what_completes_while_its_keys_are_given_leaves_no_watch() {
         let counts = purgatory.counts();
         assert_eq!((counts.added, counts.expired, counts.live, counts.watches), (1, 1, 0, 0));
     });
+}
+
+/// Each completes the next one, or all that are left: as if one after the other, however many there are.
+#[test]
+fn completions_may_cause_one_another_for_ever() {
+    const MANY: usize = 100_000;
+
+    struct Chained {
+        at: usize,
+        reached: Rc<Cell<usize>>,
+        own: Purgatory<usize, Chained>,
+        keys: usize,
+    }
+
+    impl DelayedOperation for Chained {
+        fn try_complete(&mut self) -> bool {
+            self.reached.get() >= self.at
+        }
+
+        fn on_complete(self, how: Completion) {
+            assert_eq!(how, Completion::Condition);
+            self.reached.set(self.reached.get().max(self.at + 1));
+            self.own.check_and_complete(&((self.at + 1) % self.keys));
+        }
+    }
+
+    in_virtual_time(|_| {
+        // A key for each; a few for all, whose list the next one finds again.
+        for (many, keys) in [(MANY, MANY + 1), (MANY / 100, 1)] {
+            let (reached, own) = (Rc::new(Cell::new(0)), Purgatory::new());
+            for at in 1..many {
+                let operation = Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
+                let waits = own.try_complete_else_watch(operation, [at % keys], TICK * 50).expect("there is room");
+                assert!(matches!(waits, Outcome::Waits(_)));
+            }
+            reached.set(1);
+            own.check_and_complete(&(1 % keys));
+            assert_eq!((reached.get(), own.len(), own.counts().by_condition), (many, 0, many as u64 - 1));
+        }
+    });
+}
+
+thread_local! {
+    static SERVICE: RefCell<Option<Service>> = const { RefCell::new(None) };
+}
+
+/// Answers what is left when its thread ends, which has dropped its timer before.
+struct Service {
+    waits: Waits,
+    ids: Vec<OperationId>,
+    told: mpsc::Sender<usize>,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let Self { waits, ids, told } = self;
+        assert!(local_timer().try_add(TICK, || ()).is_err(), "the timer has ended");
+        assert_eq!(waits.cancel_for_key(&"a").len(), 1);
+        assert!(waits.force_complete(ids[1]) && !waits.force_complete(ids[1]) && !waits.force_complete(ids[0]));
+        told.send(waits.drain().len()).expect("the test listens");
+        assert_eq!((waits.drain().len(), waits.is_empty()), (0, true));
+    }
+}
+
+#[test]
+fn what_is_left_when_the_timer_has_ended_is_handed_back() {
+    let ((told, tells), ended) = (mpsc::channel(), Arc::new(Mutex::new(Vec::new())));
+    let completed = Arc::clone(&ended);
+    let thread = thread::spawn(move || {
+        // Before the timer, and so dropped after it.
+        SERVICE.with(|_| ());
+        let (waits, seen) = (Waits::new(), Seen::default());
+        let ids = ["a", "b", "c", "d"].map(|key| {
+            let completed = Arc::clone(&completed);
+            add(&waits, seen.op_with(|| (), move || completed.lock().expect("sound").push(key)), &[key], 60_000)
+        });
+        let ids = ids.into_iter().map(|id| id.expect("it waits")).collect();
+        SERVICE.set(Some(Service { waits, ids, told }));
+    });
+    thread.join().expect("no panic");
+    assert_eq!(tells.recv(), Ok(2));
+    assert_eq!(*ended.lock().expect("sound"), ["b"]);
 }

@@ -559,6 +559,75 @@ fn a_key_that_panics_when_nobody_watches_it_any_more_is_gone() {
     assert_eq!(keys, 0);
 }
 
+/// Nor does it take the operation with it that was the last to watch it, which leaves its other keys.
+#[test]
+fn an_operation_whose_key_panics_ends_all_the_same() {
+    let cores = touchy_cores(2);
+    let seen = cores.on(0, |own| {
+        let (own, seen) = (own.as_ref().expect("it has joined"), Arc::new(Seen::default()));
+        let keys = [Touchy::of(0), Touchy { hurts_to_drop: true, hurts_to_hash: false, core: 2 }, Touchy::of(1)];
+        let operation = Op(Arc::clone(&seen));
+        assert!(own.try_complete_else_watch(operation, keys, TICK * 50).is_ok());
+        seen
+    });
+    cores.settle();
+    assert_eq!(cores.on(1, |own| own.as_ref().expect("it has joined").counts().watches), 1);
+    seen.set();
+    cores.on(0, |own| {
+        HURTS.set(true);
+        assert_eq!(own.as_ref().expect("it has joined").check_and_complete(&Touchy::of(0)), 1);
+        assert!(!HURTS.replace(false), "it has panicked");
+        let counts = own.as_ref().expect("it has joined").counts();
+        assert_eq!((counts.by_condition, counts.live, counts.watches, counts.keys), (1, 0, 0, 0));
+        assert_eq!(local_timer().counts().panicked, 1);
+    });
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition]);
+    assert_eq!(cores.on(1, |own| own.as_ref().expect("it has joined").counts().watches), 0);
+}
+
+/// Who waits for a key whose code has panicked on its core hears that there will be no event on it, also of a core that joins late.
+#[test]
+fn a_watch_whose_key_panics_is_answered() {
+    for is_late in [false, true] {
+        let (cores, group) =
+            (Lockstep::<Option<Purgatory<Touchy, Op>>>::start(2), PurgatoryGroup::by(|key: &Touchy| key.core));
+        let join = |core: usize| {
+            let (group, shards) = (group.clone(), cores.shards.clone());
+            cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        };
+        (0..if is_late { 1 } else { 2 }).for_each(join);
+        let [touchy, well] = cores.on(0, |own| {
+            let own = own.as_ref().expect("it has joined");
+            [Touchy { hurts_to_hash: true, ..Touchy::of(1) }, Touchy::of(1)].map(|key| add_touchy(own, key))
+        });
+        cores.on(1, |_| HURTS.set(true));
+        cores.settle();
+        if is_late {
+            join(1);
+            cores.settle();
+        }
+        assert_eq!([&touchy, &well].map(|seen| seen.looks()), [2, 2], "late: {is_late}");
+        assert_eq!(cores.on(1, |own| own.as_ref().expect("it has joined").counts().watches), 1);
+    }
+}
+
+/// Also if something keeps the purgatory, an operation of its own for one: the event was on its way there.
+#[test]
+fn watchers_look_once_more_when_the_core_of_a_key_has_leaked_its_purgatory() {
+    let group = group();
+    let mut cores = cores(2, &[0, 1], &group);
+    let seen = add(&cores, 0, &[1], 50);
+    cores.settle();
+    cores.on(1, |own| std::mem::forget(own.take()));
+    seen.set();
+    group.notify(&1);
+    cores.end(1);
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition]);
+    assert_nothing_left(&cores, [0]);
+}
+
 #[test]
 fn a_purgatory_may_go_in_its_own_callback() {
     struct Last(Option<Waits2>);

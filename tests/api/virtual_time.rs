@@ -12,7 +12,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, DelayedOperation, PurgatoryGroup,
+    Cancel, Completion, Config, DelayedOperation, PurgatoryGroup, Shard,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
 };
@@ -48,6 +48,23 @@ fn a_retry_with_an_hour_of_back_off_takes_milliseconds() {
     assert_eq!(answer, (16, "hello"));
     assert_eq!(time.elapsed(), SECOND * (1023 + 5 * 10 + 5 * (600 + 5)));
     assert!(cfg!(miri) || begun.elapsed() < SECOND * 10, "{:?}", begun.elapsed());
+}
+
+/// A deadline at the end of time does not come, as on any other clock: who waits for nothing else is left.
+#[test]
+fn a_task_that_sleeps_for_ever_is_left() {
+    let time = VirtualTime::new();
+    time.spawn(|| sleep(Duration::MAX));
+    time.spawn(|| sleep(SECOND));
+    assert_eq!(time.run(), 1);
+    time.advance(Duration::MAX);
+    assert_eq!(time.run(), 1);
+}
+
+#[test]
+#[should_panic(expected = "wait for ever")]
+fn what_sleeps_for_ever_is_no_result() {
+    VirtualTime::new().block_on(|| sleep(Duration::MAX));
 }
 
 /// Completes when its flag is set, and says so.
@@ -275,6 +292,39 @@ fn a_seed_decides_the_order_and_nothing_else_does() {
         trace.sort_unstable();
         trace.dedup();
         assert_eq!(trace.len(), 27);
+    }
+}
+
+/// Nor does what the process has done before: it gives shards and threads other numbers.
+#[test]
+fn a_run_does_not_depend_on_those_before() {
+    let run = || {
+        let time = VirtualTime::with_cores(3, 7);
+        let timers = Timers::new(&time.shards()[..2]);
+        let trace = Arc::new(Mutex::new(Vec::new()));
+        for task in 0..6 {
+            let (timers, trace, start) = (timers.clone(), Arc::clone(&trace), time.clock().now());
+            time.spawn_on(2, move || async move {
+                for _ in 0..5 {
+                    timers.sleep(SECOND).await;
+                    trace.lock().expect("sound").push((task, local_timer().now() - start));
+                    let spread = Arc::clone(&trace);
+                    let note = move || spread.lock().expect("sound").push((task + 10, local_timer().now() - start));
+                    local_timer().add_spread(Duration::ZERO, SECOND, note);
+                }
+                sleep(SECOND).await;
+            });
+        }
+        assert_eq!(time.run(), 0);
+        let trace = trace.lock().expect("sound");
+        assert_eq!(trace.len(), 60);
+        trace.clone()
+    };
+    let first = run();
+    for _ in 0..8 {
+        // A thread more that has asked for a number, and a shard that is kept.
+        let _shard = Shard::<()>::with_config(Config::new()).expect("valid");
+        assert_eq!(run(), first);
     }
 }
 

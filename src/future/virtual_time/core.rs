@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::Task;
+use super::{super::timers::number_this_thread, Task};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -96,6 +96,9 @@ impl Core {
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
             config.install().expect("a new thread");
+            // What depends on what the process has done before depends on the core only.
+            LocalTimer::spread_as(u32::try_from(index).unwrap_or(u32::MAX));
+            number_this_thread(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
         };

@@ -27,7 +27,7 @@ pub(super) struct Elsewhere {
 
 impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// A message from another core. (From whom is of no account for an event.)
-    pub(in crate::purgatory) fn take_in(&self, from: u32, message: Message<K>) {
+    fn take_in(&self, from: u32, message: Message<K>) {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
             Message::Check { operation, .. } | Message::Gone { operation } => _ = self.check(operation),
@@ -36,7 +36,23 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.send(from, Message::Watching { operation, watch });
             }
             Message::Watching { operation, watch } => self.confirmed(operation, from, watch),
-            Message::Leave { watch } => self.watches.borrow_mut().remove(watch),
+            Message::Leave { watch } => {
+                let removed = self.watches.borrow_mut().remove(watch);
+                drop(removed);
+            }
+        }
+    }
+
+    /// The same. The code of a key may panic; the other messages are others' business, and who waits for an answer gets one.
+    pub(in crate::purgatory) fn take_in_alone(&self, from: u32, message: Message<K>) {
+        let answer = message.answer().filter(|_| message.is_watch());
+        let mut is_in = false;
+        LocalTimer::isolate(PanicPlace::Operation, || {
+            self.take_in(from, message);
+            is_in = true;
+        });
+        if let Some(answer) = answer.filter(|_| !is_in) {
+            self.send(from, answer);
         }
     }
 
@@ -65,6 +81,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
+    /// Tells the operations of other cores that watch a key here that they will hear of no event any more.
+    pub(super) fn tell_that_it_ends(&self) {
+        if let Some(member) = &self.member {
+            for (core, operation) in self.watches.borrow().of_others() {
+                member.send(core, Message::Gone { operation });
+            }
+            member.flush();
+        }
+    }
+
     pub(super) fn send(&self, core: u32, message: Message<K>) {
         if let Some(member) = &self.member {
             member.send(core, message);
@@ -76,12 +102,15 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, mut letter: Letter<K>) {
         let from = letter.from();
         for message in letter.messages_mut().drain(..) {
-            // The code of a key may panic; the other messages are others' business.
-            LocalTimer::isolate(PanicPlace::Operation, || self.take_in(from, message));
+            self.take_in_alone(from, message);
         }
         if let Some(member) = &self.member {
             member.keep(letter);
         }
+    }
+
+    fn hears_no_more(&self) {
+        self.tell_that_it_ends();
     }
 }
 
