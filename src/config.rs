@@ -116,7 +116,8 @@ impl Config {
     /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
     /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
-    /// the shard last.
+    /// the shard last. Threads that ask before a first call has returned call it as well: none relies on another that may be held up.
+    /// What it asks of its own shard does not call it again.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));

@@ -82,9 +82,10 @@ mod tests {
         gate.set_live(2);
         gate.left();
         assert!(!gate.admits());
-        gate.lets_in();
-        gate.left();
         gate.set_live(1);
+        gate.lets_in();
+        assert!(!gate.admits(), "it counts, although it is not asked");
+        gate.left();
         assert!(gate.admits());
     }
 

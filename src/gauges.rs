@@ -244,6 +244,16 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn levels_are_told_once_to_who_has_asked() {
+        let gauges = Gauges::new(true);
+        assert_eq!((gauges.wants_levels(), gauges.occupied()), (false, None));
+        gauges.want_levels();
+        assert!(gauges.wants_levels());
+        gauges.tell_levels(0..);
+        assert!(!gauges.wants_levels() && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2]));
+    }
+
     /// Otherwise a watch takes it for one that has lasted since the turn before, sleep included.
     #[test]
     fn who_sees_a_turn_sees_when_it_began() {

@@ -371,3 +371,20 @@ fn first_of(head: u64) -> Option<u32> {
 fn taken(head: u64, below: u32) -> u64 {
     ((head >> FIRST_BITS).wrapping_add(1) << FIRST_BITS) | u64::from(below)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{first_of, taken};
+
+    /// Or who has seen one before takes it for the same.
+    #[test]
+    fn a_head_that_comes_back_has_another_count() {
+        let heads = [1, 2, 1, 0, 1].iter().scan(0, |head, &below| {
+            *head = taken(*head, below);
+            Some(*head)
+        });
+        let heads: Vec<u64> = heads.collect();
+        assert!(heads.iter().map(|&head| first_of(head)).eq([Some(0), Some(1), Some(0), None, Some(0)]));
+        assert!((1..heads.len()).all(|at| !heads[..at].contains(&heads[at])));
+    }
+}

@@ -103,10 +103,10 @@ impl TimerHandle {
         let (answer, sleeper) = registry::with(self.shard(), |shared| {
             let shared = shared?;
             let Remote { answer, wake } = ask(shared);
-            Some((answer, wake.then(|| Arc::clone(shared))))
+            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep))))
         })?;
-        if let Some(shared) = sleeper {
-            shared.wake();
+        if let Some((shared, asleep)) = sleeper {
+            shared.wake(asleep);
         }
         Some(answer)
     }
@@ -193,7 +193,7 @@ impl TimerHandle {
         self.ask_elsewhere(reset).unwrap_or(false)
     }
 
-    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)), or to the next turn if that
+    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)), or to the next tick if that
     /// has passed. Otherwise as [`reset`](Self::reset).
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset_at(self, instant: Instant) -> bool {

@@ -2,14 +2,17 @@
 
 use std::{
     any::Any,
+    cell::Cell,
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
 };
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::{descriptor::Descriptor, sync::SetOnce};
 use crate::{
-    sync::{AtomicU64, Ordering, Thread, TryLock, this_thread},
+    parker::Asleep,
+    sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
     trace,
 };
 
@@ -81,6 +84,11 @@ enum Wake {
     Unpark(TryLock<Thread>),
 }
 
+per_thread! {
+    /// The wake hooks that this thread is in, the last three of them: whose, and for which sleep.
+    static CALLED: Cell<[Option<(usize, Asleep)>; 3]> = Cell::new([None; 3]);
+}
+
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
         let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
@@ -100,8 +108,8 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner. On any thread. False if the hook has panicked.
-    pub(crate) fn wake(&self) -> bool {
+    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, or is what asks for it.
+    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
         if let Some(descriptor) = self.descriptor.get() {
             descriptor.fire();
@@ -109,21 +117,34 @@ impl Hooks {
         match &self.wake {
             Wake::Hook(hook) => {
                 let mut has_woken = false;
-                self.isolate(PanicPlace::Wake, || {
-                    hook();
-                    has_woken = true;
+                self.once_inside(asleep, || {
+                    self.isolate(PanicPlace::Wake, || {
+                        hook();
+                        has_woken = true;
+                    });
                 });
                 has_woken
             }
-            // If it is taken, either another thread is waking, or the owner is about to announce its next sleep and will
+            // If it is taken, either another thread is about to unpark it, or the owner is about to announce its next sleep and will
             // look for requests after that.
             Wake::Unpark(sleeper) => {
                 // Not while it is locked: who is woken might run at once, in this thread's stead, and find it so.
-                if let Some(sleeper) = sleeper.try_with(|sleeper| sleeper.clone()) {
-                    sleeper.unpark();
-                }
-                true
+                let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
+                sleeper.inspect(Thread::unpark).is_some()
             }
+        }
+    }
+
+    /// Calls the hook, unless it is what this thread is doing already on behalf of that sleep: a hook may ask something of its shard,
+    /// or of another one whose hook does, and is not called inside itself for that.
+    fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
+        let this = Some((ptr::from_ref(self).addr(), asleep));
+        let outside = CALLED.try_with(Cell::get).unwrap_or_default();
+        if !outside.contains(&this) {
+            let [last, before, ..] = outside;
+            let _ = CALLED.try_with(|called| called.set([this, last, before]));
+            call();
+            let _ = CALLED.try_with(|called| called.set(outside));
         }
     }
 

@@ -74,7 +74,8 @@
 //! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
 //! wakes the parent, and so does a `TimerFd`, which is one timer for both. What another thread is in the middle of at that moment
 //! stays so in the child: a timer that it was moving never fires there, one that it had cancelled and not said so yet stays live, and
-//! memory that it was looking at, with all that is to be freed later, stays.
+//! memory that it was looking at, with all that is to be freed later, stays. If it was just unparking the thread that forked, that
+//! thread's loop does not sleep any more in the child.
 //!
 //! Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the making or ending
 //! of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages that nobody looks

@@ -19,7 +19,7 @@
 //!
 //! # Who may do what
 //!
-//! * Any thread: `push`, for a node whose *queued* flag it has set (`state`). That is what makes the node's link its own
+//! * Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). That is what makes the node's link its own
 //!   until the push.
 //! * The owner: `take`, `close`, and reading the links of what it took.
 //!

@@ -76,7 +76,8 @@ pub struct ShardMetrics {
     pub turn_lateness: Histogram,
     /// The longest turn, callbacks included: from its beginning to the next time that the loop asks how long it may sleep
     /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and
-    /// that question counts as well; for one that never asks, this is zero.
+    /// that question counts as well. Of several turns between two questions only the last is measured; for a loop that never asks,
+    /// this is zero.
     pub longest_turn: Duration,
     /// How long callbacks ran, of those that were timed: none unless [`Config::time_callbacks`](crate::Config::time_callbacks)
     /// says so.

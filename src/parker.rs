@@ -19,6 +19,9 @@
 //! one that asks looks as well; and the one that pushes looks at the deadline that stands there after its own F2, so the
 //! earliest one that is asked for by then is seen by it or its asker sees the sleeper.
 //!
+//! Who wakes ends the sleep when its call has returned, and not before: who asks in between finds it announced, and wakes as well. So
+//! nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics.
+//!
 //! The wake itself must be one that a sleep begun later also notices: `unpark`,
 //! a write to an eventfd and a `mio::Waker` all are.
 //!
@@ -41,6 +44,11 @@ const ASLEEP: u64 = 1;
 /// One announcement: a later one is not ended by the end of this one.
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
+
+/// An announced sleep that somebody must end: its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Asleep(u64);
 
 impl Default for Parker {
     fn default() -> Self {
@@ -65,48 +73,46 @@ impl Parker {
 
     /// The owner is awake again, unless it has announced another sleep meanwhile.
     pub(crate) fn awake(&self, announcement: &Announcement) {
-        let Announcement(number) = *announcement;
+        self.end(announcement.0);
+    }
+
+    /// Whoever was told to wake the owner from that sleep has done so.
+    pub(crate) fn was_woken(&self, asleep: Asleep) {
+        self.end(asleep.0);
+    }
+
+    fn end(&self, number: u64) {
         // Relaxed, both: a waker that still sees it asleep wakes it once for nothing; a failure is a wake or a later sleep.
         let _ = self.announced.compare_exchange(number, number & !ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Who was to wake the owner could not: the next one who asks shall try. Afterwards the caller must look for requests of those
-    /// who have found it awake meanwhile.
-    pub(crate) fn was_not_woken(&self) {
-        // Relaxed: an owner that is awake is woken once for nothing.
-        self.announced.fetch_or(ASLEEP, Ordering::Relaxed);
-        // SeqCst (as F1): that comes before the caller's look.
-        fence(Ordering::SeqCst);
-    }
-
-    /// Whether a sleep is announced. For the owner.
-    pub(crate) fn is_asleep(&self) -> bool {
+    /// The sleep that is announced. For the owner.
+    pub(crate) fn asleep(&self) -> Option<Asleep> {
         // Relaxed: the owner's own announcement, or a waker that has ended it.
-        self.announced.load(Ordering::Relaxed) & ASLEEP != 0
+        Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// For a thread whose request is in place: whether it must wake the owner. One of several is told so.
-    pub(crate) fn must_wake(&self) -> bool {
+    /// For a thread whose request is in place: the sleep from which it must wake the owner.
+    pub(crate) fn must_wake(&self) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this look.
         fence(Ordering::SeqCst);
-        // Relaxed: ordered by the fence; the swap only picks one waker.
-        self.is_asleep() && self.announced.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
+        self.asleep()
     }
 
     /// The same, if the owner sleeps beyond the moment that `deadline` then says.
-    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this look.
         fence(Ordering::SeqCst);
         // Acquire: `until` is that of this sleep, or of a later one, before which the owner has seen the request.
-        if self.announced.load(Ordering::Acquire) & ASLEEP == 0 {
-            return false;
-        }
+        let asleep = Asleep::of(self.announced.load(Ordering::Acquire))?;
         // Relaxed: published by the announcement, which was acquired above.
-        if deadline() >= self.until.load(Ordering::Relaxed) {
-            return false;
-        }
-        // Relaxed: as in `must_wake`.
-        self.announced.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
+        (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
+    }
+}
+
+impl Asleep {
+    fn of(announced: u64) -> Option<Self> {
+        (announced & ASLEEP != 0).then_some(Self(announced))
     }
 }
 
@@ -115,36 +121,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_several_wakes() {
+    fn whoever_asks_wakes_until_somebody_has() {
         let parker = Parker::default();
-        assert!(!parker.must_wake());
+        assert_eq!(parker.must_wake(), None);
         let announcement = parker.announce(0);
-        assert!(parker.is_asleep());
-        assert!(parker.must_wake());
-        assert!(!parker.must_wake());
+        let told = parker.must_wake().expect("it sleeps");
+        assert_eq!(parker.must_wake(), Some(told), "the first may not have come to it yet");
+        parker.was_woken(told);
+        assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
         parker.awake(&announcement);
-        assert!(!parker.is_asleep());
+        assert_eq!(parker.asleep(), None);
     }
 
     #[test]
     fn only_what_is_earlier_wakes() {
         let parker = Parker::default();
-        assert!(!parker.must_wake_before(|| 0));
+        assert_eq!(parker.must_wake_before(|| 0), None);
         let _announcement = parker.announce(100);
-        assert!(!parker.must_wake_before(|| 101) && !parker.must_wake_before(|| 100));
-        assert!(parker.must_wake_before(|| 99));
-        assert!(!parker.must_wake_before(|| 98));
+        assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
+        let told = parker.must_wake_before(|| 99).expect("it is earlier");
+        parker.was_woken(told);
+        assert_eq!(parker.must_wake_before(|| 98), None);
     }
 
     #[test]
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
         let first = parker.announce(7);
+        let told = parker.must_wake().expect("it sleeps");
         let second = parker.announce(7);
         parker.awake(&first);
-        assert!(parker.is_asleep());
+        parker.was_woken(told);
+        assert!(parker.asleep().is_some_and(|asleep| asleep != told));
         parker.awake(&second);
-        assert!(!parker.is_asleep());
-        assert!(!parker.must_wake());
+        assert_eq!((parker.asleep(), parker.must_wake()), (None, None));
     }
 }

@@ -17,14 +17,15 @@
 //! The epochs are corewheel's own, not those that `crossbeam_epoch` keeps for everybody: so what another user of that crate
 //! defers is never done by a thread that pins here, and who stays pinned there holds nothing up here.
 //!
-//! What waits for the end of a shard waits in a `SegQueue`: pushes are rare, and who waits in `pop` for a stalled push ends
-//! a shard. An owner that goes on never looks there, so it waits for nobody.
+//! Burying is deferred work, which an owner that goes on or a canceller may be doing: it tries a lock, and defers the work once more if
+//! somebody has that, so it waits for nobody. What a shard that ends has retired waits in a `SegQueue`, where only who ends a shard
+//! pushes and pops.
 
 use std::{
     collections::VecDeque,
     mem::{self, ManuallyDrop},
     ops::Deref,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
@@ -44,7 +45,7 @@ lazy_per_thread! {
 }
 
 /// What no other thread can see any more.
-static BURIED: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
+static BURIED: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
 /// What shards that are gone had retired, and others may still see.
 static LEFT: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
@@ -239,8 +240,12 @@ pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCHS_ARE_LOOMS {
         // Nothing of one execution of a model may be freed in the next.
         drop(value);
-    } else {
-        BURIED.push(value);
+        return;
+    }
+    match BURIED.try_lock() {
+        Ok(mut buried) => buried.push(value),
+        Err(TryLockError::Poisoned(buried)) => buried.into_inner().push(value),
+        Err(TryLockError::WouldBlock) => pin().0.defer(move || bury(value)),
     }
 }
 
@@ -249,9 +254,8 @@ pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
         pin().0.flush();
     }
-    while let Some(buried) = BURIED.pop() {
-        drop(buried);
-    }
+    let buried = mem::take(&mut *BURIED.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(buried);
     for _ in 0..LEFT.len() {
         // Another thread may be taking them at the same time.
         let Some(left) = LEFT.pop() else { break };
@@ -373,9 +377,14 @@ mod tests {
         });
     }
 
+    /// Not by whoever does the work of an epoch, a canceller perhaps.
     #[test]
     fn what_was_retired_by_a_shard_that_is_gone_is_freed_by_another() {
         let inner = retired_under(|_, _| ());
+        for _ in 0..1_000 {
+            pin().0.flush();
+        }
+        assert_eq!(Arc::strong_count(&inner), 2);
         assert!((0..100_000).any(|_| {
             free_garbage();
             Arc::strong_count(&inner) == 1

@@ -12,7 +12,7 @@ use crate::{
     limits::{DEBT_MAX, GUEST},
     mailbox::{Mailbox, Push, Urgency},
     parcel::Sent,
-    parker::{Announcement, Parker},
+    parker::{Announcement, Asleep, Parker},
     reclaim::{Pinned, Seen, pin},
     slab::{Asked, Node, Slab},
     state::{Cancel, Move, Next},
@@ -57,7 +57,7 @@ impl<T> std::ops::Deref for Line<T> {
 pub(crate) struct Remote<R> {
     pub(crate) answer: R,
     /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
-    pub(crate) wake: bool,
+    pub(crate) wake: Option<Asleep>,
 }
 
 /// Who asks.
@@ -69,7 +69,7 @@ pub(crate) enum By {
 
 impl<R> Remote<R> {
     fn quiet(answer: R) -> Self {
-        Self { answer, wake: false }
+        Self { answer, wake: None }
     }
 }
 
@@ -104,19 +104,11 @@ impl Shared {
         None
     }
 
-    /// Wakes the owner, for a thread that must. Whether it has.
-    pub(crate) fn wake(&self) -> bool {
-        if self.hooks.wake() {
-            return true;
-        }
-        self.parker.was_not_woken();
-        // Others may have relied on this wake-up: for what they have asked, the hook gets another chance.
-        if !self.mailbox.keeps_awake(DEBT_MAX) || !self.parker.must_wake() {
-            return false;
-        }
-        let has_woken = self.hooks.wake();
-        if !has_woken {
-            self.parker.was_not_woken();
+    /// Wakes the owner from a sleep, for a thread that must. Whether it has.
+    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+        let has_woken = self.hooks.wake(asleep);
+        if has_woken {
+            self.parker.was_woken(asleep);
         }
         has_woken
     }
@@ -124,8 +116,10 @@ impl Shared {
     /// A timer was refused. Room may be waiting for the owner to meet what has been cancelled, and the owner may sleep over that.
     #[cold]
     pub(crate) fn ask_for_room(&self) {
-        if self.mailbox.depth() > 0 && self.parker.must_wake() {
-            self.wake();
+        if self.mailbox.depth() > 0
+            && let Some(asleep) = self.parker.must_wake()
+        {
+            self.wake(asleep);
         }
     }
 
@@ -204,18 +198,18 @@ impl Shared {
         saturating_nanos(period).max(self.tick.start(1))
     }
 
-    /// Whether this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about a
-    /// deadline.
-    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> bool {
+    /// The sleep from which this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about
+    /// a deadline.
+    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
         let due = || self.tick.start(self.tick.deadline(nanos()));
-        self.parker.must_wake_before(due) || self.must_wake_for_debt(depth)
+        self.parker.must_wake_before(due).or_else(|| self.must_wake_for_debt(depth))
     }
 
     /// The debt passes this number once per batch; an owner that announces its sleep later looks at it itself. (And twice that: the
     /// wake-up may have failed.)
     #[inline]
-    fn must_wake_for_debt(&self, depth: u32) -> bool {
-        depth > 0 && depth.is_multiple_of(DEBT_MAX) && self.parker.must_wake()
+    fn must_wake_for_debt(&self, depth: u32) -> Option<Asleep> {
+        if depth > 0 && depth.is_multiple_of(DEBT_MAX) { self.parker.must_wake() } else { None }
     }
 }
 
@@ -226,12 +220,13 @@ impl Seen<'_, Shared> {
     pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote<Cancel> {
         let cancelled = self.look(index, |node, _| {
             let (answer, next) = node.state.cancel(generation);
-            let wake = next == Next::Push
-                && match self.mailbox.push(index, &node.link, Urgency::CanWait) {
-                    Push::Queued(depth) => self.must_wake_for_debt(depth),
-                    Push::Closed => false,
-                };
-            Remote { answer, wake }
+            if next != Next::Push {
+                return Remote::quiet(answer);
+            }
+            match self.mailbox.push(index, &node.link, Urgency::CanWait) {
+                Push::Queued(depth) => Remote { answer, wake: self.must_wake_for_debt(depth) },
+                Push::Closed => Remote::quiet(answer),
+            }
         });
         // No page: the timer has ended, and the page with it; or a shard that had this number before had more pages.
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
@@ -254,7 +249,10 @@ impl Seen<'_, Shared> {
                     Next::Nothing => 0,
                 };
                 // What stands there by now: another thread may have asked since, and relied on this one's message.
-                Remote { answer, wake: by == By::Other && self.must_wake(depth, || asked.read()) }
+                match by {
+                    By::Owner => Remote::quiet(answer),
+                    By::Other => Remote { answer, wake: self.must_wake(depth, || asked.read()) },
+                }
             }
         });
         moved.unwrap_or(Remote::quiet(false))

@@ -61,6 +61,8 @@
 //! | `Running` | `Idle` | owner | `finish` | a plain store, one-shot only: nobody else leaves it |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: nobody else leaves it |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store: nobody else leaves it |
+//! | `Withdrawn` | `Idle` | owner | `sweep` | swap: nodes are not used again |
+//! | `Armed`, queued, moved | `Idle` | who has armed it | `disarm_guest` | a plain store: nobody else knows it |
 //!
 //! # Why exactly once
 //!
@@ -109,6 +111,8 @@
 //!   replace.
 //! * S3: `end_move` and `arm_guest` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
 //!   and so does the next `begin_move`. So the deadline asked for is read and written in order.
+//! * S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire when they set it. So the owner has
+//!   read a node's link before the next one writes there. (`arm_guest` has the node from who freed it.)
 //!
 //! # Models
 //!

@@ -50,9 +50,10 @@ impl<T> TryLock<T> {
 
     /// Has the lock while it acts; `None` if somebody else has it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: less than what `Mutex::try_lock` guarantees.
+        // Relaxed: less than what `Mutex::try_lock` guarantees. (Not a swap: who fails must write nothing, or loom lets others read that
+        // after the lock has been given back.)
         #[cfg(all(loom, feature = "loom"))]
-        if self.is_taken.swap(true, Ordering::Relaxed) {
+        if self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return None;
         }
         let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));

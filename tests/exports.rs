@@ -250,6 +250,22 @@ fn the_end_of_a_shard_is_told() {
         assert!(!matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))), "{after:?}");
         drop(ends);
 
+        // With timers that nobody hears of any more.
+        let (mut dropped, clock) = shard("dropped");
+        (0..3).for_each(|timer| _ = dropped.add(TICK, timer));
+        dropped.turn();
+        assert!(dropped.next_expired().is_none());
+        clock.advance(TICK * 7);
+        let _ = dropped.time_until_next();
+        exporter.export();
+        let before = told(snapshotter, "dropped");
+        let gauges = ["corewheel_live", "corewheel_longest_turn_seconds"];
+        assert!(gauges.iter().all(|name| gauge(&before, name) > 0.0), "{before:?}");
+        drop(dropped);
+        exporter.export();
+        let after = told(snapshotter, "dropped");
+        assert!(gauges.iter().all(|name| gauge(&after, name) == 0.0), "{after:?}");
+
         // One after the other with the same name and, unless another test takes it, number.
         for timers in [2, 1] {
             let (mut shard, _clock) = shard("follows");

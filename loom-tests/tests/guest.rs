@@ -90,7 +90,7 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
 /// Moved by two threads while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
-    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 8300, || {
+    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 5_600, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let adder = race(move || {
@@ -109,7 +109,7 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
 /// The owner has the handle before it has seen the timer, while another thread moves it.
 #[test]
 fn the_owner_cancels_a_timer_that_has_not_arrived() {
-    explore("the_owner_cancels_a_timer_that_has_not_arrived", 1500, || {
+    explore("the_owner_cancels_a_timer_that_has_not_arrived", 990, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let kept = Arc::new(());
@@ -142,7 +142,7 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn the_owner_moves_a_timer_that_has_not_arrived() {
-    explore("the_owner_moves_a_timer_that_has_not_arrived", 3200, || {
+    explore("the_owner_moves_a_timer_that_has_not_arrived", 2_300, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
@@ -416,7 +416,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// As above, of a timer that another thread moves and cancels before it has arrived.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 12_000, || {
+    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 8_100, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) =
             ends_before_it_arrives(dropped, |timer| race(move || (timer.reset(TICK * 2), timer.cancel())));
@@ -430,7 +430,7 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// moves it has said that it was cancelled.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 5000, || {
+    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 3_500, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));

@@ -25,8 +25,8 @@ pub struct Counts {
     pub handed_back: u64,
     /// Timers that have not ended; a periodic one is live through its runs.
     pub live: u64,
-    /// Of the live ones, those that another core has cancelled and the owner has not met yet. Exact when the owner reads it; other
-    /// threads see at most 32, of the messages that the owner has begun with.
+    /// Of the live ones, those that another core has cancelled and the owner has not met yet. The owner sees all, but for those that a
+    /// third thread is moving at that moment; other threads see at most 32, of the messages that the owner has begun with.
     pub held: u64,
     /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added.
     pub queued: u64,

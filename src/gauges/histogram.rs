@@ -57,7 +57,7 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// The most that a cell counts, in nanoseconds. The last one counts everything beyond as well.
+/// The most that a cell counts, in nanoseconds, but for the last one, which counts everything beyond.
 fn end_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
     let (octave, part) = (HISTOGRAM_FINEST as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
@@ -65,7 +65,7 @@ fn end_of(cell: usize) -> u64 {
 }
 
 /// Durations, counted: how many there were in each of 129 ranges, which are a quarter wide (everything below a microsecond is one
-/// range).
+/// range, and so is everything above 73 minutes, which is told as the longest there was).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// By cell; empty if none has been counted.
@@ -108,13 +108,17 @@ impl Histogram {
             seen >= wanted
         });
         // A range's end may be beyond the longest of them.
-        cell.map_or(Duration::ZERO, |cell| Duration::from_nanos(end_of(cell)).min(self.max()))
+        cell.map_or(Duration::ZERO, |cell| self.longest_in(cell).min(self.max()))
+    }
+
+    fn longest_in(&self, cell: usize) -> Duration {
+        if cell == HISTOGRAM_CELLS - 1 { self.max() } else { Duration::from_nanos(end_of(cell)) }
     }
 
     /// The ranges in which there are any: the longest duration that each counts, and how many.
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
-        counted.map(|(cell, &count)| (Duration::from_nanos(end_of(cell)), count))
+        counted.map(|(cell, &count)| (self.longest_in(cell), count))
     }
 
     /// What was counted since `earlier`, an earlier reading of the same histogram. The longest is that of both.
@@ -219,6 +223,17 @@ mod tests {
         cells.add(u64::MAX, u32::MAX);
         cells.add(u64::MAX, 1);
         assert_eq!((cells.read().count(), cells.read().max()), (1 << 32, Duration::from_nanos(u64::MAX)));
-        assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(end_of(HISTOGRAM_CELLS - 1)));
+        assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
+    }
+
+    /// As of leases that ran out while the machine slept.
+    #[test]
+    fn what_is_beyond_the_last_range_is_told_as_the_longest() {
+        let (cells, hours) = (Cells::default(), Duration::from_secs(8 * 3_600));
+        cells.add(u64::try_from(hours.as_nanos()).expect("it fits"), 100);
+        cells.add(5_000_000_000_000, 1);
+        let read = cells.read();
+        assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
+        assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
     }
 }

@@ -315,13 +315,16 @@ impl Local {
 
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
-        if !self.shared.parker.is_asleep() {
+        let Some(asleep) = self.shared.parker.asleep() else {
             self.sleeps_until.set(AWAKE);
             return;
-        }
-        let is_earlier = self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get();
-        if is_earlier && self.shared.parker.must_wake() && self.shared.wake() {
-            self.sleeps_until.set(AWAKE);
+        };
+        if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() {
+            // The hook may add timers itself, and announce another sleep.
+            let until = self.sleeps_until.replace(AWAKE);
+            if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {
+                self.sleeps_until.set(until);
+            }
         }
     }
 }

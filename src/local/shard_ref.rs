@@ -78,7 +78,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the thread has ended, or its timer is full: as many timers are live as may be
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1); others that are being refused at this moment may count. The error
+    /// carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -116,8 +117,9 @@ impl ShardRef {
         self.try_add_to(self.shared.clock().nanos_at(instant), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A sleeping owner
-    /// is woken. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. (Of more than 1 024
+    /// requests, or than the turn's budget, some are left to the turns after it: those that came first, as the latest is met first.)
+    /// A sleeping owner is woken. Otherwise as [`add`](Self::add).
     ///
     /// # Panics
     ///
@@ -145,8 +147,8 @@ impl ShardRef {
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         // An error drops the callback.
-        if let Ok(Remote { wake: true, .. }) = self.shared.post(Sent::new(Origin::caller(), callback)) {
-            self.shared.wake();
+        if let Ok(Remote { wake: Some(asleep), .. }) = self.shared.post(Sent::new(Origin::caller(), callback)) {
+            self.shared.wake(asleep);
         }
     }
 
@@ -196,8 +198,8 @@ impl ShardRef {
     ) -> Result<TimerHandle, AddError<F>> {
         match self.shared.add(nanos, Sent::new(origin, callback)) {
             Ok(Remote { answer: Armed { index, generation }, wake }) => {
-                if wake {
-                    self.shared.wake();
+                if let Some(asleep) = wake {
+                    self.shared.wake(asleep);
                 }
                 Ok(TimerHandle::of_guest(self.number, index, generation))
             }

@@ -35,7 +35,8 @@ pub struct Stall {
 ///
 /// A loop is stalled when it has been in a turn for longer than the limit; or when the moment of its next turn has passed by
 /// more than the limit, as it was told when it last asked how long it may sleep (`prepare_sleep`, `time_until_next`, a
-/// `TimerFd`). A loop that never asks is watched in its turns only.
+/// `TimerFd`). A loop that never asks is watched in its turns only. The pass of a [`Shard`](crate::Shard) lasts until
+/// `next_expired` has said that there is no more, or the loop asks or turns again: to do part of it, use `turn_within`.
 ///
 /// It is a thread of its own, which ends when this is dropped. Time is that of each shard's clock.
 ///

@@ -94,7 +94,7 @@ fn the_pages_of_guests_come_and_go() {
         }
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
-        assert!(shard.guests.known() <= 8, "{} nodes left after round {round}", shard.guests.known());
+        assert!((2..=8).contains(&shard.guests.known()), "{} nodes left after round {round}", shard.guests.known());
     }
 }
 

@@ -190,8 +190,9 @@ impl StateWord {
                 // Who is moving it, or has withdrawn it for who does, pushes again.
                 _ => (word & !QUEUED, Collected::Nothing { is_unsettled: is_unsettled(word) }),
             };
-            // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
-            if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // AcqRel: Acquire (S3), the deadline that was asked for; Release (S4), the link has been read. Relaxed: a failure is looked
+            // at again.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return collected;
             }
         }
@@ -211,8 +212,9 @@ impl StateWord {
                 Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
                 Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
             };
-            // Relaxed: the owner takes the payload itself, and has acquired what it swaps away. A failure is looked at again.
-            if self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            // Acquire (S3): the deadline that was asked for; the word may have been left and come back since it was loaded. Relaxed: a
+            // failure is looked at again.
+            if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
         }

@@ -40,6 +40,8 @@ fn more_shards_than_cores_work_and_return_in_order() {
     let cores = Cores::builder().shards(16).start(run).expect("started");
     assert_eq!(cores.len(), 16);
     let returned: Vec<_> = cores.join().into_iter().map(|returned| returned.expect("no panic")).collect();
+    let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("nothing to start");
+    assert!(none.is_empty() && none.join().is_empty());
     assert!(returned.iter().map(|(index, _)| *index).eq(0..16));
     assert_eq!(returned.iter().map(|(_, thread)| thread).collect::<HashSet<_>>().len(), 16);
 }

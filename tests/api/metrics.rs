@@ -156,6 +156,23 @@ fn a_reset_from_elsewhere_that_moves_nothing_is_told() {
     });
 }
 
+/// Of a timer that has not arrived yet, too; and the wheel's work is what it has to do with, of any shard.
+#[test]
+fn what_the_owner_does_with_what_has_not_arrived_is_counted() {
+    in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let there = elsewhere(|| shard.add(TICK * 10, || ()));
+        assert!(there.reset(TICK * 20) && there.reset(TICK * 5));
+        assert_eq!((own_counts().resets, own_counts().touched), (2, 0));
+        clock.advance(TICK * 5);
+        assert_eq!(local_timer().turn().fired, 1);
+        assert!(own_counts().touched > 0);
+        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
+        shard.add(TICK, ());
+        assert_eq!(shard.counts().touched, 1);
+    });
+}
+
 /// Whoever forbids further runs during one has cancelled it.
 #[test]
 fn a_periodic_timer_stopped_in_its_run_is_counted_for_who_did_it() {

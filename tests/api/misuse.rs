@@ -611,6 +611,21 @@ fn a_drained_shard_does_not_reach_its_successor() {
     assert_eq!(reached, Some(false));
 }
 
+/// Whether the owner has heard of it or not.
+#[test]
+fn a_drained_timer_comes_with_the_deadline_it_was_moved_to() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let begun = clock.now();
+    let handles = [10, 20].map(|ticks| shard.add(TICK * ticks, ticks));
+    on_a_thread(|| assert!(handles[0].reset(TICK * 50)));
+    shard.turn();
+    on_a_thread(|| assert!(handles[0].reset(TICK * 5) && handles[1].reset(TICK * 90)));
+    let mut pending = shard.drain();
+    pending.sort_unstable();
+    assert_eq!(pending, [(begun + TICK * 5, 10), (begun + TICK * 90, 20)]);
+}
+
 /// When its thread's locals are dropped, and its timer has been, it says what it gets when it cancels a timer of the next thread whose
 /// timer has the same number.
 struct CancelsItsSuccessors {

@@ -453,6 +453,29 @@ fn who_joins_wrongly_is_told() {
     assert_eq!(seen.ended(), [Completion::Condition], "at the confirmation");
 }
 
+#[test]
+fn a_thread_may_join_several_groups() {
+    let groups = [(); 3].map(|()| group());
+    let cores = Cores::start(2);
+    for core in [0, 1] {
+        let (groups, shards) = (groups.clone(), cores.shards.clone());
+        cores.on(core, move |own| {
+            let mut joined = groups.map(|group| group.join::<Op>(core, &shards)).into_iter();
+            *own = joined.next();
+            joined.for_each(std::mem::forget);
+        });
+    }
+    let seen = add(&cores, 0, &[1], 50);
+    cores.settle();
+    seen.set();
+    groups[1].notify(&1);
+    cores.settle();
+    assert_eq!(seen.ended(), [], "that was another group's");
+    groups[0].notify(&1);
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition]);
+}
+
 thread_local! {
     /// Whether keys that can hurt do so on this thread.
     static HURTS: Cell<bool> = const { Cell::new(false) };

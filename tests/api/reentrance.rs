@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, LocalTimer, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Config, Counts, LocalTimer, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
 
 use crate::common::{TICK, in_virtual_time, on_a_thread};
 
@@ -108,6 +108,25 @@ fn a_hook_may_add_cancel_reset_and_announce_a_sleep() {
             assert_eq!((local_timer().turn().fired, runs.get()), (3, 3), "{name}: one added, one moved, and this");
         });
     }
+}
+
+/// A sleep that the hook announces and leaves is ended by what is earlier still.
+#[test]
+fn a_sleep_that_a_hook_announces_outlasts_it() {
+    with_a_hook(|_| {
+        let (_, run) = counter();
+        let left = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&left);
+        let sleep = local_timer().prepare_sleep();
+        when_woken(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
+        local_timer().add(TICK * 50, run.clone());
+        assert!(was_woken());
+        assert_eq!(left.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
+        when_woken(|| ());
+        local_timer().add(TICK * 20, run);
+        assert!(was_woken(), "it would have been slept through");
+        drop((sleep, left));
+    });
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Barrier, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -119,6 +120,95 @@ fn one_wake_is_enough_for_a_sleep() {
         assert_eq!(woken, 1);
         let _ = local_timer().turn();
         assert_eq!(wakes.during(|| _ = shard.add(Duration::ZERO, || {})), 1, "and the next sleep has its own");
+    });
+}
+
+/// Nobody relies on a thread that has begun to wake the owner and is held up: not another thread, and not the owner, which may have
+/// something to do before it sleeps.
+#[test]
+fn a_waker_that_is_held_up_holds_up_nobody_else() {
+    let (clock, calls) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let (counted, held_up) = (Arc::clone(&calls), Arc::new(Barrier::new(2)));
+    let held = Arc::clone(&held_up);
+    let hook = move || {
+        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            held.wait();
+            held.wait();
+        }
+    };
+    on_a_thread(|| {
+        Config::new().tick(TICK).clock(&clock).on_wake(hook).install().expect("a fresh thread");
+        let shard = local_timer().shard_ref();
+        let _sleep = local_timer().prepare_sleep();
+        thread::scope(|scope| {
+            scope.spawn(|| shard.add(TICK * 9, never));
+            held_up.wait();
+            local_timer().add(TICK * 8, never);
+            assert_eq!(calls.load(Ordering::SeqCst), 2, "the owner's own timer");
+            on_a_thread(|| shard.add(TICK * 7, never));
+            assert_eq!(calls.load(Ordering::SeqCst), 2, "the sleep is over by now");
+            let _next = local_timer().prepare_sleep();
+            held_up.wait();
+        });
+        let _ = local_timer().turn();
+        let _sleep = local_timer().prepare_sleep();
+        on_a_thread(|| shard.add(TICK * 6, never));
+        assert_eq!(calls.load(Ordering::SeqCst), 3, "the end of that call ended no later sleep");
+    });
+    let (calls, woken) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(3)));
+    let (counted, together) = (Arc::clone(&calls), Arc::clone(&woken));
+    let hook = move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        together.wait();
+    };
+    on_a_thread(|| {
+        Config::new().tick(TICK).clock(&clock).on_wake(hook).install().expect("a fresh thread");
+        let shard = local_timer().shard_ref();
+        let _sleep = local_timer().prepare_sleep();
+        thread::scope(|scope| {
+            for ticks in [5, 4] {
+                let shard = &shard;
+                scope.spawn(move || shard.add(TICK * ticks, never));
+            }
+            woken.wait();
+        });
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "both were in it at the same time");
+    });
+}
+
+/// Its own requests need no other wake-up, and those of a circle of hooks neither.
+#[test]
+fn a_hook_that_asks_is_not_called_inside_itself() {
+    let refs = Arc::new(Mutex::new(Vec::<ShardRef>::new()));
+    let calls = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let clock = ManualClock::new();
+    let config = |at: usize| {
+        let (calls, refs) = (Arc::clone(&calls[at]), Arc::clone(&refs));
+        Config::new().tick(TICK).clock(&clock).on_wake(move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let refs = refs.lock().expect("sound").clone();
+            for shard in refs {
+                shard.add(TICK, || {});
+            }
+        })
+    };
+    on_a_thread(|| {
+        config(0).install().expect("a fresh thread");
+        refs.lock().expect("sound").push(local_timer().shard_ref());
+        let sleep = local_timer().prepare_sleep();
+        on_a_thread(|| {
+            config(1).install().expect("a fresh thread");
+            let own = local_timer().shard_ref();
+            refs.lock().expect("sound").push(own.clone());
+            let other_sleep = local_timer().prepare_sleep();
+            on_a_thread(|| own.add(TICK, || {}));
+            assert_eq!([&calls[0], &calls[1]].map(|calls| calls.load(Ordering::SeqCst)), [1, 1]);
+            drop(other_sleep);
+            clock.advance(TICK * 2);
+            assert_eq!(local_timer().turn().fired, 3, "what was asked from outside, and by each hook");
+        });
+        drop(sleep);
+        assert_eq!(local_timer().turn().fired, 2);
     });
 }
 
