@@ -205,6 +205,52 @@ pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle
     thread
 }
 
+/// A thread that may unpark this one.
+#[derive(Debug)]
+pub struct Asker<R> {
+    thread: thread::JoinHandle<R>,
+    is_done: Arc<Modelled>,
+}
+
+/// Asks something that races with this thread; see [`race`].
+pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
+    let is_done = Arc::new(Modelled::new(0));
+    let done = Arc::clone(&is_done);
+    let thread = race(move || {
+        let answer = ask();
+        done.store(1, loom::sync::atomic::Ordering::Release);
+        answer
+    });
+    Asker { thread, is_done }
+}
+
+impl<R> Asker<R> {
+    /// What comes of it; see [`answers`].
+    ///
+    /// # Panics
+    ///
+    /// If the thread does.
+    pub fn answer(self) -> R {
+        let [answer] = answers([self]);
+        answer
+    }
+}
+
+/// What comes of them, when all have ended. What loom unparks must not be in a join, and any of them may unpark this thread when that is
+/// awake already.
+///
+/// # Panics
+///
+/// If one of them does.
+pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
+    for asker in &askers {
+        while asker.is_done.load(loom::sync::atomic::Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+    }
+    askers.map(|asker| asker.thread.join().expect("it does not panic"))
+}
+
 /// Does something on another thread, and waits until it is done.
 ///
 /// # Panics

@@ -17,7 +17,7 @@ use loom::{
     },
     thread::{self, JoinHandle},
 };
-use loom_tests::{TICK, config, elsewhere, explore, local, race, stage};
+use loom_tests::{TICK, asks, config, elsewhere, explore, local, race, stage};
 
 /// Completes when its flag is set. All accesses are relaxed: what orders them is what the models are about.
 struct Op {
@@ -202,7 +202,7 @@ fn no_event_is_slept_through() {
         let purgatory = group.join(0, &[local_timer().shard_ref()]);
         assert!(seen.add(&purgatory, &[0]).is_some());
         let (told, events) = (seen.clone(), group.clone());
-        let teller = race(move || {
+        let teller = asks(move || {
             told.set();
             events.notify(&0);
         });
@@ -213,7 +213,7 @@ fn no_event_is_slept_through() {
         drop(sleep);
         let _ = local_timer().turn();
         assert_eq!(seen.ended(), BY_CONDITION, "what woke the core is there when it looks");
-        teller.join().unwrap();
+        teller.answer();
     });
 }
 

@@ -10,7 +10,7 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    TICK, config, elsewhere, expired, expiries, explore, explore_within, local, race, runs, shard, stage,
+    TICK, answers, asks, config, elsewhere, expired, expiries, explore, explore_within, local, runs, shard, stage,
 };
 
 /// Under loom two cancelled timers are a debt that wakes (in production 1 024 are).
@@ -32,42 +32,6 @@ fn fails_once(config: Config) -> Config {
         }
         owner.unpark();
     })
-}
-
-/// A thread that may unpark this one.
-struct Asker<R> {
-    thread: thread::JoinHandle<R>,
-    is_done: Arc<AtomicUsize>,
-}
-
-/// Asks something that races with this thread; see [`race`].
-fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
-    let is_done = Arc::new(AtomicUsize::new(0));
-    let done = Arc::clone(&is_done);
-    let thread = race(move || {
-        let answer = ask();
-        done.store(1, Ordering::Release);
-        answer
-    });
-    Asker { thread, is_done }
-}
-
-impl<R> Asker<R> {
-    fn answer(self) -> R {
-        let [answer] = answers([self]);
-        answer
-    }
-}
-
-/// What comes of them, when all have ended. What loom unparks must not be in a join, and any of them may unpark this thread when that is
-/// awake already.
-fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
-    for asker in &askers {
-        while asker.is_done.load(Ordering::Acquire) == 0 {
-            thread::yield_now();
-        }
-    }
-    askers.map(|asker| asker.thread.join().unwrap())
 }
 
 /// Sleeps if it may. Virtual time stands still meanwhile: only a wake ends the sleep.
