@@ -249,7 +249,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let removed = self.watches.borrow_mut().remove_at(at);
             let Some(Removed { sibling, key }) = removed else { break };
-            LocalTimer::isolate(PanicPlace::Drop, || drop(key));
+            if mem::needs_drop::<K>() && key.is_some() {
+                LocalTimer::isolate(PanicPlace::Drop, || drop(key));
+            }
             at = sibling;
         }
         self.leave_all(parked.elsewhere);
