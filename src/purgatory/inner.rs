@@ -271,12 +271,20 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         self.ending.set(outside + 1);
-        let mut next = Some((operation, how));
-        while let Some((operation, how)) = next {
-            LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
-            next = if outside == 0 { self.to_end.borrow_mut().pop_front() } else { None };
+        LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        if outside == 0 && !self.to_end.borrow().is_empty() {
+            self.end_those_left();
         }
         self.ending.set(outside);
+    }
+
+    #[cold]
+    fn end_those_left(&self) {
+        loop {
+            let next = self.to_end.borrow_mut().pop_front();
+            let Some((operation, how)) = next else { break };
+            LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        }
     }
 
     pub(super) fn cancel_for_key(&self, key: &K) -> Vec<Op> {

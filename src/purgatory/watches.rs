@@ -125,6 +125,7 @@ impl<K: Hash + Eq> Watches<K> {
     }
 
     /// The watch that is there ends.
+    #[inline]
     pub(super) fn remove_at(&mut self, index: u32) -> Option<Removed<K>> {
         let Watch { list, previous, next, sibling, .. } = self.all.remove_at(index)?;
         if let Some(previous) = self.all.at_mut(previous) {
