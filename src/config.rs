@@ -117,7 +117,8 @@ impl Config {
     ///
     /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
     /// the shard last. Threads that ask before a first call has returned call it as well: none relies on another that may be held up.
-    /// What it asks of its own shard does not call it again.
+    /// What it asks of its own shard does not call it again. If it panics, the owner sleeps on until it would wake by itself, or until
+    /// somebody else asks.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));

@@ -20,7 +20,8 @@
 //! earliest one that is asked for by then is seen by it or its asker sees the sleeper.
 //!
 //! Who wakes ends the sleep when its call has returned, and not before: who asks in between finds it announced, and wakes as well. So
-//! nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics.
+//! nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics. (But for the two instructions
+//! in which it has the lock of the default wake-up, see `hooks`.)
 //!
 //! The wake itself must be one that a sleep begun later also notices: `unpark`,
 //! a write to an eventfd and a `mio::Waker` all are.

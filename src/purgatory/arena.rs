@@ -105,7 +105,7 @@ impl<T> Arena<T> {
         Some(value)
     }
 
-    /// (The newest generation is looked for, once in a while: to keep it at hand costs each operation a tenth, `compare --workload purgatory`.)
+    /// (The newest generation is looked for, once in a while. To keep it at hand made `compare --workload purgatory` a tenth slower.)
     #[cold]
     fn give_back(&mut self) {
         let generation = self.slots.iter().map(|slot| slot.generation).max().unwrap_or(self.generation);
