@@ -2,7 +2,10 @@
 //! deadlock.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
 use loom::{
@@ -292,5 +295,38 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
         fall_asleep(shard.prepare_sleep());
         is_awake.store(1, Ordering::Release);
         assert_eq!(answers(movers), [true; 2]);
+    });
+}
+
+/// The same, of one that has nothing in the mailbox itself: it was refused, and asks for room.
+#[test]
+fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
+    explore("a_waker_for_room_that_is_held_up_holds_up_nobody_else", 12_500, || {
+        let clock = ManualClock::new();
+        let (refused, owner) = (Arc::new(Mutex::new(None)), thread::current());
+        let is_awake = Arc::new(AtomicUsize::new(0));
+        let (awake, held_up) = (Arc::clone(&is_awake), Arc::clone(&refused));
+        let config = config(&clock).limit(2).on_wake(move || {
+            let is_held_up = *held_up.lock().unwrap() == Some(thread::current().id());
+            while is_held_up && awake.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            owner.unpark();
+        });
+        config.install().unwrap();
+        let (local, core) = (local_timer(), local_timer().shard_ref());
+        let [ended, moved] = stage(|| [(); 2].map(|()| local.add(TICK * 1_000, || ())));
+        // Tells others that it is full.
+        let _ = local.time_until_next();
+        // It can wait, and keeps its place until its owner meets it.
+        assert_eq!(elsewhere(move || ended.cancel()), Cancel::Cancelled);
+        let adder = asks(move || {
+            *refused.lock().unwrap() = Some(thread::current().id());
+            core.try_add(TICK, || ()).is_err()
+        });
+        let mover = asks(move || moved.reset(TICK));
+        fall_asleep(local.prepare_sleep());
+        is_awake.store(1, Ordering::Release);
+        assert_eq!(answers([adder, mover]), [true; 2]);
     });
 }

@@ -84,7 +84,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Tells the operations of other cores that watch a key here that they will hear of no event any more.
     pub(super) fn tell_that_it_ends(&self) {
         if let Some(member) = &self.member {
-            for (core, operation) in self.watches.borrow().of_others() {
+            // Sending may call a wake hook.
+            let others: Vec<_> = self.watches.borrow().of_others().collect();
+            for (core, operation) in others {
                 member.send(core, Message::Gone { operation });
             }
             member.flush();
