@@ -173,7 +173,7 @@ impl Guests {
         let mut head = pool.load(Ordering::Acquire);
         while let Some(index) = first_of(head) {
             // If its page is gone, so is the node, and the swap fails.
-            let below = self.with(index, pinned, |place| place.node.link.below()).unwrap_or(0);
+            let below = self.with(index, pinned, |place| place.node.link.get()).unwrap_or(0);
             // Acquire: what the node's last user did, or the links from another head (G1).
             match pool.compare_exchange_weak(head, taken(head, below), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(index),

@@ -46,8 +46,9 @@ pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 /// upper bits say what a link is.
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
-/// Marks the index of a timer that was added from another core: its node is one of the shard's guests.
-pub(crate) const GUEST: u32 = 1 << 31;
+/// Marks the index of a timer that was added from another core: its node is one of the shard's guests. The bit above all indices, so
+/// that two of them and a count fit a word (`mailbox`).
+pub(crate) const GUEST: u32 = INDEX_MAX + 1;
 
 /// Nodes of guests that are kept for the next ones. If more are free, and more than were lately wanted, pages go back.
 pub(crate) const GUESTS_KEPT: u32 = if TINY { 2 } else { 1024 };
@@ -83,6 +84,9 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 /// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait for its next
 /// deadline (P8).
 pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
+
+/// Where the count of messages that wait goes round, over its last `DEBT_MAX`: all of a kind that are not in a flood are counted.
+pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
 /// Messages of a purgatory to one other core that go together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };

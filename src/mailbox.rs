@@ -7,11 +7,15 @@
 //! ARCHITECTURE.md.)
 //!
 //! ```text
-//!   63                    32 31                     0
-//! +-------------------------+-------------------------+
-//! |    messages (satur.)    |   index of the newest   |     0: empty      all ones: closed
-//! +-------------------------+-------------------------+
+//!   63        52 51                  26 25                   0
+//! +-------------+----------------------+----------------------+
+//! |  how many   | index of the second  | index of the newest  |     0: empty      all ones: closed
+//! +-------------+----------------------+----------------------+
 //! ```
+//!
+//! A message's link names not the one below it but the one below that. The owner learns what comes next from a line that another
+//! core has written, and waits for it; with two chains it waits for two at once. (With one, taking a message in took up to half as
+//! long again. It left 32 bits for the count, which now goes round, and the gauge says "so many or more".)
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
 //! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: so none waits for more of
@@ -25,9 +29,9 @@
 //!
 //! # Why nothing is lost or seen twice
 //!
-//! A push is a compare-and-swap from the head that its link names, so every message is reachable from the one after it.
-//! `take` removes all of them at once; the owner alone removes, so a head cannot go away and come back in
-//! between (and if it did, the link would still name what is below it). After `close` every push fails.
+//! A push is a compare-and-swap from a head whose newest becomes its second, and whose second its link names: so every message is
+//! reachable. `take` removes all of them at once; the owner alone removes, so a head cannot go away and come back in
+//! between (and if it did, the two would still be those that are below). After `close` every push fails.
 //!
 //! # Ordering
 //!
@@ -38,11 +42,25 @@
 //!
 //! `loom-tests/tests/mailbox.rs`.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::{
+    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED},
+    sync::{AtomicU32, AtomicU64, Ordering},
+};
 
 const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
-const DEPTH_MAX: u32 = u32::MAX - 1;
+const INDEX_BITS: u32 = 26;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// So many or more.
+const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
+const _: () = assert!(
+    GUEST.is_power_of_two()
+        && INDEX_MAX < GUEST
+        && GUEST <= INDEX_MASK / 2 + 1
+        && MESSAGES_COUNTED.ilog2() == 64 - 2 * INDEX_BITS,
+    "the parts fill the word"
+);
+const _: () = assert!(MANY.is_multiple_of(DEBT_MAX), "a count that goes round passes a multiple as often as before");
 
 /// The owner's mailbox.
 #[derive(Debug, Default)]
@@ -57,24 +75,24 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's place in the mailbox: the message below it.
+/// A node's place in the mailbox: the second message below it, or 0. (Of a node that is in no mailbox, whatever its user links.)
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 
-/// Messages of one kind that the owner has taken.
+/// Messages of one kind, the newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// The index of the newest one, 0 if there is none; [`Link::below`] leads on.
-    pub(crate) newest: u32,
-    /// How many there are.
-    pub(crate) count: u32,
+pub(crate) struct Messages {
+    /// The index of the first one, 0 if there is none; its link leads to the third.
+    pub(crate) first: u32,
+    second: u32,
+    count: u32,
 }
 
 /// What the owner has taken and not dealt with.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     /// Of each kind; the urgent ones first.
-    left: [Taken; 2],
+    left: [Messages; 2],
     /// Which kinds have been looked for in this pass.
     is_looked_for: [bool; 2],
     /// The last one that was met was an urgent one.
@@ -94,7 +112,7 @@ pub(crate) enum Urgency {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
-    /// It is in the mailbox, which now has this many of its kind.
+    /// It is in the mailbox, as the so many-th of its kind; from the `MANY`-th on, one that is as far from a multiple of `DEBT_MAX`.
     Queued(u32),
     /// The owner is gone, and has swept the node or will: nothing more to do.
     Closed,
@@ -123,7 +141,7 @@ impl Mailbox {
     }
 
     /// Refuses all further messages, and gives those that are there. Once only.
-    pub(crate) fn close(&self) -> [Taken; 2] {
+    pub(crate) fn close(&self) -> [Messages; 2] {
         self.stacks().map(Stack::close)
     }
 
@@ -144,14 +162,14 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// How many messages wait.
+    /// How many messages wait; of each kind, `MANY` is that or more.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.can_wait.depth())
     }
 
-    /// The newest message of each kind, or 0. For the owner, who may follow the links from here: only it takes messages away.
-    pub(crate) fn newest(&self) -> [u32; 2] {
-        self.stacks().map(Stack::newest)
+    /// The messages of each kind. For the owner, who may follow the links from here: only it takes messages away.
+    pub(crate) fn waiting(&self) -> [Messages; 2] {
+        self.stacks().map(Stack::waiting)
     }
 
     fn stacks(&self) -> [&Stack; 2] {
@@ -169,9 +187,9 @@ impl Stack {
                 return Push::Closed;
             }
             // Relaxed: published by the swap below.
-            link.0.store(index_of(head), Ordering::Relaxed);
-            let depth = depth_of(head).saturating_add(1).min(DEPTH_MAX);
-            let new = pack(depth, index);
+            link.0.store(second_of(head), Ordering::Relaxed);
+            let depth = one_more(depth_of(head));
+            let new = pack(depth, newest_of(head), index);
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure is only another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Push::Queued(depth),
@@ -182,7 +200,7 @@ impl Stack {
 
     /// Takes all messages, if there are any.
     #[inline]
-    fn take(&self) -> Option<Taken> {
+    fn take(&self) -> Option<Messages> {
         // Relaxed: an idle turn should not write the line that others push to; a message missed here is seen by the
         // next turn, and the swap below acquires.
         if matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED) {
@@ -190,13 +208,13 @@ impl Stack {
         }
         // Acquire (M1): the links, and what the pushers did.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        Some(Taken { newest: index_of(head), count: depth_of(head) })
+        Some(Messages::of(head))
     }
 
-    fn close(&self) -> Taken {
+    fn close(&self) -> Messages {
         // Acquire (M1): what the pushers did comes before the sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
-        Taken { newest: index_of(head), count: depth_of(head) }
+        Messages::of(head)
     }
 
     #[inline]
@@ -204,16 +222,35 @@ impl Stack {
         // Relaxed: a gauge; who may miss nothing has a fence before it.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
-            head => depth_of(head),
+            head => Messages::of(head).count,
         }
     }
 
-    fn newest(&self) -> u32 {
+    fn waiting(&self) -> Messages {
         // Acquire (M1): the links of the messages from there on.
         match self.head.load(Ordering::Acquire) {
-            CLOSED => 0,
-            head => index_of(head),
+            CLOSED => Messages::default(),
+            head => Messages::of(head),
         }
+    }
+}
+
+impl Messages {
+    #[inline]
+    const fn of(head: u64) -> Self {
+        let depth = depth_of(head);
+        Self { first: newest_of(head), second: second_of(head), count: if depth < MANY { depth } else { MANY } }
+    }
+
+    /// Those after the first, whose link is `third`. As long as many were left, many may be.
+    #[inline]
+    pub(crate) const fn rest(self, third: u32) -> Self {
+        let count = match (self.second, self.count) {
+            (0, _) => 0,
+            (_, MANY) => MANY,
+            (_, count) => count.saturating_sub(1),
+        };
+        Self { first: self.second, second: third, count }
     }
 }
 
@@ -236,7 +273,7 @@ impl Opened {
 
     #[inline]
     fn take_kind(&mut self, kind: usize, stack: &Stack) -> bool {
-        if self.left[kind].newest != 0 || self.is_looked_for[kind] {
+        if self.left[kind].first != 0 || self.is_looked_for[kind] {
             return false;
         }
         self.is_looked_for[kind] = true;
@@ -249,36 +286,36 @@ impl Opened {
     /// The message that is to be met next, 0 if there is none: the newest one, of the two kinds by turns.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        self.left[usize::from(!self.is_next_urgent())].newest
+        self.left[usize::from(!self.is_next_urgent())].first
     }
 
-    /// The next one is being met, and `below` is the message below it.
+    /// The next one, which has this `link`, is being met.
     #[inline]
-    pub(crate) fn meet(&mut self, below: u32) {
+    pub(crate) fn meet(&mut self, link: u32) {
         self.was_urgent = self.is_next_urgent();
         let left = &mut self.left[usize::from(!self.was_urgent)];
-        *left = Taken { newest: below, count: left.count.saturating_sub(1) };
+        *left = left.rest(link);
     }
 
     #[inline]
     fn is_next_urgent(&self) -> bool {
         let [urgent, can_wait] = &self.left;
-        urgent.newest != 0 && (can_wait.newest == 0 || !self.was_urgent)
+        urgent.first != 0 && (can_wait.first == 0 || !self.was_urgent)
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.left.iter().all(|kind| kind.newest == 0)
+        self.left.iter().all(|kind| kind.first == 0)
     }
 
-    /// How many messages are left.
+    /// How many messages are left; of each kind, `MANY` is that or more.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.left[0].count.saturating_add(self.left[1].count)
     }
 
     /// What is left, of each kind.
-    pub(crate) fn left(&self) -> [Taken; 2] {
+    pub(crate) fn left(&self) -> [Messages; 2] {
         self.left
     }
 }
@@ -290,24 +327,41 @@ impl Link {
         self.0.store(index, Ordering::Relaxed);
     }
 
-    /// The message below this one, or 0. For the owner, of a message it has taken.
-    pub(crate) fn below(&self) -> u32 {
+    /// Where it leads. For the owner, of a message it has taken.
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
         // Relaxed: the `take` that brought the message has acquired the link.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-const fn pack(depth: u32, index: u32) -> u64 {
-    ((depth as u64) << 32) | index as u64
+/// The count of one more message.
+#[inline]
+const fn one_more(depth: u32) -> u32 {
+    if depth + 1 == MESSAGES_COUNTED { MANY } else { depth + 1 }
 }
 
-#[allow(clippy::cast_possible_truncation)] // The low half is the index.
-const fn index_of(head: u64) -> u32 {
-    head as u32
+#[inline]
+const fn pack(depth: u32, second: u32, newest: u32) -> u64 {
+    ((depth as u64) << (2 * INDEX_BITS)) | ((second as u64) << INDEX_BITS) | newest as u64
 }
 
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // Masked.
+const fn newest_of(head: u64) -> u32 {
+    head as u32 & INDEX_MASK
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // Masked.
+const fn second_of(head: u64) -> u32 {
+    (head >> INDEX_BITS) as u32 & INDEX_MASK
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // 12 bits.
 const fn depth_of(head: u64) -> u32 {
-    (head >> 32) as u32
+    (head >> (2 * INDEX_BITS)) as u32
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,8 +1,23 @@
 //! Two threads, each pinned to a core of its own.
 
-use std::{fs, sync::OnceLock, thread};
+use std::{
+    fs,
+    hint::spin_loop,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
 
 use core_affinity::CoreId;
+
+use crate::measure::median;
+
+/// A line goes there and back so often before the clock is read, and is timed so often.
+const TRIPS: u64 = 64;
+const TIMED: u64 = 128;
 
 /// How many cores are there, of those that this process may use.
 pub fn count() -> usize {
@@ -38,6 +53,40 @@ pub fn on_two<A: Send, B: Send>(first: impl FnOnce() -> A + Send, second: impl F
         let done = "a run that does not panic";
         (first.join().expect(done), second.join().expect(done))
     })
+}
+
+/// How long a cache line takes to the second core and back, in nanoseconds. It tells threads of one core from cores that are
+/// apart, of which a virtual machine may have the one at one time and the other at another.
+pub fn line_nanos() -> f64 {
+    // Relaxed: nothing but the line travels.
+    let line = AtomicU64::new(0);
+    let wait_for = |value| {
+        for spins in 1.. {
+            if line.load(Ordering::Relaxed) == value {
+                break;
+            }
+            // Where both threads have one core.
+            if spins % 4096 == 0 {
+                thread::yield_now();
+            }
+            spin_loop();
+        }
+    };
+    let pass_on = |trip| {
+        line.store(2 * trip + 1, Ordering::Relaxed);
+        wait_for(2 * trip + 2);
+    };
+    let pass_back = |trip| {
+        wait_for(2 * trip + 1);
+        line.store(2 * trip + 2, Ordering::Relaxed);
+    };
+    let time = |round| {
+        let started = Instant::now();
+        (round * TRIPS..(round + 1) * TRIPS).for_each(pass_on);
+        started.elapsed().as_nanos() as f64 / TRIPS as f64
+    };
+    let (trips, ()) = on_two(|| (0..TIMED).map(time).collect(), || (0..TIMED * TRIPS).for_each(pass_back));
+    median(trips)
 }
 
 /// Runs it on this thread, pinned to a core from now on.

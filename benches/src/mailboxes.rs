@@ -4,6 +4,7 @@
 //! same, and who takes it frees the node. Some mailboxes link the nodes themselves and need no memory; others keep
 //! the numbers.
 
+mod chains;
 mod queues;
 mod stack;
 mod swap_queue;
@@ -14,6 +15,7 @@ use std::sync::{
 };
 
 pub use self::{
+    chains::Chains,
     queues::{Array, Channel, Ring, Seg},
     stack::Stack,
     swap_queue::SwapQueue,

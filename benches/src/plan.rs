@@ -55,9 +55,11 @@ pub enum Peer {
     MutexLinked64,
     /// The wheel, asked by a channel to cancel: who asks gets no answer.
     Channel,
-    /// Mailbox: corewheel's, a stack through the nodes, all taken at once.
+    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and met along two chains.
     Stack,
-    /// Mailbox: the same, taken one at a time.
+    /// Mailbox: the same with one chain.
+    StackChain,
+    /// Mailbox: that, taken one at a time.
     StackSingle,
     /// Mailbox: Vyukov's queue through the nodes.
     SwapQueue,
@@ -200,6 +202,7 @@ impl Peer {
                 | Self::Single65536
                 | Self::DelayQueue
                 | Self::Channel
+                | Self::StackChain
                 | Self::StackSingle
                 | Self::Ring
         );

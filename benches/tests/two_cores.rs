@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 use corewheel_bench::{
     cores,
     crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
-    mailboxes::{self, Array, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
+    mailboxes::{self, Array, Chains, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
     measure::Effort,
     peers::{CorewheelShard, CorewheelWheel, Linked64},
     plan::{Pass, Peer},
@@ -44,6 +44,12 @@ fn exchange<T: Crossing>() {
 
 fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+#[test]
+fn a_line_takes_its_time_there_and_back() {
+    let nanos = cores::line_nanos();
+    assert!((1.0..1e9).contains(&nanos), "{nanos} ns");
 }
 
 #[test]
@@ -141,6 +147,7 @@ fn check_mailbox<M: Mailbox>() {
 
 #[test]
 fn mailboxes_of_nodes_lose_nothing() {
+    check_mailbox::<Chains>();
     check_mailbox::<Stack<false>>();
     check_mailbox::<Stack<true>>();
     check_mailbox::<SwapQueue>();

@@ -28,7 +28,9 @@ pub struct Counts {
     /// Of the live ones, those that another core has cancelled and the owner has not met yet. The owner sees all, but for those that a
     /// third thread is moving at that moment; other threads see at most 32, of the messages that the owner has begun with.
     pub held: u64,
-    /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added.
+    /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added. The owner counts all; other
+    /// threads count at most 3 072 of those it has begun with and as many of those that wait, of timers cancelled and of the rest:
+    /// there may be more.
     pub queued: u64,
     /// Resets on this core.
     pub resets: u64,

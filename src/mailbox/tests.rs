@@ -6,7 +6,7 @@ use super::*;
 fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
     let next = || {
         let index = opened.next();
-        (index != 0).then(|| opened.meet(links[index as usize].below()))?;
+        (index != 0).then(|| opened.meet(links[index as usize].get()))?;
         Some(index)
     };
     std::iter::from_fn(next).collect()
@@ -20,11 +20,11 @@ fn the_owner_takes_all_messages_newest_first() {
     for index in 1..4 {
         assert_eq!(mailbox.push(index, &links[index as usize], Urgency::CanWait), Push::Queued(index));
     }
-    assert_eq!((mailbox.depth(), mailbox.newest()), (3, [0, 3]));
+    assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
     assert!(!opened.take_more(&mailbox), "once in a pass");
     opened.begin_pass();
     assert!(opened.take_more(&mailbox));
-    assert_eq!((opened.count(), opened.left()[1]), (3, Taken { newest: 3, count: 3 }));
+    assert_eq!((opened.count(), opened.left()[1]), (3, Messages { first: 3, second: 2, count: 3 }));
     assert_eq!(met(&mut opened, &links), [3, 2, 1]);
     assert_eq!((opened.is_empty(), opened.count(), mailbox.depth()), (true, 0, 0));
 }
@@ -38,11 +38,11 @@ fn messages_of_both_kinds_are_met_by_turns() {
     (5..7).for_each(|index| push(index, Urgency::Urgent));
     opened.take_more(&mailbox);
     assert_eq!(opened.next(), 6);
-    opened.meet(links[6].below());
+    opened.meet(links[6].get());
     assert_eq!(opened.next(), 4);
     // What comes later of a kind that is not used up is left for when it is; and of the other one it comes in the next pass.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
-    opened.meet(links[4].below());
+    opened.meet(links[4].get());
     assert_eq!(met(&mut opened, &links), [5, 3, 2, 1]);
     push(9, Urgency::Urgent);
     opened.begin_pass();
@@ -59,7 +59,7 @@ fn the_first_look_of_a_pass_is_told_from_another_one() {
     opened.take_more(&mailbox);
     opened.begin_pass();
     assert!(opened.take_more(&mailbox), "for urgent ones");
-    opened.meet(link.below());
+    opened.meet(link.get());
     assert!(!opened.take_more(&mailbox), "for the others, of which none was left");
     assert_eq!(opened.is_looked_for, [true; 2]);
 }
@@ -67,13 +67,13 @@ fn the_first_look_of_a_pass_is_told_from_another_one() {
 #[test]
 fn a_closed_mailbox_refuses() {
     let (mailbox, link) = (Mailbox::default(), Link::default());
-    assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [Taken::default(); 2]));
+    assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [Messages::default(); 2]));
     for urgency in [Urgency::Urgent, Urgency::CanWait] {
         assert_eq!(mailbox.push(1, &link, urgency), Push::Closed);
         let mut opened = Opened::default();
         opened.take_more(&mailbox);
         assert!(opened.is_empty() && mailbox.is_closed() && !mailbox.keeps_awake(1));
-        assert_eq!((mailbox.depth(), mailbox.newest()), (0, [0; 2]));
+        assert_eq!((mailbox.depth(), mailbox.waiting()), (0, [Messages::default(); 2]));
     }
 }
 
@@ -91,10 +91,36 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
     assert!(!mailbox.keeps_awake(1));
 }
 
+/// Not only the first: a wake-up may fail.
 #[test]
-fn the_gauge_saturates_and_never_looks_closed() {
-    let stack = Stack { head: AtomicU64::new(pack(DEPTH_MAX, 7)) };
-    for index in [u32::MAX, 8] {
-        assert_eq!(stack.push(index, &Link::default()), Push::Queued(DEPTH_MAX));
+fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
+    let (stack, mut last) = (Stack::default(), 0);
+    for pushed in 1..3 * MESSAGES_COUNTED {
+        let Push::Queued(depth) = stack.push(1, &Link::default()) else { panic!("it is open") };
+        assert_eq!(depth.is_multiple_of(DEBT_MAX), pushed.is_multiple_of(DEBT_MAX), "the {pushed}-th");
+        assert!(stack.depth() == pushed.min(MANY) && stack.depth() >= last);
+        last = stack.depth();
+    }
+}
+
+/// What was too much to be counted is not nothing before its end.
+#[test]
+fn many_that_were_taken_are_many_until_the_last() {
+    let head = pack(MESSAGES_COUNTED - 1, 2, 3);
+    let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
+    let mut opened = Opened { left: [Messages::default(), Messages::of(head)], ..Opened::default() };
+    let mut counts = vec![];
+    while opened.next() != 0 {
+        counts.push(opened.count());
+        opened.meet(links[opened.next() as usize].get());
+    }
+    assert_eq!((counts, opened.count()), (vec![MANY; 3], 0));
+}
+
+#[test]
+fn no_head_looks_closed() {
+    for index in [GUEST | INDEX_MAX, 1] {
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, GUEST | INDEX_MAX)) };
+        assert_eq!(stack.push(index, &Link::default()), Push::Queued(MANY));
     }
 }

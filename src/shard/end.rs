@@ -5,7 +5,7 @@ use std::mem;
 use super::Shard;
 use crate::{
     limits::GUEST,
-    mailbox::Taken,
+    mailbox::Messages,
     registry,
     slab::Place,
     state::{StateWord, Swept},
@@ -49,17 +49,16 @@ impl<T> Shard<T> {
     }
 
     /// Ends the timers that other threads have added and that never arrived.
-    fn sweep_arrivals(&mut self, messages: Taken, found: &mut Found<T>) {
-        let mut at = messages.newest;
-        while at != 0 {
-            let index = at;
+    fn sweep_arrivals(&mut self, mut messages: Messages, found: &mut Found<T>) {
+        while messages.first != 0 {
+            let index = messages.first;
             if index & GUEST == 0 {
-                at = self.node(index).link.below();
+                messages = messages.rest(self.node(index).link.get());
                 continue;
             }
             let guest = index & !GUEST;
             self.guests.meet(&self.shared.guests, guest);
-            at = self.guests.place(guest).node.link.below();
+            messages = messages.rest(self.guests.place(guest).node.link.get());
             if self.guests.twin(guest).is_none() {
                 self.sweep_arrival(guest, found);
             }

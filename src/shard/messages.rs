@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     limits::GUEST,
-    mailbox::Urgency,
+    mailbox::{Messages, Urgency},
     origin::Origin,
     parcel::Parcel,
     reclaim::{Seen, pin},
@@ -76,10 +76,11 @@ impl<T> Shard<T> {
             return Some(self.guest_message(index & !GUEST));
         }
         let node = self.nodes.node(index);
-        self.opened.meet(node.link.below());
-        // The next one comes from another core's cache, and its entry from anywhere.
-        self.nodes.prefetch(self.opened.next());
-        self.wheel.fetch(self.opened.next());
+        let link = node.link.get();
+        self.opened.meet(link);
+        // The message after the next comes from another core's cache, and its entry from anywhere. The next one is on its way.
+        self.nodes.prefetch(link);
+        self.wheel.fetch(link);
         Some(match node.state.collect() {
             Collected::Cancelled => {
                 // It is in no slot if it was due and its claim failed.
@@ -178,7 +179,7 @@ impl<T> Shard<T> {
     fn guest_message(&mut self, guest: u32) -> Message<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
-        self.opened.meet(node.link.below());
+        self.opened.meet(node.link.get());
         if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_unsettled() {
             // There is no index for it now: its message stays queued, and comes again in the next pass.
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);
@@ -276,32 +277,38 @@ impl<T> Shard<T> {
         registry::with(self.number, |seen| seen.map(look))
     }
 
-    /// How many of the timers that live other threads have cancelled, of those whose messages are `newest` and below, so many of each
-    /// kind at most.
-    pub(super) fn held_from(&self, newest: [u32; 2], messages: u32) -> u64 {
-        newest.into_iter().map(|newest| self.held_below(newest, messages)).sum()
+    /// How many of these messages mean a live timer that another thread has cancelled, and how many they are. Of each kind so many are
+    /// looked at, at most.
+    pub(super) fn look_through(&self, waiting: impl IntoIterator<Item = Messages>, most: u32) -> (u64, u64) {
+        let (mut held, mut messages) = (0, 0);
+        for mut waiting in waiting {
+            for _ in 0..most {
+                let index = waiting.first;
+                if index == 0 {
+                    break;
+                }
+                let (link, is_held) = self.look_at(index);
+                waiting = waiting.rest(link);
+                messages += 1;
+                held += u64::from(is_held);
+            }
+        }
+        (held, messages)
     }
 
-    fn held_below(&self, newest: u32, messages: u32) -> u64 {
-        let (mut at, mut held) = (newest, 0);
-        for _ in 0..messages {
-            if at == 0 {
-                break;
-            }
-            let look = |node: &Node, is_live: bool| (node.link.below(), u64::from(is_live && node.state.is_held()));
-            let (below, one) = if at & GUEST == 0 {
-                look(self.node(at), true)
-            } else {
-                let guest = at & !GUEST;
-                let seen = self
-                    .shared
-                    .guests
-                    .with(guest, &pin(), |place| look(place.node, self.guests.twin(guest).is_some()));
-                seen.unwrap_or((0, 0))
-            };
-            (at, held) = (below, held + one);
+    /// Where the link of a message leads, and whether it means a live timer that another thread has cancelled.
+    fn look_at(&self, index: u32) -> (u32, bool) {
+        if index & GUEST == 0 {
+            let Node { link, state, .. } = self.node(index);
+            return (link.get(), state.is_held());
         }
-        held
+        let guest = index & !GUEST;
+        let is_live = self.guests.twin(guest).is_some();
+        let seen = self
+            .shared
+            .guests
+            .with(guest, &pin(), |Place { node, .. }| (node.link.get(), is_live && node.state.is_held()));
+        seen.unwrap_or((0, false))
     }
 
     /// As `cancel_own`, of an index that is none of the owner's: a guest's, or nobody's any more.

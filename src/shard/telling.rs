@@ -52,12 +52,9 @@ pub(super) struct Telling {
 impl<T> Shard<T> {
     /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(&self) -> Counts {
-        let counts = self.counted(u32::MAX);
-        Counts {
-            held: counts.held + self.held_from(self.shared.mailbox.newest(), u32::MAX),
-            queued: counts.queued + u64::from(self.shared.mailbox.depth()),
-            ..counts
-        }
+        let waiting = self.opened.left().into_iter().chain(self.shared.mailbox.waiting());
+        let (held, queued) = self.look_through(waiting, u32::MAX);
+        Counts { held, queued, ..self.counted() }
     }
 
     /// What the shard does, and how late its timers fire, up to this moment. Other threads ask
@@ -78,10 +75,9 @@ impl<T> Shard<T> {
         self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
     }
 
-    /// What has become of the timers, without what waits in the mailbox. Of the messages that were taken out of it, so many
-    /// are looked at.
+    /// What has become of the timers, without what other threads have asked for and nobody has met.
     #[inline]
-    fn counted(&self, messages: u32) -> Counts {
+    fn counted(&self) -> Counts {
         let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } = &self.counts;
         let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } = &self.counts;
         Counts {
@@ -91,8 +87,8 @@ impl<T> Shard<T> {
             cancelled_elsewhere,
             handed_back,
             live: live.into(),
-            held: self.held_from(self.opened.left().map(|kind| kind.newest), messages),
-            queued: self.opened.count().into(),
+            held: 0,
+            queued: 0,
             resets,
             resets_elsewhere,
             runs,
@@ -148,7 +144,9 @@ impl<T> Shard<T> {
         let changed = (self.wheel.touched() + apart, self.opened.count());
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
-            self.shared.gauges.tell(&self.counted(HELD_TOLD).to_words());
+            let (held, _) = self.look_through(self.opened.left(), HELD_TOLD);
+            let counts = Counts { held, queued: self.opened.count().into(), ..self.counted() };
+            self.shared.gauges.tell(&counts.to_words());
         }
         if self.shared.gauges.wants_levels() {
             self.shared.gauges.tell_levels(self.wheel.occupied());

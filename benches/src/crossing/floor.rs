@@ -1,7 +1,8 @@
 //! The least that a timer costs which is cancelled by another core: its line goes there and comes back.
 //!
 //! The owner writes a line. The other end claims it by one swap, links it and puts it on the owner's stack by one
-//! compare-and-swap. The owner takes the stack by one swap, looks into each line again, and has it free. That is the
+//! compare-and-swap. The owner takes the stack by one swap, looks into each line again, and has it free. (A link leads to
+//! the line after the next, as in corewheel's mailbox: so two of them are on their way at once.) That is the
 //! traffic of any timer that has an answer for who cancels it and is not allocated for; there is no wheel, no
 //! deadline that anybody keeps, no epoch and nobody to wake.
 
@@ -41,7 +42,7 @@ pub struct Lines {
     lines: Box<[Line]>,
 }
 
-/// The newest line on the stack, and above it how many there are; apart from everything else.
+/// The newest line on the stack, and in the upper half the one below it; apart from everything else.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Head(AtomicU64);
@@ -51,7 +52,7 @@ struct Head(AtomicU64);
 struct Line {
     /// A generation, or `CANCELLED`.
     state: AtomicU64,
-    below: AtomicU32,
+    second_below: AtomicU32,
     deadline: AtomicU64,
     /// Relaxed stores and loads, which are plain ones on the processor.
     payload: [AtomicU64; 3],
@@ -66,8 +67,8 @@ impl Lines {
     fn push(&self, index: u32, line: &Line) {
         let mut head = self.head.0.load(Ordering::Relaxed);
         loop {
-            line.below.store(head as u32, Ordering::Relaxed);
-            let pushed = ((head >> 32) + 1) << 32 | u64::from(index);
+            line.second_below.store((head >> 32) as u32, Ordering::Relaxed);
+            let pushed = head << 32 | u64::from(index);
             // Release: publishes the link to `take`.
             match self.head.0.compare_exchange_weak(head, pushed, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -76,13 +77,14 @@ impl Lines {
         }
     }
 
-    /// The newest line of those that were on the stack; 0 if there was none.
-    fn take(&self) -> u32 {
+    /// The newest line of those that were on the stack, and the one below it; 0 if there was none.
+    fn take(&self) -> [u32; 2] {
         if self.head.0.load(Ordering::Relaxed) == 0 {
-            return 0;
+            return [0; 2];
         }
         // Acquire: the links, and what was done to the lines.
-        self.head.0.swap(0, Ordering::Acquire) as u32
+        let head = self.head.0.swap(0, Ordering::Acquire);
+        [head as u32, (head >> 32) as u32]
     }
 }
 
@@ -123,14 +125,14 @@ impl Crossing for FloorEnd {
     }
 
     fn turn(&mut self) -> u64 {
-        let mut index = self.own.take();
+        let [mut index, mut next] = self.own.take();
         let mut taken_in = 0;
         while index != 0 {
             let line = &self.own.lines[index as usize];
             assert_eq!(line.state.load(Ordering::Relaxed), CANCELLED, "its message came after its claim");
             black_box(line.payload[0].load(Ordering::Relaxed));
             self.free.push(index);
-            index = line.below.load(Ordering::Relaxed);
+            (index, next) = (next, line.second_below.load(Ordering::Relaxed));
             taken_in += 1;
         }
         taken_in

@@ -1,4 +1,4 @@
-//! corewheel's: a stack through the nodes. A push writes the link and swaps the head, which holds the depth too; the
+//! A stack through the nodes, as any other. A push writes the link and swaps the head, which holds the depth too; the
 //! receiver takes all by one swap and walks from the newest. Nobody waits for anybody.
 
 use std::sync::{
@@ -8,7 +8,7 @@ use std::sync::{
 
 use super::{Alone, Mailbox, Nodes};
 
-/// `stack`; with `SINGLE`, `stack-single`: the receiver takes one message at a time by a compare-and-swap. (It alone
+/// `stack-chain`; with `SINGLE`, `stack-single`: the receiver takes one message at a time by a compare-and-swap. (It alone
 /// removes, and a node is sent again only after it was freed, so a head that it finds again is the same.)
 #[derive(Debug)]
 pub struct Stack<const SINGLE: bool>(());

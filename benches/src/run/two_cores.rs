@@ -14,7 +14,7 @@ use super::{build, effort};
 use crate::{
     cores,
     crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
-    mailboxes::{self, Array, Ring, Seg, Stack, SwapQueue},
+    mailboxes::{self, Array, Chains, Ring, Seg, Stack, SwapQueue},
     measure::Sample,
     peers::{CorewheelLocal, CorewheelShard, CorewheelWheel, Linked64},
     plan::{Job, Pass, Peer},
@@ -25,8 +25,16 @@ use crate::{
     },
 };
 
-/// Timers that another core cancels.
+/// Timers that another core cancels, and how far apart the cores were meanwhile.
 pub(super) fn xcancel(job: Job) -> Vec<Sample> {
+    let before = cores::line_nanos();
+    let mut samples = cancel(job);
+    let line = f64::midpoint(before, cores::line_nanos());
+    samples.push(Sample::new(format!("{}-line", job.pass.name()), job.n, "ns there and back", line));
+    samples
+}
+
+fn cancel(job: Job) -> Vec<Sample> {
     match job.peer {
         Peer::CorewheelLocal => cancel_on_threads::<Local<false>>(job),
         Peer::CorewheelLocalFast => cancel_on_threads::<Local<true>>(job),
@@ -92,7 +100,8 @@ fn flood_load(Job { n, quick, .. }: Job) -> Load {
 /// Messages to another core.
 pub(super) fn mailbox(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
     let run = match peer {
-        Peer::Stack => mailbox::run::<Stack<false>>,
+        Peer::Stack => mailbox::run::<Chains>,
+        Peer::StackChain => mailbox::run::<Stack<false>>,
         Peer::StackSingle => mailbox::run::<Stack<true>>,
         Peer::SwapQueue => mailbox::run::<SwapQueue>,
         Peer::SegQueue => mailbox::run::<Seg>,
