@@ -142,6 +142,12 @@ impl Clock {
         }
     }
 
+    /// Whether it may show less than before.
+    #[inline]
+    pub(crate) fn may_go_back(&self) -> bool {
+        matches!(self.0, Source::Manual(_))
+    }
+
     /// What a shard reads this clock with.
     pub(crate) fn reader(&self) -> Reader {
         Reader::new(self.is_fast())

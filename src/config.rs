@@ -117,7 +117,8 @@ impl Config {
     ///
     /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
     /// the shard last. Threads that ask before a first call has returned call it as well: none relies on another that may be held up.
-    /// What it asks of its own shard does not call it again. If it panics, the owner sleeps on until it would wake by itself, or until
+    /// What it asks of its own shard does not call it again, nor does what others ask that are called for what it asks of theirs; and no
+    /// more than 32 are called inside one another, on one thread. If it panics, the owner sleeps on until it would wake by itself, or until
     /// somebody else asks.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {

@@ -193,8 +193,8 @@ impl TimerHandle {
         self.ask_elsewhere(reset).unwrap_or(false)
     }
 
-    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)), or to the next tick if that
-    /// has passed. Otherwise as [`reset`](Self::reset).
+    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)); if that has passed, it fires by
+    /// the next tick. Otherwise as [`reset`](Self::reset).
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset_at(self, instant: Instant) -> bool {
         let nanos = registry::with(self.shard(), |shared| shared.map(|shared| shared.clock().nanos_at(instant)));

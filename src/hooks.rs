@@ -11,6 +11,7 @@ use std::{
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::{descriptor::Descriptor, sync::SetOnce};
 use crate::{
+    limits::HOOKS_NESTED_MAX,
     parker::Asleep,
     sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
     trace,
@@ -28,7 +29,7 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A callback or payload that was dropped because its timer was cancelled or its shard ended.
+    /// A callback or payload that was dropped because its timer was cancelled or its shard ended; a key or an operation of a purgatory.
     Drop,
     /// The hook that wakes a sleeping owner.
     Wake,
@@ -84,9 +85,12 @@ enum Wake {
     Unpark(TryLock<Thread>),
 }
 
+/// A wake hook that is being called: whose, and for which sleep.
+type Called = Cell<Option<(usize, Asleep)>>;
+
 per_thread! {
-    /// The wake hooks that this thread is in, the last three of them: whose, and for which sleep.
-    static CALLED: Cell<[Option<(usize, Asleep)>; 3]> = Cell::new([None; 3]);
+    /// The wake hooks that this thread is in, the outermost one first.
+    static CALLED: [Called; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 
 impl Hooks {
@@ -108,7 +112,7 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, or is what asks for it.
+    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, or is what asks for it, or too many have.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
         if let Some(descriptor) = self.descriptor.get() {
@@ -139,13 +143,16 @@ impl Hooks {
     /// or of another one whose hook does, and is not called inside itself for that.
     fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        let outside = CALLED.try_with(Cell::get).unwrap_or_default();
-        if !outside.contains(&this) {
-            let [last, before, ..] = outside;
-            let _ = CALLED.try_with(|called| called.set([this, last, before]));
-            call();
-            let _ = CALLED.try_with(|called| called.set(outside));
-        }
+        // It has no destructor, and so outlasts those of the thread.
+        let _ = CALLED.try_with(|called| {
+            let outside = called.iter().take_while(|hook| hook.get().is_some());
+            let is_inside = outside.clone().any(|hook| hook.get() == this);
+            if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
+                place.set(this);
+                call();
+                place.set(None);
+            }
+        });
     }
 
     /// The calling thread is going to sleep: remembers whom to unpark. False if a wake is under way at this moment.

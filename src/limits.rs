@@ -91,6 +91,9 @@ pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 /// Messages of a purgatory to one other core that go together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
 
+/// Wake hooks that may be called inside one another, as each asks something of the next shard; beyond that none is.
+pub(crate) const HOOKS_NESTED_MAX: usize = 32;
+
 /// So many operations of a purgatory may end inside one another, as their code completes the next; those deeper inside end when the
 /// outermost one has. Each takes some hundred bytes of the stack, and what the user's code takes.
 pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
@@ -126,8 +129,9 @@ pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
 /// Durations below two to this power, in nanoseconds, are all one to a histogram.
 pub(crate) const HISTOGRAM_FINEST: u32 = 10;
 
-/// Ranges of durations that are told apart: four for each doubling from a microsecond to more than an hour, and what is below.
-pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 };
+/// Ranges of durations that are told apart: four for each doubling from a microsecond to more than an hour, what is below, and what
+/// is above.
+pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

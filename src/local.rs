@@ -113,7 +113,8 @@ impl LocalTimer {
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
     /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another core adds or
     /// moves to an earlier moment than the sleep ends, the 1 024th message of a kind that waits (about deadlines, or about cancelled
-    /// timers), and also an earlier timer that this thread itself adds before it sleeps.
+    /// timers), a timer refused by a full shard where cancelled ones would make room, and also an earlier timer that this thread itself
+    /// adds before it sleeps, or a message of its purgatory.
     ///
     /// In a thread that is exiting, whose timer has ended, or that cannot have one, the timeout is zero: it must not sleep, since
     /// nothing would wake it.

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The clock has gone back: the owner holds it here.
+    /// The owner's last reading of a clock that may go back: then the owner holds it here, and so do others.
     clock_held: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: Line<Hooks>,
@@ -123,11 +123,11 @@ impl Shared {
         }
     }
 
-    /// The clock has gone back, and the owner holds it there until it has caught up.
+    /// The owner has read that from a clock which may go back. It holds the clock there until that has caught up.
     #[cold]
     pub(crate) fn hold_clock(&self, nanos: u64) {
-        // Relaxed: a clock that goes back is not to be relied on to a microsecond.
-        self.clock_held.fetch_max(nanos, Ordering::Relaxed);
+        // Relaxed: the owner alone writes it, and what it shows a moment later to others, they might have asked for a moment before.
+        self.clock_held.store(nanos, Ordering::Relaxed);
     }
 
     /// Adds a timer, due then, from a thread that is not the owner. The error carries the callback back.

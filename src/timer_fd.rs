@@ -44,7 +44,8 @@ use crate::{
 /// loop that can give its poll a timeout is cheaper without it, with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// It belongs to its thread. Dropping it ends the announced sleep: other threads do not make it readable any more. The
+/// It belongs to its thread. Dropping it ends the sleep that it has announced: other threads do not make it readable any more. (If the
+/// thread has another one, which is the same descriptor, that is readable then, to turn and go on.) The
 /// descriptor itself is open until the thread's timer has ended and nobody has a [`ShardRef`](crate::ShardRef) of it any more.
 /// It is closed by `exec`, and does not block.
 ///
@@ -110,6 +111,16 @@ impl TimerFd {
     pub fn arm(&self) {
         self.sleep.set(None);
         self.sleep.set(LocalTimer::prepare_sleep_on(&self.descriptor));
+    }
+}
+
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        let had_announced = self.sleep.take().is_some();
+        // The timer has one, and so has each of these: another one turns now, and announces the next sleep.
+        if had_announced && Arc::strong_count(&self.descriptor) > 2 {
+            self.descriptor.fire();
+        }
     }
 }
 

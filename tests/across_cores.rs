@@ -290,6 +290,27 @@ fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
     });
 }
 
+/// Also if it has only just gone back, and the owner does not know it yet.
+#[test]
+fn nothing_from_elsewhere_is_early_before_the_owner_sees_the_clock_go_back() {
+    in_virtual_time(|clock| {
+        clock.set(TICK * 1_000);
+        let moved = local_timer().add(HOUR, || ());
+        let _ = local_timer().turn();
+        clock.set(TICK * 100);
+        elsewhere(|own| {
+            own.add(TICK * 300, || ());
+            assert!(moved.reset(TICK * 300));
+        });
+        for at in [100, 400, 1_299] {
+            clock.set(TICK * at);
+            assert_eq!(local_timer().turn().fired, 0, "at {at}");
+        }
+        clock.set(TICK * 1_300);
+        assert_eq!(local_timer().turn().fired, 2);
+    });
+}
+
 // ---- cancelling
 
 /// Nobody else knows it by then, so nobody else can be waited for.

@@ -45,7 +45,7 @@ fn a_node_is_reused_after_its_message() {
 /// Of what another thread has cancelled, the owner that counts a message finds the timer.
 #[test]
 fn what_is_queued_is_found_held() {
-    explore("what_is_queued_is_found_held", 200, || {
+    explore("what_is_queued_is_found_held", 60, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let canceller = race(move || handles.map(TimerHandle::cancel));

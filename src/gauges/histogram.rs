@@ -64,7 +64,7 @@ fn end_of(cell: usize) -> u64 {
     ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
 }
 
-/// Durations, counted: how many there were in each of 129 ranges, which are a quarter wide (everything below a microsecond is one
+/// Durations, counted: how many there were in each of 130 ranges, which are a quarter wide (everything below a microsecond is one
 /// range, and so is everything above 73 minutes, which is told as the longest there was).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
@@ -235,5 +235,12 @@ mod tests {
         let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
+        // 2^42 ns, which are 73 minutes, are the first beyond it.
+        let cells = Cells::default();
+        for nanos in [(1 << 42) - 1, 1 << 42] {
+            cells.add(nanos, 1);
+        }
+        let ranges: Vec<_> = cells.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
+        assert_eq!(ranges, [((1 << 42) - 1, 1), (1 << 42, 1)]);
     }
 }

@@ -43,7 +43,7 @@ impl LocalTimer {
         Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
     }
 
-    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or at the next tick if that has
+    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or by the next tick if that has
     /// passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics

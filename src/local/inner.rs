@@ -254,7 +254,11 @@ impl Local {
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         let next = self.step(|shard| shard.next_nanos());
         self.sleeps_until.set(next.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, next, || self.step(|shard| shard.time_until_next()))
+        PreparedSleep::new(&self.shared, next, || {
+            let time = self.step(|shard| shard.time_until_next());
+            // What has come to be sent while others were told, by a hook that this has called, say, is sent by a turn.
+            if self.has_to_flush() { Some(Duration::ZERO) } else { time }
+        })
     }
 
     /// Runs the user's code and keeps its panic in.
@@ -340,6 +344,10 @@ impl Drop for Local {
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle)) {
         Ok(Ended::Entry(index)) => {
+            // Others may want its room before an announced sleep is over.
+            if local.sleeps_until.get() != AWAKE {
+                local.step(|shard| shard.tell_gate());
+            }
             local.drop_callback_of(index);
             Cancel::Cancelled
         }

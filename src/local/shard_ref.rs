@@ -92,7 +92,7 @@ impl ShardRef {
         self.send(self.shared.nanos_after(delay), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or at the
+    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or by the
     /// next tick if that has passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics

@@ -38,7 +38,8 @@ pub struct Stall {
 /// `TimerFd`). A loop that never asks is watched in its turns only. The pass of a [`Shard`](crate::Shard) lasts until
 /// `next_expired` has said that there is no more, or the loop asks or turns again: to do part of it, use `turn_within`.
 ///
-/// It is a thread of its own, which ends when this is dropped. Time is that of each shard's clock.
+/// It is a thread of its own, which ends when this is dropped: who drops it waits for a `report` that is under way, and must not hold
+/// what that needs. (Dropped by the report itself, it does not wait.) Time is that of each shard's clock.
 ///
 /// # Examples
 ///

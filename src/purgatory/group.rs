@@ -200,7 +200,7 @@ impl<K: Send + 'static> Member<K> {
             (together, if together >= MESSAGES_TOGETHER { place.take() } else { None })
         };
         if let Some(letter) = full {
-            self.group.post(core, letter);
+            self.post(core, letter);
         } else if together == 1 {
             LocalTimer::wants_flush();
         }
@@ -225,10 +225,14 @@ impl<K: Send + 'static> Member<K> {
         for (core, at) in (0..).zip(0..cores) {
             let letter = self.unsent.borrow_mut()[at].take();
             if let Some(letter) = letter {
-                // One that nobody takes is dropped, and so are its keys.
-                LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, letter));
+                self.post(core, letter);
             }
         }
+    }
+
+    fn post(&self, core: u32, letter: Letter<K>) {
+        // One that nobody takes is dropped, and so are its keys.
+        LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, letter));
     }
 
     pub(super) fn unsent(&self) -> u64 {

@@ -364,6 +364,9 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
         }
         self.tell_that_it_ends();
+        // Its keys.
+        let watches = mem::take(self.watches.get_mut());
+        LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{any::Any, cell::RefCell, collections::HashMap, mem, rc, sync};
 
 use super::{group::Group, message::Message};
-use crate::sync::per_thread;
+use crate::{hooks::PanicPlace, local::LocalTimer, sync::per_thread};
 
 /// Messages of a group to one of its cores. If they can reach nobody, their sender is told. It travels as a whole and is used
 /// again by who has read it.
@@ -109,6 +109,8 @@ impl<K: Send + 'static> Drop for Early<K> {
             let answers = watches.iter().filter_map(|(_, watch)| watch.answer()).collect();
             group.send(watches[0].0, answers);
         }
+        let watches = mem::take(&mut self.watches);
+        LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
     }
 }
 

@@ -32,7 +32,7 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 
-    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or at the next tick if that has
+    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or by the next tick if that has
     /// passed. Otherwise as [`add`](Self::add).
     ///
     /// # Panics

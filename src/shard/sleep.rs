@@ -46,6 +46,9 @@ impl PreparedSleep<'_> {
     /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. For a
     /// loop of nothing but timers; others poll with the [`timeout`](Self::timeout).
     ///
+    /// Between the announcement and this the thread must not park for anything else, as waiting for a channel or a lock may: it might
+    /// take the wake-up for its own.
+    ///
     /// A timer with a wake-up of its own ([`Config::on_wake`](crate::Config::on_wake)) ends the sleep only if that unparks this thread.
     ///
     /// # Examples

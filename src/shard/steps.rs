@@ -113,8 +113,9 @@ impl<T> Shard<T> {
     #[inline]
     fn read_clock(&mut self) -> Reading {
         let reading = self.reader.read(&self.clock);
-        if !self.latest.hold(reading) {
-            self.counts.clock_regressions += 1;
+        let before = self.latest.hi;
+        self.counts.clock_regressions += u64::from(!self.latest.hold(reading));
+        if self.clock.may_go_back() && self.latest.hi > before {
             self.shared.hold_clock(self.latest.hi);
         }
         self.latest

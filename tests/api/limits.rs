@@ -35,6 +35,21 @@ fn fill(timers: u32) -> Vec<TimerHandle> {
     (1..=timers).map(|ticks| local_timer().add(TICK * ticks, || {})).collect()
 }
 
+/// Nobody tells others of it again before the sleep is over.
+#[test]
+fn room_that_the_owner_makes_after_it_has_announced_its_sleep_is_there_at_once() {
+    limited(5, |_| {
+        let (timers, shard) = (fill(5), local_timer().shard_ref());
+        let sleep = local_timer().prepare_sleep();
+        for timer in timers {
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+        }
+        let add = || (0..5).map(|_| shard.try_add(TICK, || ())).filter(Result::is_ok).count();
+        assert_eq!(on_a_thread(add), 5);
+        drop(sleep);
+    });
+}
+
 /// A callback that is refused comes back by value: it can be called, and is dropped once.
 fn assert_full(shard: Option<&ShardRef>) {
     let captured = Arc::new(AtomicUsize::new(0));

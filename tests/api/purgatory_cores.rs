@@ -3,19 +3,21 @@
 //! get in each other's way.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     thread::{self, ThreadId},
     time::Duration,
 };
 
 use corewheel::{
-    Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, ShardRef, Turn, local_timer,
+    Completion, Config, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, ShardRef, Turn,
+    local_purgatory, local_timer,
 };
 
 use crate::{
@@ -477,6 +479,52 @@ fn a_thread_may_join_several_groups() {
 }
 
 thread_local! {
+    /// A purgatory that a hook finds which is called on this thread.
+    static OWN: RefCell<Option<Waits>> = const { RefCell::new(None) };
+}
+
+/// The loop turns at once instead of sleeping over it.
+#[test]
+fn what_a_hook_says_while_letters_are_sent_is_not_slept_over() {
+    let (group, barrier) = (group(), Barrier::new(3));
+    let shards = OnceLock::<Vec<_>>::new();
+    thread::scope(|scope| {
+        let (refer, refs) = mpsc::channel();
+        for core in [1, 2] {
+            let (refer, group, barrier, shards) = (refer.clone(), group.clone(), &barrier, &shards);
+            scope.spawn(move || {
+                let tell_first =
+                    move || OWN.with_borrow(|own| own.iter().filter(|_| core == 2).for_each(|own| own.notify(&1)));
+                Config::new().on_wake(tell_first).install().expect("a fresh thread");
+                refer.send((core, local_timer().shard_ref())).expect("it is waited for");
+                barrier.wait();
+                let own: Waits = group.join(core, shards.get().expect("set by now"));
+                let sleep = local_timer().prepare_sleep();
+                barrier.wait();
+                barrier.wait();
+                drop((sleep, own));
+            });
+        }
+        let mut all = vec![(0, local_timer().shard_ref())];
+        all.extend(refs.iter().take(2));
+        all.sort_by_key(|&(core, _)| core);
+        shards.set(all.into_iter().map(|(_, shard)| shard).collect::<Vec<_>>()).expect("once");
+        barrier.wait();
+        OWN.set(Some(group.join(0, shards.get().expect("just set"))));
+        barrier.wait();
+        OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&2)));
+        let unsent = || OWN.with_borrow(|own| own.iter().map(|own| own.counts().unsent).sum::<u64>());
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!((unsent(), sleep.timeout()), (1, Some(Duration::ZERO)), "to be sent by the next turn");
+        drop(sleep);
+        let _ = local_timer().turn();
+        assert_eq!(unsent(), 0);
+        barrier.wait();
+        OWN.set(None);
+    });
+}
+
+thread_local! {
     /// Whether keys that can hurt do so on this thread.
     static HURTS: Cell<bool> = const { Cell::new(false) };
 }
@@ -562,6 +610,46 @@ fn a_key_that_panics_when_its_core_is_gone_keeps_no_other_letter_back() {
     assert_eq!(cores.on(0, |_| local_timer().counts().panicked), 1);
     cores.turn(2);
     assert_eq!(well.ended(), [Completion::Condition]);
+}
+
+/// Nor, if it is in a letter that is full, the operation that ends.
+#[test]
+fn a_key_that_panics_in_a_full_letter_keeps_no_operation_from_its_end() {
+    let mut cores = touchy_cores(2);
+    let seen = Arc::new(Seen::default());
+    let operation = Op(Arc::clone(&seen));
+    cores.on(0, |own| {
+        let keys = [0, 1].map(Touchy::of);
+        let own = own.as_ref().expect("it has joined");
+        assert!(own.try_complete_else_watch(operation, keys, TICK * 50).is_ok());
+    });
+    cores.settle();
+    cores.end(1);
+    seen.set();
+    let completed = cores.on(0, |own| {
+        let own = own.as_ref().expect("it has joined");
+        for _ in 1..64 {
+            own.notify(&Touchy { hurts_to_drop: true, ..Touchy::of(1) });
+        }
+        HURTS.set(true);
+        own.check_and_complete(&Touchy::of(0))
+    });
+    assert_eq!((completed, seen.ended()), (1, vec![Completion::Condition]));
+    assert_eq!(cores.on(0, |_| local_timer().counts().panicked), 1);
+}
+
+/// Nor the thread with it that ends, or the process.
+#[test]
+fn a_key_that_panics_when_its_thread_ends_harms_nobody() {
+    common::on_a_thread(|| {
+        let own = local_purgatory::<Touchy, Op>();
+        for core in [0, 1] {
+            let seen = Arc::new(Seen::default());
+            let key = Touchy { hurts_to_drop: true, ..Touchy::of(core) };
+            assert!(own.try_complete_else_watch(Op(seen), [key], TICK * 50).is_ok());
+        }
+        HURTS.set(true);
+    });
 }
 
 /// And one that panics when its list goes leaves none behind.

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Barrier, Mutex,
+        Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -210,6 +210,45 @@ fn a_hook_that_asks_is_not_called_inside_itself() {
         drop(sleep);
         assert_eq!(local_timer().turn().fired, 2);
     });
+}
+
+/// However many there are in a circle, it comes to an end, and each that is no deeper inside than hooks are called is called once.
+#[test]
+fn hooks_of_a_circle_are_called_once_each() {
+    for (cores, called) in [(4, 4), (30, 30), (100, 32)] {
+        let (refs, calls) = (Arc::new(Mutex::new(Vec::<ShardRef>::new())), Arc::new(AtomicUsize::new(0)));
+        let (awake, asleep) = (Barrier::new(cores + 1), Barrier::new(cores + 1));
+        thread::scope(|scope| {
+            for _ in 0..cores {
+                let (refs, calls, awake, asleep) = (Arc::clone(&refs), Arc::clone(&calls), &awake, &asleep);
+                scope.spawn(move || {
+                    let (own, all) = (Arc::new(OnceLock::<usize>::new()), Arc::clone(&refs));
+                    let at = Arc::clone(&own);
+                    let next = move || {
+                        calls.fetch_add(1, Ordering::SeqCst);
+                        let shard = at.get().map(|at| all.lock().expect("sound")[(at + 1) % cores].clone());
+                        shard.expect("it sleeps by now").run(|| ());
+                    };
+                    Config::new().on_wake(next).install().expect("a fresh thread");
+                    let place = {
+                        let mut refs = refs.lock().expect("sound");
+                        refs.push(local_timer().shard_ref());
+                        refs.len() - 1
+                    };
+                    own.set(place).expect("once");
+                    let sleep = local_timer().prepare_sleep();
+                    asleep.wait();
+                    awake.wait();
+                    drop(sleep);
+                });
+            }
+            asleep.wait();
+            let first = refs.lock().expect("sound")[0].clone();
+            first.run(|| ());
+            assert_eq!(calls.load(Ordering::SeqCst), called, "of {cores}");
+            awake.wait();
+        });
+    }
 }
 
 /// A timer that is moved ahead and back while the sleep lasts: what it was moved to last counts.

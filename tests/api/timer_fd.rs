@@ -322,3 +322,25 @@ fn a_refusal_says_why() {
     assert!(sentence(&system).contains("descriptor") && system.source().is_some());
     assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
 }
+
+/// It had announced the sleep, which is over now.
+#[test]
+fn one_that_goes_leaves_the_sleep_to_another_one() {
+    with_timer_fd(Config::new(), |timer| {
+        let second = local_timer().timer_fd().expect("the same descriptor");
+        second.arm();
+        drop(second);
+        assert!(is_readable(&timer, TOO_LONG), "to announce it again");
+        assert_eq!(timer.turn().fired, 0);
+        let fired = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&fired);
+        local_timer().add_local(Duration::from_millis(5), move || seen.set(true));
+        while !fired.get() {
+            assert!(is_readable(&timer, TOO_LONG));
+            timer.turn();
+        }
+        let silent = local_timer().timer_fd().expect("the same descriptor");
+        drop(silent);
+        assert!(!is_readable(&timer, A_WHILE), "one that has announced nothing leaves nothing");
+    });
+}

@@ -66,9 +66,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// Outside of a runtime.
 pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
-    let timer = local_timer().timer_fd()?;
+    let timer = PollFd::new(local_timer().timer_fd()?)?;
     timer.arm();
-    Ok(compio_runtime::spawn(drive(PollFd::new(timer)?)))
+    Ok(compio_runtime::spawn(drive(timer)))
 }
 
 /// Only a runtime that cannot wait any more ends it, with that error.

@@ -109,3 +109,18 @@ fn virtual_time_is_refused() {
     let refused = refused.join().expect("no panic").expect_err("the kernel does not know that time");
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
+
+/// Whether it stays or goes.
+#[test]
+fn a_second_driver_harms_nobody() {
+    each_way(|driver| {
+        run(driver, async {
+            let stays = corewheel_compio::spawn().expect("a driver");
+            sleep(Duration::from_millis(5)).await;
+            drop(stays);
+            sleep(Duration::from_millis(5)).await;
+            drop(corewheel_compio::spawn().expect("a driver"));
+            sleep(Duration::from_millis(5)).await;
+        });
+    });
+}

@@ -96,15 +96,15 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Errors
 ///
 /// If the timer can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is virtual, or too many files
-/// are open), or the runtime takes none.
+/// are open), or the runtime takes none, or has it already: a task of this kind drives the timer.
 ///
 /// # Panics
 ///
 /// Outside of a `LocalSet`, or if the runtime was made without `enable_io`.
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
-    let timer = local_timer().timer_fd()?;
-    timer.arm();
-    Ok(task::spawn_local(drive(register(timer)?)))
+    let timer = register(local_timer().timer_fd()?)?;
+    timer.get_ref().arm();
+    Ok(task::spawn_local(drive(timer)))
 }
 
 #[allow(unsafe_code)]

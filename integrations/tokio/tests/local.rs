@@ -123,3 +123,15 @@ fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
         corewheel_tokio::run(rung.notified()).expect("another one");
     });
 }
+
+/// It is refused, and leaves the first one alone.
+#[test]
+fn a_second_driver_harms_nobody() {
+    on_a_thread(|| {
+        let slept = corewheel_tokio::run(async {
+            assert!(corewheel_tokio::spawn_local().is_err(), "tokio has the descriptor already");
+            corewheel::future::sleep(Duration::from_millis(5)).await;
+        });
+        slept.expect("a runtime");
+    });
+}

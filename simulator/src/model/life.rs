@@ -16,8 +16,6 @@ pub(crate) struct Life {
     pub(crate) has_ended: bool,
     /// The latest reading of the clock by its owner.
     pub(super) latest: Nanos,
-    /// What other threads hold the clock at, since it went back.
-    pub(super) held_clock: Nanos,
     /// Readings that went back.
     pub(super) regressions: u64,
     /// The tick of the last turn, and its reading.
@@ -94,7 +92,6 @@ impl Life {
             limit,
             has_ended: false,
             latest: now,
-            held_clock: 0,
             regressions: 0,
             target: now / tick,
             turn_now: now,
@@ -134,7 +131,6 @@ impl Life {
     pub(super) fn read(&mut self, now: Nanos) -> Nanos {
         if now < self.latest {
             self.regressions += 1;
-            self.held_clock = self.latest;
         }
         self.latest = self.latest.max(now);
         self.latest
@@ -142,7 +138,7 @@ impl Life {
 
     /// What another thread takes for the time.
     pub(super) fn read_elsewhere(&self, now: Nanos) -> Nanos {
-        now.max(self.held_clock)
+        now.max(self.latest)
     }
 
     pub(crate) fn is_turning(&self) -> bool {

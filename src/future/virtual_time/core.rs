@@ -115,7 +115,7 @@ impl Core {
                 // A letter that it sends is something for the core that gets it.
                 let sends = LocalTimer::has_to_flush();
                 let turn = local_timer().turn();
-                sends || turn.fired + turn.collected > 0 || turn.behind
+                sends || turn.fired + turn.collected > 0 || turn.behind || LocalTimer::has_to_flush()
             }
         })
     }
