@@ -121,8 +121,11 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
             if known.insert(number, turns) == Some(turns) {
                 continue;
             }
-            if let Some((_, stall)) = found {
-                registry::with(number, |seen| _ = seen.map(|shared| shared.gauges.stalled()));
+            if let Some((turns, stall)) = found {
+                registry::with(number, |seen| {
+                    let same = seen.filter(|shared| shared.gauges.serial() == turns.serial);
+                    let _ = same.map(|shared| shared.gauges.stalled());
+                });
                 let event = || trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
                 // What a subscriber throws, the panic hook has printed, and dropping it could throw again.
                 panic::catch_unwind(AssertUnwindSafe(event)).unwrap_or_else(mem::forget);

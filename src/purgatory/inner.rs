@@ -150,10 +150,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             member.send(core, Message::Watch { key, operation: id });
             return;
         }
-        self.with(id, |parked| {
-            let watch = self.watches.borrow_mut().add(key, Watcher::own(id), parked.last_watch);
+        let spare = self.with(id, |parked| {
+            let (watch, spare) = self.watches.borrow_mut().add(key, Watcher::own(id), parked.last_watch);
             parked.last_watch = watch.index();
+            spare
         });
+        if mem::needs_drop::<K>() {
+            LocalTimer::isolate(PanicPlace::Drop, || drop(spare));
+        }
     }
 
     pub(super) fn notify(&self, key: &K) {

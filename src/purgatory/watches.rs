@@ -86,11 +86,14 @@ impl<K> Default for Watches<K> {
 }
 
 impl<K: Hash + Eq> Watches<K> {
-    /// One more watches `key`; `sibling` is where another watch of the same operation is.
-    pub(super) fn add(&mut self, key: K, watcher: Watcher, sibling: u32) -> Id {
+    /// One more watches `key`; `sibling` is where another watch of the same operation is. The key comes back if others watch it: it
+    /// is to be dropped when nothing is borrowed.
+    pub(super) fn add(&mut self, key: K, watcher: Watcher, sibling: u32) -> (Id, Option<K>) {
         let hash = self.hasher.hash_one(&key);
-        let found = self.find(hash, &key);
-        let list = found.unwrap_or_else(|| self.start_list(key, hash));
+        let (list, spare) = match self.find(hash, &key) {
+            Some(list) => (list, Some(key)),
+            None => (self.start_list(key, hash), None),
+        };
         let previous = self.lists.at(list).map_or(NOWHERE, |(_, list)| list.last);
         let id = self.all.insert(Watch { watcher, list, previous, next: NOWHERE, sibling });
         if let Some(previous) = self.all.at_mut(previous) {
@@ -103,7 +106,7 @@ impl<K: Hash + Eq> Watches<K> {
             list.last = id.index();
             list.len += 1;
         }
-        id
+        (id, spare)
     }
 
     fn find(&self, hash: u64, key: &K) -> Option<u32> {
@@ -223,7 +226,7 @@ mod tests {
             let mut watches = Watches::default();
             let operation = operations(1)[0];
             let who = [0, 1, 2, 3].map(|core| Watcher::other(core, operation));
-            let ids = who.map(|watcher| watches.add(7, watcher, NOWHERE));
+            let ids = who.map(|watcher| watches.add(7, watcher, NOWHERE).0);
             assert_eq!(watchers(&watches, 7), who);
             assert!(watches.remove(ids[gone]).is_some_and(|removed| removed.key.is_none()));
             assert!(watches.remove(ids[gone]).is_none());
@@ -240,10 +243,10 @@ mod tests {
     fn an_operation_leaves_all_its_keys() {
         let [one, two] = operations(2)[..] else { unreachable!("there are two") };
         let mut watches = Watches::default();
-        let other = watches.add(2, Watcher::own(two), NOWHERE);
+        let (other, _) = watches.add(2, Watcher::own(two), NOWHERE);
         let mut last = NOWHERE;
         for key in [1, 2, 3, 2] {
-            last = watches.add(key, Watcher::own(one), last).index();
+            last = watches.add(key, Watcher::own(one), last).0.index();
         }
         assert_eq!((watches.len(), watches.keys(), watches.len_of(&2)), (5, 3, 3));
         let mut keys = Vec::new();
@@ -263,7 +266,7 @@ mod tests {
         let mut watches = Watches::default();
         // Miri takes hours for so many.
         let many = if cfg!(miri) { 100 } else { 5_000 };
-        let ids: Vec<_> = (0..many).map(|key| watches.add(key, Watcher::own(operation), NOWHERE)).collect();
+        let ids: Vec<_> = (0..many).map(|key| watches.add(key, Watcher::own(operation), NOWHERE).0).collect();
         assert!((0..many).all(|key| watches.len_of(&key) == 1) && watches.len_of(&many) == 0);
         assert!(ids.into_iter().all(|id| watches.remove(id).is_some()));
         assert_eq!((watches.by_key.capacity(), watches.len(), watches.keys()), (0, 0, 0));

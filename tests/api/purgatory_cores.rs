@@ -613,6 +613,28 @@ fn a_key_that_panics_when_its_core_is_gone_keeps_no_other_letter_back() {
     assert_eq!(well.ended(), [Completion::Condition]);
 }
 
+/// Nor is anything lost by one that others watch already, and that goes as soon as it is given.
+#[test]
+fn a_key_that_panics_as_it_is_given_keeps_no_operation_from_its_other_keys() {
+    let cores = touchy_cores(2);
+    let touchy = || Touchy { hurts_to_drop: true, ..Touchy::of(0) };
+    let seen = cores.on(0, move |own| {
+        let own = own.as_ref().expect("it has joined");
+        add_touchy(own, touchy());
+        let seen = Arc::new(Seen::default());
+        HURTS.set(true);
+        assert!(own.try_complete_else_watch(Op(Arc::clone(&seen)), [touchy(), Touchy::of(1)], TICK * 50).is_ok());
+        assert!(!HURTS.replace(false), "it has panicked");
+        assert_eq!(local_timer().counts().panicked, 1);
+        seen
+    });
+    cores.settle();
+    seen.set();
+    cores.on(1, |own| own.as_ref().expect("it has joined").notify(&Touchy::of(1)));
+    cores.settle();
+    assert_eq!(seen.ended(), [Completion::Condition]);
+}
+
 /// Nor, if it is in a letter that is full, the operation that ends.
 #[test]
 fn a_key_that_panics_in_a_full_letter_keeps_no_operation_from_its_end() {

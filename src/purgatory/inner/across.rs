@@ -32,7 +32,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Message::Event { key } => _ = self.check_key(&key),
             Message::Check { operation, .. } | Message::Gone { operation } => _ = self.check(operation),
             Message::Watch { key, operation } => {
-                let watch = self.watches.borrow_mut().add(key, Watcher::other(from, operation), NOWHERE);
+                let (watch, _spare) = self.watches.borrow_mut().add(key, Watcher::other(from, operation), NOWHERE);
                 self.send(from, Message::Watching { operation, watch });
             }
             Message::Watching { operation, watch } => self.confirmed(operation, from, watch),
