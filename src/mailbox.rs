@@ -237,9 +237,8 @@ impl Stack {
 
 impl Messages {
     #[inline]
-    const fn of(head: u64) -> Self {
-        let depth = depth_of(head);
-        Self { first: newest_of(head), second: second_of(head), count: if depth < MANY { depth } else { MANY } }
+    fn of(head: u64) -> Self {
+        Self { first: newest_of(head), second: second_of(head), count: depth_of(head).min(MANY) }
     }
 
     /// Those after the first, whose link is `third`. As long as many were left, many may be.
