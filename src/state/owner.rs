@@ -201,8 +201,7 @@ impl StateWord {
     /// The shard ends, and so does the timer. The mailbox is closed already.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
-            // Acquire (S1): a canceller that could not push any more has released its claim here.
-            let word = self.0.load(Ordering::Acquire);
+            let word = self.own_word();
             let swept = match Phase::of(word) {
                 Phase::Idle if word & GUEST != 0 => Swept::Guest,
                 // A run in progress has its payload on the stack, and finishes by itself.
@@ -212,8 +211,8 @@ impl StateWord {
                 Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
                 Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
             };
-            // Acquire (S3): the deadline that was asked for; the word may have been left and come back since it was loaded. Relaxed: a
-            // failure is looked at again.
+            // Acquire: a canceller that could not push any more has released its claim here (S1), and who has moved the timer the
+            // deadline (S3). Relaxed: a failure is looked at again.
             if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
