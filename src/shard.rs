@@ -139,6 +139,9 @@ impl<T> Shard<T> {
         let registration = registry::register(&shared)?;
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
+        if clock.may_go_back() {
+            shared.hold_clock(latest.hi);
+        }
         let mut shard = Self {
             shared,
             number: registration.number,
