@@ -48,6 +48,7 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
+/// No head is that: the newest message and the second are of two nodes.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 26;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -112,7 +113,7 @@ pub(crate) enum Urgency {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
-    /// It is in the mailbox, as the so many-th of its kind; from the `MANY`-th on, one that is as far from a multiple of `DEBT_MAX`.
+    /// It is in the mailbox, as the so many-th of its kind; beyond `MANY` the number goes round, and is right modulo `DEBT_MAX` only.
     Queued(u32),
     /// The owner is gone, and has swept the node or will: nothing more to do.
     Closed,

@@ -2,12 +2,9 @@
 //! head, which holds the two newest and the depth; the receiver takes all by one swap and follows two chains, so that
 //! the lines of two messages are on their way to it at once. Nobody waits for anybody.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use super::{Alone, Mailbox, Nodes};
+use super::{Mailbox, Nodes, stack::End};
 
 const INDEX_BITS: u32 = 26;
 const DEPTH_BITS: u32 = 64 - 2 * INDEX_BITS;
@@ -16,21 +13,13 @@ const DEPTH_BITS: u32 = 64 - 2 * INDEX_BITS;
 #[derive(Debug)]
 pub struct Chains(());
 
-/// Both ends of it.
-#[derive(Debug)]
-pub struct End {
-    head: Arc<Alone<AtomicU64>>,
-    nodes: Arc<Nodes>,
-}
-
 impl Mailbox for Chains {
     type Sender = End;
     type Receiver = End;
 
     fn open(nodes: &Arc<Nodes>) -> (End, End) {
         assert!(nodes.count() < 1 << INDEX_BITS, "a number has {INDEX_BITS} bits");
-        let head = Arc::default();
-        (End { head: Arc::clone(&head), nodes: Arc::clone(nodes) }, End { head, nodes: Arc::clone(nodes) })
+        End::both(nodes)
     }
 
     fn push(sender: &mut End, index: u32) {

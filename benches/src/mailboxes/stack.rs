@@ -13,11 +13,11 @@ use super::{Alone, Mailbox, Nodes};
 #[derive(Debug)]
 pub struct Stack<const SINGLE: bool>(());
 
-/// Both ends of it.
-#[derive(Debug)]
+/// Either end of a stack.
+#[derive(Clone, Debug)]
 pub struct End {
-    head: Arc<Alone<AtomicU64>>,
-    nodes: Arc<Nodes>,
+    pub(super) head: Arc<Alone<AtomicU64>>,
+    pub(super) nodes: Arc<Nodes>,
 }
 
 impl<const SINGLE: bool> Mailbox for Stack<SINGLE> {
@@ -25,8 +25,7 @@ impl<const SINGLE: bool> Mailbox for Stack<SINGLE> {
     type Receiver = End;
 
     fn open(nodes: &Arc<Nodes>) -> (End, End) {
-        let head = Arc::default();
-        (End { head: Arc::clone(&head), nodes: Arc::clone(nodes) }, End { head, nodes: Arc::clone(nodes) })
+        End::both(nodes)
     }
 
     fn push(sender: &mut End, index: u32) {
@@ -49,6 +48,12 @@ impl<const SINGLE: bool> Mailbox for Stack<SINGLE> {
 }
 
 impl End {
+    /// Both ends of an empty one.
+    pub(super) fn both(nodes: &Arc<Nodes>) -> (Self, Self) {
+        let end = Self { head: Arc::default(), nodes: Arc::clone(nodes) };
+        (end.clone(), end)
+    }
+
     fn take_all(&self, mut on_message: impl FnMut(u32)) {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return;

@@ -61,9 +61,9 @@ impl Pass {
             Self::Xcancel | Self::XcancelBoth => Some(
                 "The call of channel is a request, without an answer. The local ones of corewheel and those of tokio \
                  read the machine's clock when they add; the others run in virtual time. Medians of the stretches in \
-                 which no thread lost its core; where these are 0 %, of all, and the figure means little. Line: a cache line to the other core and back, \
-                 before and after; what was measured when that took longer is not to be held against what was measured \
-                 when it did not.",
+                 which no thread lost its core; where these are 0 %, of all, and the figure means little. Line: a cache \
+                 line to the other core and back, before and after; what was measured when that took longer is not to be \
+                 held against what was measured when it did not.",
             ),
             Self::Async => Some(
                 "Timeout: the next column less the one after, stretch by stretch. Left: 50 ms after as many were dropped; \
