@@ -74,7 +74,7 @@ impl Clock {
     }
 
     /// The machine's monotonic clock, read by way of the processor's time-stamp counter. A reading costs what reading that
-    /// counter costs, 10 ns where the monotonic clock's costs 24, and says only where the time lies: in an interval at most
+    /// counter costs, 10 ns where the monotonic clock's costs 25, and says only where the time lies: in an interval at most
     /// 10 us wide, 4 us on average. Adding and resetting use its later end, turns the earlier one, so a timer is still never
     /// early, and fires up to 10 us later than with the monotonic clock.
     ///

@@ -116,12 +116,12 @@ impl Config {
     /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
     /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
-    /// the shard last. (One that owns a [`ShardRef`](crate::ShardRef) of that shard keeps it, and itself, for good.) Threads that ask
+    /// the shard last. (One that owns a [`ShardRef`](crate::ShardRef) of that shard is a cycle, and both leak.) Threads that ask
     /// before a first call has returned call it as well: none relies on another that may be held up. If it panics, the owner sleeps on
     /// until it would wake by itself, or until somebody else asks.
     ///
-    /// It may ask something of a shard, whose hook is then called inside it. Of the hooks that a thread is in, none is called again, and
-    /// there are no more than 32.
+    /// It may ask something of any shard, whose hook may then be called inside it, up to 32 deep. No hook is called inside itself for
+    /// the same sleep.
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));

@@ -33,7 +33,7 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// What has been added. Panics where the caller's caller stands, which a closure could not.
+    /// What has been added. Its panic names the place where the caller was called, which that of a closure could not.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
@@ -115,7 +115,7 @@ impl fmt::Display for ConfigError {
         match self {
             Self::TickTooShort { tick } => write!(f, "a tick of {tick:?} is too short: the least is 1 us"),
             Self::AlreadyRunning => f.write_str("this thread has a timer already, or is exiting: install the configuration once, before the first use"),
-            Self::TooManyShards { max } => write!(f, "there are {max} shards already, the most that can exist"),
+            Self::TooManyShards { max } => write!(f, "more than {max} shards cannot exist at a time"),
         }
     }
 }

@@ -87,7 +87,7 @@ impl Gauges {
     }
 
     /// The shard is the `serial`-th of the process. Before anybody else sees it.
-    pub(crate) fn is_the(&self, serial: u64) {
+    pub(crate) fn set_serial(&self, serial: u64) {
         if self.tells() {
             // Relaxed: published with the shard.
             self.serial.store(serial, Ordering::Relaxed);

@@ -13,9 +13,9 @@
 //!
 //! # The pool
 //!
-//! Two stacks of free nodes, through their mailbox links: any thread takes the first one by a compare-and-swap, from
-//! whichever has one; the owner puts nodes back. So that a thread which stalls between reading the link of the first one and its swap cannot put a wrong one in
-//! its place, the head has a tag that counts the nodes taken:
+//! Two stacks of free nodes, through their mailbox links. Any thread takes the first node of whichever has one by a compare-and-swap,
+//! and any may put nodes back. A thread that stalls between reading the link of the first node and its swap must not put a
+//! stale one in its place: so the head has a tag that counts the nodes taken:
 //!
 //! ```text
 //!  63                        26 25                      0

@@ -1,5 +1,4 @@
-//! Handles: how a timer is cancelled, moved and asked about, from anywhere. Whether that happens on the owner's own
-//! path or through the registry is decided here, once.
+//! Handles: a timer is cancelled, moved and asked about, from anywhere. The owner's own path or the registry: decided here, once.
 
 use std::{
     cell::Cell,
@@ -74,9 +73,9 @@ impl TimerHandle {
 
     /// Cancels the timer, and says at once who won. From any thread.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If it is one of this thread's own timer, it has
-    ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn, or, of more than
-    ///   1 024 messages, in one of the next. (A sleeping owner is woken when 1 024 wait.)
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If its timer is this thread's, it has
+    ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn, or in a later one if more
+    ///   than 1 024 messages wait. (Then a sleeping owner is woken. A third thread that is just moving the timer goes first.)
     /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
     ///   gives this. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
@@ -140,7 +139,7 @@ impl TimerHandle {
     /// // It is safe to free it now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_in_callback() {
+        if Owner::is_turning_here() {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -158,9 +157,10 @@ impl TimerHandle {
     }
 
     /// Whether the timer waits for its deadline: not while its callback runs, and not when it has ended. From any
-    /// thread; the answer may be outdated when it arrives, except on the owning core.
+    /// thread; the answer may be outdated at once, as any other may cancel it.
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
+            // Of a guest the word is looked at where all look: one that has not arrived is in no table of the owner's.
             Some(owner) if self.index() & GUEST == 0 => (owner.is_pending)(self),
             _ => registry::with(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
@@ -173,7 +173,7 @@ impl TimerHandle {
     ///
     /// True if it was moved: it will not fire by its old deadline. False if it has ended or is running, and nothing is
     /// changed. Of several threads that move a timer at the same time each is told true, and the last of their moves takes
-    /// effect.
+    /// effect: the one which ends last, however long ago its thread has read the clock.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. From another core two compare-and-swaps on the
     /// timer and at most one on the owner's mailbox; and the owner is woken if it sleeps beyond the new deadline.
@@ -376,7 +376,7 @@ impl Owner {
     }
 
     /// Whether this thread is in the middle of a turn.
-    fn is_in_callback() -> bool {
+    fn is_turning_here() -> bool {
         Self::here().is_some_and(|owner| (owner.is_turning)())
     }
 }

@@ -112,7 +112,8 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, or is what asks for it, or too many have.
+    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, is being called for that sleep by this thread
+    /// already, or would be one too many inside others.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
         if let Some(descriptor) = self.descriptor.get() {

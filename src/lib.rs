@@ -48,9 +48,9 @@
 //! # Time
 //!
 //! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call; a turn's now is rounded down. So no
-//! timer is ever early, at any distance and with any tick from a microsecond up, and a delay of zero means the next tick.
-//! Deadlines reach 584 years; what is beyond never comes. Timers fire in the order of their ticks; the order within a
-//! tick is unspecified. A clock that goes back is held, and counted.
+//! timer is ever early, at any distance and with any tick from a microsecond up. A delay of zero is due at the first tick that is not
+//! before now, and fires in a later turn. Deadlines reach 584 years; what is beyond never comes. Timers fire in the order of their
+//! ticks, whichever thread has added them; the order within a tick is unspecified. A clock that goes back is held, and counted.
 //!
 //! # What is promised
 //!

@@ -66,7 +66,7 @@ pub(crate) const GENERATION_MAX: u64 = (1 << 56) - 1;
 /// The most timers that memory is reserved for in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
-/// Looks for garbage that the end of a shard takes, so that its memory and hooks go at once where no other thread is
+/// How often the end of a shard looks for garbage, so that its memory and hooks go at once where no other thread is
 /// looking: an epoch is left in at most three steps. Under loom, where each multiplies the interleavings, one.
 pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
@@ -85,7 +85,7 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 /// deadline (P8).
 pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 
-/// Where the count of messages that wait goes round, over its last `DEBT_MAX`: all of a kind that are not in a flood are counted.
+/// Where the count of messages of a kind that wait goes round, over its last `DEBT_MAX`; below those it is exact.
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
 /// Messages of a purgatory to one other core that go together at most.
@@ -115,6 +115,9 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
+
+/// Of the urgent messages that wait, so many are put into the order in which they came, in a pass: each costs about a miss of the cache.
+pub(crate) const REVERSED_MAX: usize = 4 * MESSAGES_MAX;
 
 /// Turns after which the owner of a shard tells what it has counted, also if its loop never asks how long it may sleep.
 /// Telling costs as much as a timer or two.

@@ -72,25 +72,25 @@ pub struct Turn {
 }
 
 impl LocalTimer {
-    /// Runs every callback that is due, in the order of the deadlines (within a tick the order is unspecified), and then
-    /// takes in what other cores have added and moved, and, by turns with that, what they have cancelled: up to 1 024 messages. Of
-    /// those it runs what is due by then. If there were more, the rest comes in the next turn, which [`Turn::behind`] and a zero
-    /// [`time_until_next`](Self::time_until_next) ask for. What a callback adds fires in a later turn.
+    /// Takes in what other cores have asked for, up to 1 024 messages, alternately of what they have added or moved and of what they
+    /// have cancelled. Then it runs every callback that is due, in the order of the deadlines, whoever has added it (within a tick the
+    /// order is unspecified). What another core has asked to be run at once comes first, in the order in which it asked. If there were
+    /// more messages, the rest comes in the next turn, which [`Turn::behind`] and a zero [`time_until_next`](Self::time_until_next) ask
+    /// for. What a callback adds fires in a later turn.
     ///
     /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
     /// says so ([`Turn::nested`]).
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant per timer besides the
-    /// callback. Timers that wait further ahead than the wheel's first level reaches are moved down a few per tick, and of those
-    /// that were reset away from a tick at most 96 are looked at when it comes (where slots of further levels begin with it, as many
-    /// for each). What a purgatory of several cores has to deal with comes in a message for up to 64 events, and an event has all
-    /// operations look that watch its key.
+    /// callback. For each tick that has passed: a few entries that come down from a higher level of the wheel, and at most 96 that were
+    /// reset away from that tick (as many again for each slot of a higher level that starts there). What a purgatory of several cores
+    /// has to deal with comes in a message for up to 64 events, and an event has all operations look that watch its key.
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
 
-    /// As [`turn`](Self::turn), but touches at most `budget` entries (fired, or moved within the wheel), and takes in at most
-    /// as many messages of other cores. What is left comes first in the next turn, in order;
+    /// As [`turn`](Self::turn), but takes in at most `budget` messages of other cores, each of which may run a timer, and then
+    /// touches at most as many entries of the wheel (fired, or moved). What is left comes first in the next turn, in order;
     /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
         let mut turn = Turn::default();
@@ -114,12 +114,12 @@ impl LocalTimer {
     /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another core adds or
     /// moves to an earlier moment than the sleep ends, the 1 024th message of a kind that waits (about deadlines, or about cancelled
     /// timers), a timer refused by a full shard where cancelled ones would make room, and also an earlier timer that this thread itself
-    /// adds before it sleeps, or a message of its purgatory.
+    /// adds before it sleeps, or a message of its purgatory, to it or from it.
     ///
     /// In a thread that is exiting, whose timer has ended, or that cannot have one, the timeout is zero: it must not sleep, since
     /// nothing would wake it.
     ///
-    /// Cost: a reading of the clock, two sequentially consistent steps, and a look for the next occupied slot.
+    /// Cost: a reading of the clock, a sequentially consistent fence and a swap, and a look for the next occupied slot.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }

@@ -15,17 +15,19 @@
 //!
 //! A message's link names not the one below it but the one below that. The owner learns what comes next from a line that another
 //! core has written, and waits for it; with two chains it waits for two at once. (Taking a message costs 8.6 ns, along one chain 14.4:
-//! `compare --quick --workload mailbox`. One left 32 bits for the count, which now goes round, and the gauge says "so many or more".)
+//! `compare --quick --workload mailbox`. One chain would leave 32 bits for the count. With two it has 12, and goes round; the gauge says
+//! "so many or more".)
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
 //! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: so none waits for more of
-//! the other kind than of its own.
+//! the other kind than of its own. Urgent ones it meets in the order in which they came: it reverses the links of those that it has
+//! taken, before it meets the first.
 //!
 //! # Who may do what
 //!
 //! * Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). That is what makes the node's link its own
 //!   until the push.
-//! * The owner: `take`, `close`, and reading the links of what it took.
+//! * The owner: `take`, `close`, and reading and reversing the links of what it took, each until it has met the message (S4).
 //!
 //! # Why nothing is lost or seen twice
 //!
@@ -43,7 +45,7 @@
 //! `loom-tests/tests/mailbox.rs`.
 
 use crate::{
-    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED},
+    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED, REVERSED_MAX},
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -52,6 +54,9 @@ const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 26;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// The place of each kind.
+const URGENT: usize = 0;
+const CAN_WAIT: usize = 1;
 /// So many or more.
 const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
 const _: () = assert!(
@@ -92,10 +97,14 @@ pub(crate) struct Messages {
 /// What the owner has taken and not dealt with.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
-    /// Of each kind; the urgent ones first.
+    /// Of each kind; the urgent ones first, and those in the order in which they came.
     left: [Messages; 2],
-    /// Which kinds have been looked for in this pass.
-    is_looked_for: [bool; 2],
+    /// Urgent ones that are the newest first still. As long as there are any, no urgent one is met.
+    unreversed: Messages,
+    /// So many may be reversed in this pass.
+    reversible: usize,
+    /// Which kinds have been taken in this pass.
+    is_taken: [bool; 2],
     /// The last one that was met was an urgent one.
     was_urgent: bool,
 }
@@ -258,79 +267,98 @@ impl Opened {
     /// A pass of the owner begins: what arrives from here on is taken once in it.
     #[inline]
     pub(crate) fn begin_pass(&mut self) {
-        self.is_looked_for = [false; 2];
+        self.is_taken = [false; 2];
+        self.reversible = REVERSED_MAX;
     }
 
     /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
-    /// flood holds up nobody. Whether this was the first look of the pass.
+    /// flood holds up nobody.
     #[inline]
-    pub(crate) fn take_more(&mut self, mailbox: &Mailbox) -> bool {
-        let is_first = self.is_looked_for == [false; 2];
+    pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, can_wait] = mailbox.stacks();
-        let has_looked = self.take_kind(0, urgent);
-        (self.take_kind(1, can_wait) || has_looked) && is_first
+        self.take_kind(URGENT, urgent);
+        self.take_kind(CAN_WAIT, can_wait);
     }
 
     #[inline]
-    fn take_kind(&mut self, kind: usize, stack: &Stack) -> bool {
-        if self.left[kind].first != 0 || self.is_looked_for[kind] {
-            return false;
+    fn take_kind(&mut self, kind: usize, stack: &Stack) {
+        let is_left = self.left[kind].first != 0 || kind == URGENT && self.unreversed.first != 0;
+        if is_left || self.is_taken[kind] {
+            return;
         }
-        self.is_looked_for[kind] = true;
         if let Some(taken) = stack.take() {
-            self.left[kind] = taken;
+            self.is_taken[kind] = true;
+            let place = if kind == URGENT && taken.second != 0 { &mut self.unreversed } else { &mut self.left[kind] };
+            *place = taken;
         }
-        true
     }
 
-    /// The message that is to be met next, 0 if there is none: the newest one, of the two kinds by turns.
+    /// The next urgent message whose link is to be reversed in this pass, 0 if there is none.
+    #[inline]
+    pub(crate) fn next_to_reverse(&self) -> u32 {
+        if self.reversible == 0 { 0 } else { self.unreversed.first }
+    }
+
+    /// Puts that message, which has this link, before those that came later.
+    pub(crate) fn reverse(&mut self, link: &Link) {
+        self.reversible -= 1;
+        let (index, later) = (self.unreversed.first, &mut self.left[URGENT]);
+        self.unreversed = self.unreversed.rest(link.get());
+        link.set(later.second);
+        *later = Messages { first: index, second: later.first, count: (later.count + 1).min(MANY) };
+    }
+
+    /// The message that is to be met next, 0 if there is none: of the two kinds by turns.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        self.left[usize::from(!self.is_next_urgent())].first
+        self.left[self.next_kind()].first
     }
 
     /// The next one, which has this `link`, is being met.
     #[inline]
     pub(crate) fn meet(&mut self, link: u32) {
-        self.was_urgent = self.is_next_urgent();
-        let left = &mut self.left[usize::from(!self.was_urgent)];
-        *left = left.rest(link);
+        let kind = self.next_kind();
+        self.was_urgent = kind == URGENT;
+        self.left[kind] = self.left[kind].rest(link);
     }
 
     #[inline]
-    fn is_next_urgent(&self) -> bool {
+    fn next_kind(&self) -> usize {
         let [urgent, can_wait] = &self.left;
-        urgent.first != 0 && (can_wait.first == 0 || !self.was_urgent)
+        let is_ready = urgent.first != 0 && self.unreversed.first == 0;
+        if is_ready && (can_wait.first == 0 || !self.was_urgent) { URGENT } else { CAN_WAIT }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.left.iter().all(|kind| kind.first == 0)
+        self.left().iter().all(|messages| messages.first == 0)
     }
 
     /// How many messages are left; of each kind, `MANY` is that or more.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        self.left[0].count.saturating_add(self.left[1].count)
+        self.left().iter().map(|messages| messages.count).sum()
     }
 
-    /// What is left, of each kind.
-    pub(crate) fn left(&self) -> [Messages; 2] {
-        self.left
+    /// What is left, in no order.
+    #[inline]
+    pub(crate) fn left(&self) -> [Messages; 3] {
+        let [urgent, can_wait] = self.left;
+        [urgent, can_wait, self.unreversed]
     }
 }
 
 impl Link {
-    /// Links to another node that is nobody's. For who has this node to itself.
+    /// Links to another node. For who has this node to itself.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: published with the node.
         self.0.store(index, Ordering::Relaxed);
     }
 
-    /// Where it leads. For the owner, of a message it has taken.
+    /// Where it leads.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the `take` that brought the message has acquired the link.
+        // Relaxed: who follows it has acquired the head, by `take`, `close` or `waiting` (M1), or that of a pool (G1).
         self.0.load(Ordering::Relaxed)
     }
 }

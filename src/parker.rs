@@ -15,12 +15,12 @@
 //! sees the request and does not sleep. If it has been awake in between and sleeps again until another moment, its F1 for
 //! that comes after F2 if the asking thread saw the sleep before, so again it sees the request.
 //!
-//! A request may be a deadline beside a node that is in the mailbox already, or on its way there by another thread. Then the
-//! one that asks looks as well; and the one that pushes looks at the deadline that stands there after its own F2, so the
-//! earliest one that is asked for by then is seen by it or its asker sees the sleeper.
+//! A request may be a new deadline of a node whose message another thread has queued, and perhaps not pushed yet. Then both look for
+//! a sleeper: the thread that wrote the deadline, with that; and the one that pushes, with the deadline that stands there after its
+//! own F2. So each deadline is held against the sleep by a thread that looks when the message can be found.
 //!
-//! Who wakes ends the sleep when its call has returned, and not before: who asks in between finds it announced, and wakes as well. So
-//! nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics. (But for the two instructions
+//! A thread that wakes ends the sleep when its call has returned, and not before: others that ask in between find it announced, and
+//! wake as well. So nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics. (But for the two instructions
 //! in which it has the lock of the default wake-up, see `hooks`.)
 //!
 //! The wake itself must be one that a sleep begun later also notices: `unpark`,

@@ -49,10 +49,12 @@ use crate::{error::AddError, sync::per_thread};
 
 /// Something that waits for a condition.
 pub trait DelayedOperation: 'static {
-    /// Whether the condition is met; if it panics, that it is not. Called when the operation is added, at each event on one of its keys,
-    /// and for a key of another core once when that watches it, and when that core goes; it should be quick, and not turn the timer. If
-    /// it causes an event on one of its own keys, it is called once more. Others that its event is for look inside it, and those whose
-    /// events these cause: on the stack, however many they are.
+    /// Whether the condition is met. If it panics, it is not.
+    ///
+    /// Called when the operation is added, at each event on one of its keys, and, for a key of another core, once when the watch is in
+    /// place there and once if that core ends. Keep it quick, and do not turn the timer in it. An event on one of its own keys that it
+    /// causes makes it called once more. An event for other operations has those look before it returns, and so on with the events that
+    /// they cause: on one stack, without a bound.
     fn try_complete(&mut self) -> bool;
 
     /// Called once, on the core where the operation was added, when it has completed. It may use the purgatory. What it completes

@@ -105,6 +105,8 @@ pub struct Shard<T> {
     opened: Opened,
     /// Messages that the pass may still deal with.
     messages: usize,
+    /// What was in the mailbox when the pass began has been met.
+    has_taken_in: bool,
     counts: Tally,
     telling: Telling,
     /// The last sweep is done.
@@ -161,6 +163,7 @@ impl<T> Shard<T> {
             limit,
             opened: Opened::default(),
             messages: 0,
+            has_taken_in: false,
             counts: Tally::default(),
             telling: Telling::default(),
             closed: false,
@@ -197,14 +200,14 @@ impl<T> Shard<T> {
         handle.shard() == self.number && self.reset_own_to(handle, |_| nanos).is_some()
     }
 
-    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) hand out what is due by it, and then take
-    /// in up to 1 024 messages of other threads.
+    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) take in up to 1 024 messages of other threads and
+    /// hand out what is due.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
 
-    /// As [`turn`](Self::turn), but the pass touches at most `budget` entries (fired, or moved within the wheel), and takes in
-    /// at most as many messages of other threads. What is left comes first in the next pass, in order, and
+    /// As [`turn`](Self::turn), but the pass takes in at most `budget` messages of other threads, each of which may hand out a timer, and
+    /// touches at most as many entries of the wheel (handed out, or moved). What is left comes first in the next pass, in order, and
     /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(&mut self, budget: usize) {
         self.begin(budget);
@@ -215,17 +218,18 @@ impl<T> Shard<T> {
         !self.opened.is_empty() || self.wheel.is_behind()
     }
 
-    /// The next timer that is due in this pass, in the order of the deadlines; the order within a tick is unspecified.
+    /// The next timer that is due in this pass, in the order of the deadlines, whoever has moved it; the order within a tick is
+    /// unspecified. `None` when nothing is due any more.
     ///
-    /// When nothing is due any more, it takes in what other threads have asked for: drops the payloads of the timers that
-    /// they have cancelled, places those that they have moved, and hands out the ones that they have moved to a moment that has
-    /// come. Then it returns `None`. A pass that is given up before loses nothing: the rest comes first in the next one.
+    /// It begins with what other threads have asked for: drops the payloads of the timers that they have cancelled, and places those
+    /// that they have moved. (One that was moved to a moment before the last pass is handed out at once.) A pass that is given up loses
+    /// nothing: the rest comes first in the next one.
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let Claimed { index, payload, due } = match self.claim_due() {
-            Some(claimed) => claimed,
-            None => self.take_in_or_end()?,
+        let Some(Claimed { index, payload, due }) = self.claim_next() else {
+            self.end_pass();
+            return None;
         };
         self.count_fired();
         self.finish(index);
@@ -255,7 +259,12 @@ impl<T> Shard<T> {
     /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another thread moves
     /// to an earlier moment than the sleep ends, and the 1 024th message of a kind that waits (about deadlines, or about
     /// cancelled timers).
+    ///
+    /// Of a shard that was drained the timeout is zero: nothing would wake its owner.
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
+        if self.closed {
+            return PreparedSleep::ended();
+        }
         PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
     }
 

@@ -195,13 +195,13 @@ impl Shared {
 
     /// A period in nanoseconds, at least a tick.
     pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
-        saturating_nanos(period).max(self.tick.start(1))
+        self.tick.period(period)
     }
 
     /// The sleep from which this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about
     /// a deadline.
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
-        let due = || self.tick.start(self.tick.deadline(nanos()));
+        let due = || self.tick.round_up(nanos());
         self.parker.must_wake_before(due).or_else(|| self.must_wake_for_debt(depth))
     }
 

@@ -46,9 +46,11 @@
 //! | `Idle` | `Private`, `Armed` | owner | `arm` | |
 //! | `Idle` | `Armed`, queued, moved | who has the node from `guests` | `arm_guest` | |
 //! | `Private` | `Armed` | owner | `share` | |
-//! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own`, `sweep` | a plain store: nobody else can |
+//! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own` | a plain store: nobody else can |
+//! | `Private` | `Idle` | owner | `sweep` | swap, as of any |
 //! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
-//! | `Armed` | not moved, not queued | owner | `claim`, `movable`, `collect` | swap: the owner takes over the deadline |
+//! | `Armed`, moved | not moved | owner | `claim`, `movable`, `collect` | swap: the owner takes over the deadline |
+//! | any, queued | not queued | owner | `collect` | swap: the message has been met |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
 //! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
@@ -75,7 +77,7 @@
 //! # The four traps
 //!
 //! 1. *Twice in the mailbox.* Only who sets *queued* pushes, and it is set by the swap that needs the message: so a node is
-//!    in the mailbox at most once. The owner clears it before it looks at what is asked: who asks after that look finds it
+//!    in the mailbox at most once. The owner clears it when it has met the message: whoever asks after that finds it
 //!    clear and pushes again. A node whose timer has ended while its message is queued stays `Idle` and queued until the
 //!    owner has met that message, and is not reused before. (The owner reads the link before it gives the index back.)
 //! 2. *Leftover entries.* A timer is one entry in the wheel, which is in at most one slot and knows which. Moving

@@ -1,6 +1,6 @@
 //! `std`, loom or shuttle behind one set of names: the only file that knows which of them is in use.
 //!
-//! `Arc` and `Mutex` are `std`'s in both worlds: they guard the making and the end of a shard, never the race for a timer. The lock of
+//! `Arc` and `Mutex` are `std`'s in all three: they guard the making and the end of a shard, never the race for a timer. The lock of
 //! the default wake-up, which is only ever tried, is loom's as well.
 //!
 //! loom takes its flag and this crate's feature `loom`, which only `loom-tests` asks for: a program that checks itself under

@@ -50,6 +50,16 @@ impl TickLength {
         ((u128::from(high) * u128::from(nanos) + carried) >> 64) as u64
     }
 
+    /// When the first tick begins that is not before `nanos`.
+    pub(crate) fn round_up(self, nanos: u64) -> u64 {
+        self.start(self.deadline(nanos))
+    }
+
+    /// A period in nanoseconds, at least a tick.
+    pub(crate) fn period(self, period: Duration) -> u64 {
+        saturating_nanos(period).max(self.nanos)
+    }
+
     /// When `tick` begins.
     #[inline]
     pub(crate) fn start(self, tick: u64) -> u64 {

@@ -8,7 +8,7 @@ mod common;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
@@ -309,6 +309,74 @@ fn nothing_from_elsewhere_is_early_before_the_owner_sees_the_clock_go_back() {
         clock.set(TICK * 1_300);
         assert_eq!(local_timer().turn().fired, 2);
     });
+}
+
+// ---- in order
+
+/// A callback that notes its name.
+fn notes(ran: &Arc<Mutex<Vec<usize>>>, name: usize) -> impl FnOnce() + Send + 'static {
+    let ran = Arc::clone(ran);
+    move || ran.lock().expect("sound").push(name)
+}
+
+/// Whoever has asked for it, and in whatever order.
+#[test]
+fn what_is_due_fires_in_the_order_of_its_ticks() {
+    in_virtual_time(|clock| {
+        let ran = Arc::default();
+        let _ = local_timer().turn();
+        let moved = [local_timer().add(HOUR, notes(&ran, 2)), local_timer().add(TICK * 3, notes(&ran, 7))];
+        for at in [8, 4] {
+            local_timer().add(TICK * at, notes(&ran, at as usize));
+        }
+        elsewhere(|own| {
+            for at in [5, 1, 6, 3] {
+                own.add(TICK * at, notes(&ran, at as usize));
+            }
+            own.run(notes(&ran, 0));
+            assert!(moved[0].reset(TICK * 2) && moved[1].reset(TICK * 7));
+        });
+        clock.advance(TICK * 10);
+        assert_eq!((local_timer().turn().fired, local_timer().len()), (9, 0));
+        assert_eq!(*ran.lock().expect("sound"), (0..9).collect::<Vec<_>>());
+    });
+}
+
+/// The same of a shard, whose timers other threads can move.
+#[test]
+fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+    let timers = [0, 1, 2, 3].map(|_| shard.add(TICK * 4, ()));
+    elsewhere(|_| {
+        for (timer, at) in timers.into_iter().zip([5, 1, 3, 2]) {
+            assert!(timer.reset(TICK * at));
+        }
+    });
+    clock.advance(TICK * 10);
+    shard.turn();
+    let mut ticks = Vec::new();
+    while let Some(expired) = shard.next_expired() {
+        ticks.push(expired.lateness.as_nanos() / TICK.as_nanos());
+    }
+    assert_eq!(ticks, [9, 8, 7, 5]);
+}
+
+/// Also if there are more than one turn takes in, or if it has a budget, and if more comes meanwhile.
+#[test]
+fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
+    for (asks, budget) in [(2, 1), (5, 2), (100, 7), (1_024, usize::MAX), (10_000, usize::MAX), (10_000, 100)] {
+        in_virtual_time(|_| {
+            let ran = Arc::default();
+            let ask =
+                |from: usize| elsewhere(|own| (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name))));
+            ask(0);
+            let _ = local_timer().turn_within(budget);
+            ask(asks);
+            while local_timer().turn_within(budget).behind || local_timer().counts().queued > 0 {}
+            assert_eq!(*ran.lock().expect("sound"), (0..2 * asks).collect::<Vec<_>>(), "{budget} in a turn");
+        });
+    }
 }
 
 // ---- cancelling

@@ -278,7 +278,7 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
 /// Cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
-    explore("a_run_that_two_cancel_is_the_last", 70, || {
+    explore("a_run_that_two_cancel_is_the_last", 120, || {
         let clock = ManualClock::new();
         config(&clock).install().unwrap();
         let own = Rc::new(Cell::new(None::<corewheel::TimerHandle>));
@@ -344,7 +344,7 @@ fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
 /// What the last run uses can be freed: no run goes on, and none is to come.
 #[test]
 fn cancel_wait_returns_when_the_last_run_has() {
-    explore("cancel_wait_returns_when_the_last_run_has", 250, || {
+    explore("cancel_wait_returns_when_the_last_run_has", 370, || {
         let clock = local();
         let work = Arc::new(AtomicUsize::new(0));
         let (seen, in_use) = (Arc::clone(&work), Arc::new(AtomicUsize::new(0)));

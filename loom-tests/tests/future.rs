@@ -97,7 +97,7 @@ fn assert_over(tasks: &[&Arc<Task>]) {
 /// A first poll, while time passes and the owner turns: whoever is told to wait is woken.
 #[test]
 fn no_wake_is_lost_by_a_first_poll() {
-    explore("no_wake_is_lost_by_a_first_poll", 18, || {
+    explore("no_wake_is_lost_by_a_first_poll", 88, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
@@ -115,7 +115,7 @@ fn no_wake_is_lost_by_a_first_poll() {
 /// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore("the_waker_of_the_last_poll_is_woken", 90, || {
+    explore("the_waker_of_the_last_poll_is_woken", 320, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         clock.advance(TICK);
@@ -137,7 +137,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// may see that before it sees the new time. Then it is woken itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
-    explore("a_waker_that_changes_while_time_passes_is_woken_once", 200, || {
+    explore("a_waker_that_changes_while_time_passes_is_woken_once", 480, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         let poller = Arc::clone(&last);
@@ -194,7 +194,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
 /// The same, of one that the owner has not heard of.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
-    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 150, || {
+    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 890, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
@@ -215,7 +215,7 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
 /// Moved to later from another thread while it fires: the task may be woken for nothing, and it is woken in time.
 #[test]
 fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
-    explore("a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline", 300, || {
+    explore("a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline", 1_000, || {
         let task = Task::new();
         let (clock, mut sleep) = polled(&task, 1);
         clock.advance(TICK);
@@ -285,7 +285,7 @@ fn nothing_hangs_when_the_owner_ends() {
 /// The same, of one that waits there already, and whose waker changes.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
-    explore("a_waker_that_changes_while_the_owner_ends_is_woken", 450, || {
+    explore("a_waker_that_changes_while_the_owner_ends_is_woken", 1_300, || {
         let owner = race(|| {
             let (_clock, mut sleep) = polled(&Task::new(), 1);
             race(move || Arc::<Sleeper>::default().run(&mut sleep))
@@ -298,7 +298,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// The owner may fire it and then ends: who was woken by the first is told that it is over, and nobody hangs.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore("the_last_turn_wakes_or_the_end_does", 390, || {
+    explore("the_last_turn_wakes_or_the_end_does", 940, || {
         let owner = race(|| {
             let (clock, mut sleep) = sleep(1);
             let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));

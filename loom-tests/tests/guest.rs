@@ -42,7 +42,7 @@ fn assert_all_ended(added: u64) {
 /// The callback sees what came before the add.
 #[test]
 fn a_timer_added_from_elsewhere_fires_once() {
-    explore("a_timer_added_from_elsewhere_fires_once", 22, || {
+    explore("a_timer_added_from_elsewhere_fires_once", 110, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -65,7 +65,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
 
 #[test]
 fn a_timer_cancelled_before_it_arrives_ends_once() {
-    explore("a_timer_cancelled_before_it_arrives_ends_once", 2100, || {
+    explore("a_timer_cancelled_before_it_arrives_ends_once", 12_000, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let kept = Arc::new(());
@@ -90,7 +90,7 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
 /// Moved by two threads while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
-    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 5_600, || {
+    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 4_700, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let adder = race(move || {
@@ -109,7 +109,7 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
 /// The owner has the handle before it has seen the timer, while another thread moves it.
 #[test]
 fn the_owner_cancels_a_timer_that_has_not_arrived() {
-    explore("the_owner_cancels_a_timer_that_has_not_arrived", 990, || {
+    explore("the_owner_cancels_a_timer_that_has_not_arrived", 670, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let kept = Arc::new(());
@@ -142,7 +142,7 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn the_owner_moves_a_timer_that_has_not_arrived() {
-    explore("the_owner_moves_a_timer_that_has_not_arrived", 2_300, || {
+    explore("the_owner_moves_a_timer_that_has_not_arrived", 1_800, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
@@ -172,7 +172,7 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
 /// After its arrival: the guest's word decides, whichever of the two nodes is looked at.
 #[test]
 fn a_guest_fires_or_is_moved_or_cancelled() {
-    explore("a_guest_fires_or_is_moved_or_cancelled", 4_500, || {
+    explore("a_guest_fires_or_is_moved_or_cancelled", 9_700, || {
         let clock = local();
         let handle = stage(|| {
             let handle = arrived(&local_timer().shard_ref(), || ());
@@ -214,7 +214,7 @@ fn the_owner_moves_and_cancels_a_guest_while_another_thread_moves_it() {
 /// A guest ends and its node goes to the next timer from elsewhere, while a third thread still asks for the first.
 #[test]
 fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
-    explore("a_stale_handle_never_reaches_the_next_guest_of_its_node", 2200, || {
+    explore("a_stale_handle_never_reaches_the_next_guest_of_its_node", 5_000, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let first = stage(|| {
@@ -235,7 +235,7 @@ fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
 /// S2, G1: also if the word is the next timer's already, which another thread has armed.
 #[test]
 fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 7_500, || {
+    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 25_000, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let ran = Arc::new(AtomicUsize::new(0));
@@ -326,7 +326,7 @@ fn a_stale_handle_never_reaches_the_next_guest_in_a_new_page() {
 /// A thread looks at the first node of the pool while the owner takes that out of use, and its page away.
 #[test]
 fn no_node_is_taken_from_a_page_that_goes() {
-    explore("no_node_is_taken_from_a_page_that_goes", 1000, || {
+    explore("no_node_is_taken_from_a_page_that_goes", 2_100, || {
         let (clock, core, _) = stage(with_a_page_to_spare);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
@@ -340,7 +340,7 @@ fn no_node_is_taken_from_a_page_that_goes() {
 
 #[test]
 fn of_two_adders_at_the_limit_one_is_let_in() {
-    explore("of_two_adders_at_the_limit_one_is_let_in", 66, || {
+    explore("of_two_adders_at_the_limit_one_is_let_in", 280, || {
         let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();
@@ -358,7 +358,7 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
 /// One that is on its way is counted until it has arrived, and then by the owner: at no moment by neither.
 #[test]
 fn a_timer_that_arrives_is_counted_all_the_time() {
-    explore("a_timer_that_arrives_is_counted_all_the_time", 60, || {
+    explore("a_timer_that_arrives_is_counted_all_the_time", 96, || {
         let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();
@@ -416,7 +416,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// As above, of a timer that another thread moves and cancels before it has arrived.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 8_100, || {
+    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 6_500, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) =
             ends_before_it_arrives(dropped, |timer| race(move || (timer.reset(TICK * 2), timer.cancel())));
@@ -430,7 +430,7 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// moves it has said that it was cancelled.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 3_500, || {
+    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 2_700, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));

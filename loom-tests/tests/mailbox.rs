@@ -1,14 +1,16 @@
 //! The mailbox: what several threads put in while the owner takes out.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use corewheel::{Cancel, TimerHandle};
+use std::sync::{Arc, Mutex};
+
+use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
-use loom_tests::{TICK, expired, explore, race, shard};
+use loom_tests::{TICK, expired, explore, local, race, shard};
 
 /// Of three, a link leads from the first to the third.
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
-    explore("no_message_is_lost_and_none_comes_twice", 2_000, || {
+    explore("no_message_is_lost_and_none_comes_twice", 3_400, || {
         let (mut shard, _clock) = shard();
         let [first, second, third] = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let cancellers = [vec![first, second], vec![third]]
@@ -55,5 +57,25 @@ fn what_is_queued_is_found_held() {
         assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; 3]);
         assert!(expired(&mut shard).is_empty());
         assert_eq!((shard.counts().cancelled, shard.counts().held), (3, 0));
+    });
+}
+
+/// Whichever of them the owner finds when it looks, and although it takes the newest first.
+#[test]
+fn what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
+    explore("what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks", 930, || {
+        let _clock = local();
+        let (core, ran) = (local_timer().shard_ref(), Arc::new(Mutex::new(Vec::new())));
+        let notes = Arc::clone(&ran);
+        let asker = race(move || {
+            for name in 0..3 {
+                let notes = Arc::clone(&notes);
+                core.run(move || notes.lock().unwrap().push(name));
+            }
+        });
+        let _ = local_timer().turn();
+        asker.join().unwrap();
+        while local_timer().turn().behind {}
+        assert_eq!(*ran.lock().unwrap(), [0, 1, 2]);
     });
 }

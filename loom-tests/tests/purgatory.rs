@@ -94,7 +94,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 /// The event of another thread, which has no timer, against the timeout.
 #[test]
 fn an_event_or_the_timeout_completes_it() {
-    explore("an_event_or_the_timeout_completes_it", 9, || {
+    explore("an_event_or_the_timeout_completes_it", 18, || {
         let (clock, shard) = timer();
         let (group, seen) = (group(), Seen::new());
         let purgatory = group.join(0, &[shard]);
@@ -168,7 +168,7 @@ fn two_events_complete_it_once() {
 /// Another thread has it completed by force, on its own.
 #[test]
 fn force_or_the_timeout_completes_it() {
-    explore("force_or_the_timeout_completes_it", 9, || {
+    explore("force_or_the_timeout_completes_it", 18, || {
         let (clock, shard) = timer();
         let seen = Seen::new();
         let purgatory = local_purgatory::<usize, Op>();
@@ -194,7 +194,7 @@ fn force_or_the_timeout_completes_it() {
 /// A core that sleeps is woken for an event, or does not fall asleep.
 #[test]
 fn no_event_is_slept_through() {
-    explore("no_event_is_slept_through", 9, || {
+    explore("no_event_is_slept_through", 91, || {
         let clock = ManualClock::new();
         let owner = thread::current();
         config(&clock).on_wake(move || owner.unpark()).install().unwrap();

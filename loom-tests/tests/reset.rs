@@ -19,7 +19,7 @@ fn assert_one_ended<T>(shard: &Shard<T>) {
 
 #[test]
 fn a_timer_fires_or_is_moved_and_never_both() {
-    explore("a_timer_fires_or_is_moved_and_never_both", 120, || {
+    explore("a_timer_fires_or_is_moved_and_never_both", 340, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         clock.advance(TICK);
@@ -35,7 +35,7 @@ fn a_timer_fires_or_is_moved_and_never_both() {
 /// The owner may meet the word before the message, and the message after the timer has fired.
 #[test]
 fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
-    explore("a_timer_moved_to_a_moment_that_has_come_fires_once", 83, || {
+    explore("a_timer_moved_to_a_moment_that_has_come_fires_once", 590, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         clock.advance(TICK);
@@ -50,7 +50,7 @@ fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
 
 #[test]
 fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
-    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 4_500, || {
+    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 9_200, || {
         let (mut shard, clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));
@@ -72,7 +72,7 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
 /// The second message of a node waits for the first one; the cancel needs none if the reset's is on the way.
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
-    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 52, || {
+    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 100, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         let mover = race(move || {
@@ -118,7 +118,7 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
-    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 1600, || {
+    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 2_400, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, 1);
         let mover = race(move || handle.reset(TICK * 2));
@@ -134,7 +134,7 @@ fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_messa
 
 #[test]
 fn a_node_that_fires_before_its_message_is_used_again_after_it() {
-    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 1600, || {
+    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 5_300, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, 1);
         clock.advance(TICK);
@@ -149,7 +149,7 @@ fn a_node_that_fires_before_its_message_is_used_again_after_it() {
 
 #[test]
 fn two_resets_both_hold_and_one_of_them_counts() {
-    explore("two_resets_both_hold_and_one_of_them_counts", 11_000, || {
+    explore("two_resets_both_hold_and_one_of_them_counts", 42_000, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         clock.advance(TICK);
@@ -165,7 +165,7 @@ fn two_resets_both_hold_and_one_of_them_counts() {
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
-    explore("of_the_owners_reset_and_another_one_the_later_counts", 220, || {
+    explore("of_the_owners_reset_and_another_one_the_later_counts", 350, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -190,7 +190,7 @@ fn of_the_owners_reset_and_another_one_the_later_counts() {
 /// As above, of a timer that is due: one whose claim failed has been taken out of its slot.
 #[test]
 fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
-    explore("the_owners_reset_places_a_timer_that_it_could_not_claim", 180, || {
+    explore("the_owners_reset_places_a_timer_that_it_could_not_claim", 490, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         clock.advance(TICK);
@@ -207,7 +207,7 @@ fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
 
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
-    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 1400, || {
+    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 4_800, || {
         let (mut shard, clock) = shard();
         let first = shard.add(TICK, 1);
         clock.advance(TICK);
@@ -228,7 +228,7 @@ fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
 /// As above, but the node's page has gone in between. A page with a timer that is being moved stays.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
-    explore("a_stale_reset_never_reaches_the_next_timer_in_a_new_page", 310, || {
+    explore("a_stale_reset_never_reaches_the_next_timer_in_a_new_page", 970, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let mover = race(move || first.reset(TICK * 3));
@@ -248,7 +248,7 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
 /// A periodic timer that is moved makes its next run then, and goes on from there; if it is running, nothing is changed.
 #[test]
 fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
-    explore("a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to", 130, || {
+    explore("a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to", 400, || {
         let clock = local();
         let handle = local_timer().add_periodic(TICK * 2, || ());
         clock.advance(TICK * 2);
@@ -264,7 +264,7 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
 /// Moved and cancelled around its run, in the order in which one thread asks for it.
 #[test]
 fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
-    explore("a_periodic_timer_moved_and_then_cancelled_makes_no_further_run", 550, || {
+    explore("a_periodic_timer_moved_and_then_cancelled_makes_no_further_run", 1_400, || {
         let clock = local();
         let kept = Arc::new(());
         let captured = Arc::clone(&kept);

@@ -74,6 +74,8 @@ pub(crate) struct Timer {
     moved_in: u64,
     /// Its owner may have a message about it and not know yet.
     asked: bool,
+    /// In which turn of its shard, or after which, it was last asked for.
+    asked_in: u64,
     /// Added by another core, and whether it is known to have arrived.
     is_guest: bool,
     unarrived: bool,
@@ -112,6 +114,7 @@ impl Timer {
         added_in: 0,
         moved_in: 0,
         asked: false,
+        asked_in: 0,
         is_guest: false,
         unarrived: false,
         script: Script::Nothing,

@@ -6,8 +6,8 @@
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter. If the clock runs at least at `slow` and at
 //! most at `quick` nanoseconds a count, then `count - after` counts at `slow` and `count - before` counts at `quick` enclose what
-//! has passed since the anchor. Both come from a measured rate, and are far from it: while it was measured and
-//! now, the kernel may have been steering its clock, by at most 11 % either way (Linux bounds it so, and a time daemon
+//! has passed since the anchor. Both are the measured rate with a wide margin: the kernel may have been steering
+//! its clock when that was measured, and may be now, by at most 11 % either way (Linux bounds it so, and a time daemon
 //! that corrects a large offset does use 8 %). 1.11 / 0.89 is below 5/4, and 0.89 / 1.11 above 3/4. What that lacks in
 //! precision a short window gives back: a quarter of 13 us is little more than 3 us.
 //!

@@ -104,7 +104,8 @@ impl<H: Home> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// The next tick is now, which means at the next tick of the timer; and the schedule goes on from there.
+    /// The next tick is now, and the schedule goes on from there: at the next poll, or, if a poll waits for a tick, at the timer's next
+    /// one.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }

@@ -12,7 +12,8 @@ pub(crate) const WORDS: usize = COUNTED;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Timers added.
+    /// Timers added. (What corewheel itself sends another core is one that is due at once: a letter of a
+    /// [`PurgatoryGroup`](crate::PurgatoryGroup), and [`Cores::stop`](crate::Cores::stop). They are counted here and as fired.)
     pub added: u64,
     /// Timers that fired and so ended.
     pub fired: u64,
@@ -25,12 +26,11 @@ pub struct Counts {
     pub handed_back: u64,
     /// Timers that have not ended; a periodic one is live through its runs.
     pub live: u64,
-    /// Of the live ones, those that another core has cancelled and the owner has not met yet. The owner sees all, but for those that a
-    /// third thread is moving at that moment; other threads see at most 32, of the messages that the owner has begun with.
+    /// Of the live ones, those that another core has cancelled and the owner has not taken in yet. Exact for the owner, but for timers
+    /// that a third thread is moving at that moment; other threads are told of at most 48.
     pub held: u64,
-    /// Messages from other cores that the owner has not dealt with: timers cancelled, moved, and added. The owner counts all; other
-    /// threads count at most 3 072 of those it has begun with and as many of those that wait, of timers cancelled and of the rest:
-    /// there may be more.
+    /// Messages from other cores that the owner has not taken in: timers cancelled, moved, and added. Exact for the owner, and up to 3 072
+    /// for other threads; of a flood they are told that it is at least so many, until its last one is taken in.
     pub queued: u64,
     /// Resets on this core.
     pub resets: u64,

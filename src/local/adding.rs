@@ -13,7 +13,6 @@ use crate::{
     origin::Origin,
     shard::{Due, Schedule, Shard},
     state::Kind,
-    tick::saturating_nanos,
 };
 
 impl LocalTimer {
@@ -245,9 +244,9 @@ impl LocalTimer {
         let mut callback = Some(callback);
         let schedule = Cell::new(Schedule::default());
         let due = |shard: &mut Shard<Callback>| {
-            let period = shard.at_least_a_tick(period);
-            let due = shard.nanos_after(period);
-            schedule.set(Schedule { due, period: saturating_nanos(period) });
+            let period = shard.tick().period(period);
+            let due = shard.nanos_after(Duration::from_nanos(period));
+            schedule.set(Schedule { due, period });
             Due::at(due)
         };
         let added = Local::with(|local| {

@@ -159,40 +159,42 @@ impl Local {
 
     /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
     fn pass(&self, touched_before: u64) -> Turn {
-        let (mut fired, mut collected) = (0, 0);
+        let mut turn = Turn::default();
+        self.take_in(&mut turn);
         while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);
-            fired += 1;
+            turn.fired += 1;
         }
+        // What has arrived meanwhile.
+        self.take_in(&mut turn);
+        self.flush();
+        self.step(|shard| {
+            turn.behind = shard.end_pass();
+            turn.live = shard.len();
+            turn.touched = shard.touched() - touched_before;
+        });
+        turn
+    }
+
+    /// Takes in what other threads have asked for, and runs what is due of it.
+    fn take_in(&self, turn: &mut Turn) {
         while let Some(message) = self.step(Shard::next_message) {
             match message {
                 Message::Cancelled(index) => {
                     self.drop_callback_of(index);
-                    collected += 1;
+                    turn.collected += 1;
                 }
                 Message::Dropped(callback) => {
                     self.shared.hooks.isolate_drop(callback);
-                    collected += 1;
+                    turn.collected += 1;
                 }
                 Message::Due(claimed) => {
                     self.run(claimed);
-                    fired += 1;
+                    turn.fired += 1;
                 }
                 Message::Done => (),
             }
         }
-        self.flush();
-        self.step(|shard| {
-            let behind = shard.end_pass();
-            Turn {
-                fired,
-                collected,
-                live: shard.len(),
-                touched: shard.touched() - touched_before,
-                behind,
-                nested: false,
-            }
-        })
     }
 
     /// Runs a callback that is due.
@@ -323,7 +325,7 @@ impl Local {
             self.sleeps_until.set(AWAKE);
             return;
         };
-        if self.step(|shard| shard.round_up(nanos)) < self.sleeps_until.get() {
+        if self.step(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
             // The hook may add timers itself, and announce another sleep.
             let until = self.sleeps_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {

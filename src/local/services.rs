@@ -16,7 +16,6 @@ use crate::{
     shard::Due,
     shared::Shared,
     state::Kind,
-    tick::saturating_nanos,
 };
 
 /// What has something to send when a turn ends.
@@ -74,7 +73,7 @@ impl LocalTimer {
 
     /// A period in nanoseconds, at least a tick. An error if there is no timer.
     pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with(|local| saturating_nanos(local.step(|shard| shard.at_least_a_tick(period))))
+        Local::with(|local| local.step(|shard| shard.tick().period(period)))
     }
 
     /// Has this thread's timer place spread timers as the shard of that number would.

@@ -10,7 +10,7 @@ impl LocalTimer {
     }
 
     /// What this thread's timer does, and how late its timers fire; see [`metrics`](crate::metrics). `None` in a thread that is
-    /// exiting.
+    /// exiting, or that cannot have one.
     pub fn metrics(self) -> Option<ShardMetrics> {
         Local::with(|local| local.step(|shard| shard.metrics())).ok()
     }

@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// Puts urgent messages into the order in which they came, as many as may be in a pass.
+fn reverse(opened: &mut Opened, links: &[Link]) {
+    while opened.next_to_reverse() != 0 {
+        opened.reverse(&links[opened.next_to_reverse() as usize]);
+    }
+}
+
 /// What the owner meets, one after the other, by the links of the nodes.
 fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
     let next = || {
@@ -16,14 +23,13 @@ fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
     let mut opened = Opened::default();
-    assert!(opened.take_more(&mailbox) && opened.is_empty());
+    opened.take_more(&mailbox);
+    assert!(opened.is_empty());
     for index in 1..4 {
         assert_eq!(mailbox.push(index, &links[index as usize], Urgency::CanWait), Push::Queued(index));
     }
     assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
-    assert!(!opened.take_more(&mailbox), "once in a pass");
-    opened.begin_pass();
-    assert!(opened.take_more(&mailbox));
+    opened.take_more(&mailbox);
     assert_eq!((opened.count(), opened.left()[1]), (3, Messages { first: 3, second: 2, count: 3 }));
     assert_eq!(met(&mut opened, &links), [3, 2, 1]);
     assert_eq!((opened.is_empty(), opened.count(), mailbox.depth()), (true, 0, 0));
@@ -36,32 +42,59 @@ fn messages_of_both_kinds_are_met_by_turns() {
     let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
     (1..5).for_each(|index| push(index, Urgency::CanWait));
     (5..7).for_each(|index| push(index, Urgency::Urgent));
+    opened.begin_pass();
     opened.take_more(&mailbox);
-    assert_eq!(opened.next(), 6);
-    opened.meet(links[6].get());
+    reverse(&mut opened, &links);
+    assert_eq!(opened.next(), 5);
+    opened.meet(links[5].get());
     assert_eq!(opened.next(), 4);
     // What comes later of a kind that is not used up is left for when it is; and of the other one it comes in the next pass.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
     opened.meet(links[4].get());
-    assert_eq!(met(&mut opened, &links), [5, 3, 2, 1]);
+    assert_eq!(met(&mut opened, &links), [6, 3, 2, 1]);
     push(9, Urgency::Urgent);
     opened.begin_pass();
-    assert!(opened.take_more(&mailbox));
+    opened.take_more(&mailbox);
     assert_eq!(met(&mut opened, &links), [9, 8, 7]);
 }
 
-/// What is done once in a pass is done at that.
+/// However many there are; but of a flood so many in a pass, and until that is done none of them is met.
 #[test]
-fn the_first_look_of_a_pass_is_told_from_another_one() {
-    let (mailbox, link) = (Mailbox::default(), Link::default());
+fn urgent_messages_are_met_in_the_order_in_which_they_came() {
+    for count in [0, 1, 2, 3, 4, 5, 100, 10_000] {
+        let (mailbox, links) = (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
+        let mut opened = Opened::default();
+        (1..=count).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
+        let (mut passes, mut order) = (0, vec![]);
+        while passes == 0 || !opened.is_empty() {
+            opened.begin_pass();
+            opened.take_more(&mailbox);
+            assert_eq!(opened.count() > 0, count > 0);
+            reverse(&mut opened, &links);
+            order = met(&mut opened, &links);
+            passes += 1;
+        }
+        assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
+        assert_eq!(passes, (count as usize).div_ceil(REVERSED_MAX).max(1));
+    }
+}
+
+/// Whether or not the other kind was.
+#[test]
+fn a_kind_is_taken_once_in_a_pass() {
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
     let mut opened = Opened::default();
-    let _ = mailbox.push(1, &link, Urgency::CanWait);
+    let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
+    push(1, Urgency::CanWait);
     opened.take_more(&mailbox);
+    assert_eq!(met(&mut opened, &links), [1]);
+    push(2, Urgency::CanWait);
+    push(3, Urgency::Urgent);
+    opened.take_more(&mailbox);
+    assert_eq!(met(&mut opened, &links), [3], "which had not come before");
     opened.begin_pass();
-    assert!(opened.take_more(&mailbox), "for urgent ones");
-    opened.meet(link.get());
-    assert!(!opened.take_more(&mailbox), "for the others, of which none was left");
-    assert_eq!(opened.is_looked_for, [true; 2]);
+    opened.take_more(&mailbox);
+    assert_eq!(met(&mut opened, &links), [2]);
 }
 
 #[test]

@@ -368,9 +368,11 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             LocalTimer::isolate(PanicPlace::Drop, || drop(parked.operation));
         }
         self.tell_that_it_ends();
-        // Its keys.
+        // Its keys. (If nothing was ever added, the thread may have no timer yet, and gets none for this.)
         let watches = mem::take(self.watches.get_mut());
-        LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
+        if watches.len() > 0 {
+            LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
+        }
     }
 }
 

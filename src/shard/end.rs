@@ -76,7 +76,7 @@ impl<T> Shard<T> {
         if swept == Swept::Cancelled {
             found.cancelled.push(payload);
         } else {
-            found.pending.push((self.round_up(nanos), payload));
+            found.pending.push((self.tick.round_up(nanos), payload));
         }
     }
 
@@ -93,7 +93,7 @@ impl<T> Shard<T> {
             return;
         }
         let nanos = match swept {
-            Swept::HandedBack { moved: true } => self.round_up(self.asked(index)),
+            Swept::HandedBack { moved: true } => self.tick.round_up(self.asked(index)),
             _ => self.due_nanos(index),
         };
         self.wheel.remove(index);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 pub struct Expired<T> {
     /// What was added.
     pub payload: T,
-    /// When it was due: its deadline, rounded up to a tick. If that was not after the turn before when the timer was added, this is
-    /// the time of that turn.
+    /// When it was due: its deadline, rounded up to a tick. If that was not after the turn before when the timer was added or moved,
+    /// this is the time of that turn.
     pub deadline: Instant,
     /// How long after that the turn began.
     pub lateness: Duration,

@@ -5,7 +5,7 @@ use super::{
     steps::{Claimed, Ended},
 };
 use crate::{
-    limits::GUEST,
+    limits::{GUEST, MESSAGES_MAX},
     mailbox::{Messages, Urgency},
     origin::Origin,
     parcel::Parcel,
@@ -30,16 +30,63 @@ pub(crate) enum Message<T> {
 }
 
 impl<T> Shard<T> {
-    /// What has arrived since the last pass, once in each.
+    /// A pass begins, with what has arrived since the last one. It is met before the wheel's time moves: so what is due is
+    /// handed out in order, whoever has asked for it.
     #[inline]
-    pub(super) fn take_mailbox(&mut self) {
-        if self.opened.take_more(&self.shared.mailbox) && !self.guests.are_none() {
+    pub(super) fn begin_mailbox(&mut self, budget: usize) {
+        self.messages = budget.min(MESSAGES_MAX);
+        self.opened.begin_pass();
+        self.take_mailbox();
+        self.has_taken_in = self.opened.is_empty();
+        if !self.guests.are_none() {
             self.guests.tidy(&self.shared.guests);
         }
     }
 
+    /// What has arrived since the last pass, once in each.
+    #[inline]
+    fn take_mailbox(&mut self) {
+        self.opened.take_more(&self.shared.mailbox);
+        if self.opened.next_to_reverse() != 0 {
+            self.reverse_some();
+        }
+    }
+
+    /// What other threads have asked for is met in the order in which it came.
+    #[cold]
+    fn reverse_some(&mut self) {
+        loop {
+            let index = self.opened.next_to_reverse();
+            if index == 0 {
+                break;
+            }
+            let link = if index & GUEST == 0 {
+                &self.nodes.node(index).link
+            } else {
+                self.guests.meet(&self.shared.guests, index & !GUEST);
+                &self.guests.place(index & !GUEST).node.link
+            };
+            self.nodes.prefetch(link.get());
+            self.opened.reverse(link);
+        }
+    }
+
+    /// Claims the next timer of this pass: of those that run because another thread has asked for it, of those that are due, and of what
+    /// has arrived meanwhile.
+    #[inline]
+    pub(super) fn claim_next(&mut self) -> Option<Claimed<T>> {
+        if !self.has_taken_in {
+            let claimed = self.take_in();
+            if claimed.is_some() {
+                return claimed;
+            }
+            self.has_taken_in = true;
+        }
+        self.claim_due().or_else(|| self.take_in())
+    }
+
     /// Takes in what other threads have asked for, up to the first timer that runs now.
-    pub(super) fn take_in(&mut self) -> Option<Claimed<T>> {
+    fn take_in(&mut self) -> Option<Claimed<T>> {
         loop {
             match self.next_message()? {
                 Message::Cancelled(index) => {
@@ -53,19 +100,10 @@ impl<T> Shard<T> {
         }
     }
 
-    /// The same; if there is none, the pass ends.
-    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
-        let claimed = self.take_in();
-        if claimed.is_none() {
-            self.end_pass();
-        }
-        claimed
-    }
-
     /// Deals with the next message of those that were taken, within the budget.
     #[inline]
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
-        // After what an earlier pass has left.
+        // After what an earlier pass has left, or if nothing was there when this one began.
         self.take_mailbox();
         let index = self.opened.next();
         if index == 0 || self.messages == 0 {
@@ -119,14 +157,12 @@ impl<T> Shard<T> {
             if periodic {
                 self.schedules.move_to(index, nanos);
             }
-            if self.wheel.put_in_order(index, deadline) {
-                return None;
-            }
+            let Err(due) = self.wheel.put_in_order(index, deadline) else { return None };
             self.wheel.take_out(index);
             match self.claim(index) {
                 Claim::Fires => {
                     self.count_arrived_due(self.tick.start(deadline));
-                    return self.claimed(index, deadline);
+                    return self.claimed(index, due);
                 }
                 Claim::Moved { periodic: again } => {
                     self.counts.resets_elsewhere += 1;
@@ -210,12 +246,11 @@ impl<T> Shard<T> {
     /// A timer that another thread has added arrives: gets an entry, and a node that stands for it.
     fn welcome(&mut self, guest: u32) -> Message<T> {
         let Some((payload, origin)) = self.unpack(guest) else { return Message::Done };
-        let nanos = self.guests.place(guest).asked.read();
         self.counts.live += 1;
         // In this order: it is never missing from both, see `gate`.
         self.shared.gate.set_live(self.counts.live);
         self.shared.gate.left();
-        let index = self.wheel.insert(self.tick.deadline(nanos)).index;
+        let index = self.wheel.take_index().index;
         let node = self.nodes.node_for_new(&self.shared.slab, index);
         node.state.stand_for_guest();
         node.twin.set(guest | GUEST);

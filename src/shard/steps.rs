@@ -8,12 +8,12 @@ use crate::{
     clock::{Clock, Reading},
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, INDEX_MAX, MESSAGES_MAX, PAGE_BITS},
+    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS},
     origin::Origin,
     shared::Shared,
     slab::Node,
     state::{Cancel, Claim, Freed, Kind, Movable},
-    tick::saturating_nanos,
+    tick::{TickLength, saturating_nanos},
 };
 
 /// A due timer that the owner has claimed and not yet finished.
@@ -86,13 +86,8 @@ impl<T> Shard<T> {
         self.wheel.next_deadline().map(|tick| self.tick.start(tick))
     }
 
-    /// The start of the first tick that is not before `nanos`.
-    pub(crate) fn round_up(&self, nanos: u64) -> u64 {
-        self.tick.start(self.tick.deadline(nanos))
-    }
-
-    pub(crate) fn at_least_a_tick(&self, period: Duration) -> Duration {
-        period.max(Duration::from_nanos(self.tick.start(1)))
+    pub(crate) fn tick(&self) -> TickLength {
+        self.tick
     }
 
     /// A periodic timer was added.
@@ -135,8 +130,8 @@ impl<T> Shard<T> {
 
     /// The reading of the clock at `delay` from now, and up to `range` later: a moment that is far from those of the timers before.
     pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
-        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence). Of spread timers
-        // only: every 55th multiple, say, is near the one before.
+        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence). Spread timers alone move
+        // it on: each 55th multiple, say, would be near the one before.
         self.spread = self.spread.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let offset = (u128::from(self.spread) * u128::from(saturating_nanos(range))) >> 64;
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
@@ -246,7 +241,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// The same, of a timer that is not in its plainest state.
+    /// The same, off the hot path: of a timer that is not in its plainest state, or is a guest.
     #[cold]
     #[inline(never)]
     pub(super) fn reset_otherwise(
@@ -289,25 +284,25 @@ impl<T> Shard<T> {
     pub(crate) fn begin(&mut self, budget: usize) {
         let now = self.read_clock().lo;
         self.begin_pass(now);
-        self.messages = budget.min(MESSAGES_MAX);
-        self.opened.begin_pass();
         self.nodes.free_some();
-        self.wheel.begin(self.tick.now(self.turn_nanos), budget);
         self.tell_gate();
-        // What waits in the mailbox may need it.
+        // What was left of the mailbox may need it.
         if self.wheel.has_too_much() && self.opened.is_empty() {
             self.give_page_back();
+        }
+        self.begin_mailbox(budget);
+        let target = self.tick.now(self.turn_nanos);
+        if self.opened.is_empty() {
+            self.wheel.begin(target, budget);
+        } else {
+            self.wheel.begin_to_look(target, budget);
         }
     }
 
     /// Ends a pass that has just begun, if there is nothing to do in it: most turns of a busy loop find nothing. Whether it did.
     #[inline]
     pub(crate) fn end_if_idle(&mut self) -> bool {
-        if !self.wheel.is_done() {
-            return false;
-        }
-        self.take_mailbox();
-        let is_idle = self.opened.is_empty();
+        let is_idle = self.wheel.is_done() && self.opened.is_empty();
         if is_idle {
             self.end_pass();
         }

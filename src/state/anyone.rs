@@ -50,7 +50,7 @@ impl StateWord {
         }
     }
 
-    /// Begins to move a timer from another thread. If it answers true to `begun`, the caller has the deadline beside the
+    /// Begins to move a timer from another thread. If the answer is [`Move::Begun`], the caller has the deadline beside the
     /// word to itself until [`end_move`](Self::end_move).
     pub(crate) fn begin_move(&self, generation: u64) -> Move {
         let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);

@@ -22,16 +22,18 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// the last one is held there.
     #[inline]
     pub(crate) fn begin(&mut self, target: u64, budget: usize) {
-        self.budget = budget;
         if target < self.calm_until && target >= self.target {
-            (self.target, self.position) = (target, target);
+            (self.target, self.position, self.budget) = (target, target, budget);
         } else {
-            self.begin_to_look(target);
+            self.begin_to_look(target, budget);
         }
     }
 
+    /// The same, also if nothing is due: so what is [put in order](Self::put_in_order) before the first entry is handed out is handed
+    /// out in order.
     #[inline(never)]
-    fn begin_to_look(&mut self, target: u64) {
+    pub(crate) fn begin_to_look(&mut self, target: u64, budget: usize) {
+        self.budget = budget;
         if self.has_late() {
             self.join_late();
         }

@@ -160,6 +160,11 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// A new entry, which is in no slot yet.
     fn allocate(&mut self) -> Inserted {
         self.len += 1;
+        self.take_index()
+    }
+
+    /// An index whose entry is not in the wheel yet, as if it had been handed out: it is [put in order](Self::put_in_order) or released.
+    pub(crate) fn take_index(&mut self) -> Inserted {
         let (index, node, _) = self.slots.nodes.take();
         Inserted { index, generation: node.generation }
     }

@@ -11,7 +11,7 @@
 //! 56 bytes are touched instead of links of 8, and `unsafe`. Arrays with dead entries in them need compaction.)
 //!
 //! ```text
-//!   head of a slot    entries that came since it was empty (7 bits, saturating) | index of the first, 0: none
+//!   head of a slot    entries that came since it was empty (7 bits, up to `CROWD`) | index of the first, 0: none
 //!   previous          1 | slot: the entry is the first      0 | index
 //! ```
 

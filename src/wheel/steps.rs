@@ -44,15 +44,15 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         }
     }
 
-    /// Puts an entry, in a slot or handed out, where the present pass or a later one comes to it. False if it is due already
-    /// where the pass stands; then it is left as it is.
-    pub(crate) fn put_in_order(&mut self, index: u32, deadline: u64) -> bool {
+    /// Puts an entry, in a slot or handed out, where the present pass or a later one comes to it. An error if it is due already
+    /// where the pass stands, with that tick; then it is left as it is.
+    pub(crate) fn put_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
         if deadline <= self.position {
-            return false;
+            return Err(self.position);
         }
         if self.is_in_slot(index) {
             if self.deadline(index) == Some(deadline) {
-                return true;
+                return Ok(());
             }
             self.take(index);
         } else {
@@ -61,7 +61,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.touched += 1;
         self.slots.nodes.node(index).deadline = deadline;
         self.put_by(index, deadline);
-        true
+        Ok(())
     }
 
     /// Takes an entry out, if it is in a slot, and does not release its index.

@@ -17,8 +17,8 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Clock, Config, ConfigError, Cores, Counts, LocalHandle, ManualClock, Shard, TimerHandle,
-    Turn, Wheel, local_timer,
+    AddErrorReason, Cancel, Clock, Completion, Config, ConfigError, Cores, Counts, DelayedOperation, LocalHandle,
+    ManualClock, Purgatory, Shard, TimerHandle, Turn, Wheel, local_timer,
 };
 
 use crate::common::{TICK, in_virtual_time, on_a_thread, wait_until};
@@ -223,6 +223,13 @@ fn a_second_configuration_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_configuration_after_the_first_use_is_refused() {
+    struct Never;
+    impl DelayedOperation for Never {
+        fn try_complete(&mut self) -> bool {
+            false
+        }
+        fn on_complete(self, _: Completion) {}
+    }
     let uses: [fn(); 4] = [
         || _ = local_timer().add(Duration::from_secs(60), never),
         || _ = local_timer().turn(),
@@ -235,6 +242,10 @@ fn a_configuration_after_the_first_use_is_refused() {
             assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
         });
     }
+    on_a_thread(|| {
+        drop(Purgatory::<u8, Never>::new());
+        assert_eq!(Config::new().install(), Ok(()), "nobody has used it");
+    });
 }
 
 #[test]
@@ -701,7 +712,8 @@ fn a_drained_shard_has_a_defined_answer_to_everything() {
     clock.advance(TICK * 10);
     shard.turn();
     assert!(shard.next_expired().is_none());
-    assert_eq!((shard.next_deadline(), shard.prepare_sleep().timeout(), shard.len()), (None, None, 0));
+    assert_eq!((shard.next_deadline(), shard.len()), (None, 0));
+    assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing would end it");
     let error = shard.try_add(TICK, 4).expect_err("it has ended");
     assert_eq!((error.reason(), error.into_inner()), (AddErrorReason::ShutDown, 4));
     assert!(panics(|| shard.add(TICK, 5)));

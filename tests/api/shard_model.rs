@@ -11,7 +11,7 @@ use std::{
 use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
 
 use crate::common::{
-    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, operations, seeded, tick_of,
+    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, on_a_thread, operations, seeded, tick_of,
 };
 
 /// A shard or the thread's timer: what the model drives.
@@ -296,4 +296,22 @@ fn expired_payloads_know_their_deadline() {
     let expired = shard.next_expired().expect("due");
     assert_eq!(expired.deadline - begun, Duration::from_millis(3));
     assert_eq!(expired.lateness, Duration::from_micros(4_250));
+    assert!(shard.next_expired().is_none());
+    // Whoever has moved it: of a moment before the turn before, that counts.
+    let turned = begun + Duration::from_millis(7);
+    let own = shard.add(Duration::from_secs(60), "own");
+    let moved = shard.add(Duration::from_secs(60), "elsewhere");
+    assert!(shard.reset_at(own, begun));
+    on_a_thread(|| assert!(moved.reset_at(begun)));
+    clock.advance(TICK);
+    shard.turn();
+    for _ in 0..2 {
+        let expired = shard.next_expired().expect("due");
+        assert_eq!(
+            (expired.deadline, expired.lateness),
+            (turned, Duration::from_micros(1_250)),
+            "{}",
+            expired.payload
+        );
+    }
 }

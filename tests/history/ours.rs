@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use corewheel::{AddErrorReason, Cancel, local_timer};
+use corewheel::{AddErrorReason, Cancel, Config, ManualClock, local_timer};
 
 use crate::{
     HOUR, cancel_elsewhere,
@@ -82,5 +82,22 @@ fn a_turn_cut_short_says_that_a_timer_from_elsewhere_is_left() {
         let turn = local_timer().turn_within(2);
         assert_eq!((turn.fired, turn.live, turn.behind), (2, 2, true));
         assert_eq!(local_timer().turn().fired, 1);
+    });
+}
+
+/// A virtual clock that went back after a thread's timer was made, and before it was turned: other threads did not know how far it had
+/// been, and what they added was early by what their handles' owner takes for the time.
+#[test]
+fn a_clock_that_goes_back_before_the_first_turn_is_held_for_others_too() {
+    on_a_thread(|| {
+        let clock = ManualClock::new();
+        clock.set(TICK * 1_000);
+        Config::new().tick(TICK).clock(&clock).install().expect("a fresh thread");
+        let this = local_timer().shard_ref();
+        clock.set(TICK * 100);
+        on_a_thread(|| _ = this.add(TICK * 300, || ()));
+        clock.set(TICK * 1_299);
+        assert_eq!(local_timer().turn().fired, 0);
+        assert_eq!(turn_after(&clock, 1).fired, 1);
     });
 }

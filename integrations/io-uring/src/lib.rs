@@ -4,7 +4,7 @@
 //! The deadline is an argument of the wait, so that a loop pays nothing for its timers but the clock: no submission, no
 //! completion, no system call. What other threads ask for comes as a completion, from an eventfd on which the ring polls.
 //!
-//! A ring may also poll on a [`TimerFd`](https://docs.rs/corewheel), as any poller may; then it is a submission and a system call
+//! A ring may also poll on a `TimerFd` (corewheel with the feature `fd`), as any poller may; then it is a submission and a system call
 //! each time.
 
 #![cfg(target_os = "linux")]

@@ -77,6 +77,11 @@ const BUDGET: usize = 1_024;
 /// assert_eq!(heard, Ok(1));
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// # Panics
+///
+/// Where the future uses `tokio::time`, or a library that does: this runtime has no timer of tokio's. Build one with `enable_all` for
+/// that, and use [`spawn_local`] in it.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     LocalSet::new().block_on(&runtime, async {
@@ -91,7 +96,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// One is enough.
 ///
 /// Cost: two system calls each time the timer wants a turn (tokio's poll, and arming the descriptor), and nothing in between.
-/// A timer that a task adds before all others is another turn for nothing.
+/// A timer that a task adds before all others is another turn for nothing. The turn is a task among others: it comes when the runtime
+/// looks for events, under load every 61 polls of tasks (tokio's `event_interval`).
 ///
 /// # Errors
 ///

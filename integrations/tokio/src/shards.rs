@@ -13,7 +13,10 @@ use corewheel::{Core, Cores, ShardRef, local_timer};
 /// task, and leave the work to it.
 ///
 /// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken only if the new timer is
-/// the first one due. Of the timers that are cancelled, every thousandth wakes it.
+/// the first one due. It is also woken when 1 024 cancelled timers wait for it.
+///
+/// For deadlines of tasks give the shards to [`Timers`](corewheel::future::Timers): `Timers::new(shards.all())` has `sleep`, `timeout`
+/// and `interval`, whose futures may move between threads.
 ///
 /// Dropping this ends the threads without waiting for them; what is pending is dropped.
 ///

@@ -22,7 +22,7 @@ impl Core {
             let shard = [Operation::ShardTurn, Operation::ShardTurnWithin];
             let kinds = if place == 0 { own } else { shard };
             world.operation(kinds[usize::from(budget.is_some())], life);
-            world.turn_begins(life, before, wait);
+            world.turn_begins(life, budget, before, wait);
         });
         let mut said = match &mut self.shards[place] {
             None => turn_local(budget),

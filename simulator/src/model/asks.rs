@@ -137,6 +137,7 @@ impl World {
         let timer = &mut self.timers[id as usize];
         let life = &mut self.lives[timer.life];
         life.urgent |= urgent;
+        timer.asked_in = life.turns;
         if !timer.asked {
             timer.asked = true;
             life.asked.push(id);

@@ -71,6 +71,8 @@ pub(crate) struct Turn {
     pub(super) before: Counts,
     /// The shard has said that it wants to be turned just then.
     pub(super) is_wanted: bool,
+    /// It meets all that was asked for before; what of that is due after this tick comes in order.
+    pub(super) in_order_after: Option<u64>,
 }
 
 /// An announced sleep.

@@ -11,7 +11,8 @@ use crate::{
 impl World {
     /// A timer runs, or is handed out: what it does. Never early, in order, once, and not after its end.
     pub(crate) fn fires(&mut self, id: Id) -> Script {
-        self.expect_due(id);
+        let comes_in_order = self.comes_in_order(id);
+        self.expect_due(id, comes_in_order);
         let was_live = self.timer(id).state == State::Live;
         if was_live {
             self.displace(id);
@@ -23,7 +24,7 @@ impl World {
         life.fired += u64::from(timer.kind != Kind::Periodic);
         if let Some(turn) = &mut life.turn {
             turn.fired += 1;
-            if !timer.asked && timer.moved_in != life.turns {
+            if comes_in_order {
                 turn.order = turn.order.max(timer.ticks[0]);
             }
         }
@@ -31,7 +32,16 @@ impl World {
         self.timer(id).script
     }
 
-    fn expect_due(&mut self, id: Id) {
+    /// Whether the shard knew of it when its turn began, and had not come to its tick before.
+    fn comes_in_order(&self, id: Id) -> bool {
+        let timer = self.timer(id);
+        let life = &self.lives[timer.life];
+        let Some(turn) = &life.turn else { return false };
+        let after = turn.in_order_after.filter(|_| timer.asked_in < life.turns);
+        timer.moved_in != life.turns && (!timer.asked || after.is_some_and(|after| timer.ticks[0] > after))
+    }
+
+    fn expect_due(&mut self, id: Id, comes_in_order: bool) {
         let timer = self.timer(id).clone();
         self.expect(timer.state == State::Live, || format!("timer {id} fired, and was {:?}", timer.state));
         let life = &self.lives[timer.life];
@@ -44,7 +54,7 @@ impl World {
         self.expect(timer.added_in != number || timer.asked, || {
             format!("timer {id} fired in the turn that added it")
         });
-        let in_order = timer.asked || timer.moved_in == number || order.is_none_or(|order| timer.ticks[1] >= order);
+        let in_order = !comes_in_order || order.is_none_or(|order| timer.ticks[1] >= order);
         self.expect(in_order, || format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks));
     }
 

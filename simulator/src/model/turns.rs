@@ -5,6 +5,9 @@ use corewheel::Counts;
 use super::{World, life::Turn};
 use crate::{bug::Bug, plan::Id};
 
+/// A turn meets so many at most.
+const MESSAGES: u64 = 1024;
+
 /// What a turn says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
@@ -19,7 +22,7 @@ pub(crate) struct Said {
 
 impl World {
     /// `wait` is what the shard says of when it wants to be turned.
-    pub(crate) fn turn_begins(&mut self, number: usize, before: Counts, wait: Option<u64>) {
+    pub(crate) fn turn_begins(&mut self, number: usize, budget: Option<usize>, before: Counts, wait: Option<u64>) {
         let mut now = self.read(number);
         // At the end of time there is no later.
         let is_early = before.queued == 0 && !self.lives[number].behind && now < u64::MAX;
@@ -29,13 +32,15 @@ impl World {
             now = now.saturating_add(3 * life.tick);
         }
         life.turn_now = now;
+        let meets_all = before.queued <= budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
+        let in_order_after = meets_all.then_some(life.target);
         life.target = life.target.max(now / life.tick);
         life.turns += 1;
         if let Some(asleep) = &mut life.asleep {
             // It may be woken for a debt that the turn takes in.
             asleep.may_wake = true;
         }
-        life.turn = Some(Turn { before, is_wanted, ..Turn::default() });
+        life.turn = Some(Turn { before, is_wanted, in_order_after, ..Turn::default() });
     }
 
     /// Other threads hear how many timers there are.
@@ -85,8 +90,7 @@ impl World {
 
     /// A turn takes in so many messages, and all of them if there are no more.
     fn expect_messages_taken(&mut self, budget: Option<usize>, said: Said, turn: &Turn, after: &Counts) {
-        const MOST: u64 = 1024;
-        let most = budget.map_or(MOST, |budget| MOST.min(budget as u64));
+        let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
         let (before, came) = (turn.before.queued, turn.came);
         let (taken, left) = (before.saturating_sub(after.queued), after.queued);
         let what = || format!("{before} messages, {came} came, {left} left of at most {most}: {said:?}");
@@ -94,7 +98,7 @@ impl World {
         // Those that came meanwhile may be there as well, or may be the same.
         let least = if said.given_up { 0 } else { before.min(most) };
         self.expect(taken + came >= least, what);
-        let takes_all = budget.is_none() && before + came <= MOST && !said.given_up;
+        let takes_all = budget.is_none() && before + came <= MESSAGES && !said.given_up;
         self.expect(!takes_all || !said.behind, what);
     }
 
