@@ -8,6 +8,7 @@ mod adding;
 mod end;
 mod expired;
 mod messages;
+mod pass;
 mod schedule;
 mod sleep;
 mod steps;
@@ -105,8 +106,8 @@ pub struct Shard<T> {
     opened: Opened,
     /// Messages that the pass may still deal with.
     messages: usize,
-    /// What was in the mailbox when the pass began has been met.
-    has_taken_in: bool,
+    /// Something was in the mailbox when the pass began, and has not all been met.
+    has_mail: bool,
     counts: Tally,
     telling: Telling,
     /// The last sweep is done.
@@ -163,7 +164,7 @@ impl<T> Shard<T> {
             limit,
             opened: Opened::default(),
             messages: 0,
-            has_taken_in: false,
+            has_mail: false,
             counts: Tally::default(),
             telling: Telling::default(),
             closed: false,
@@ -211,6 +212,10 @@ impl<T> Shard<T> {
     /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(&mut self, budget: usize) {
         self.begin(budget);
+        if self.is_idle() {
+            // Nor is anything looked for that arrives meanwhile.
+            self.messages = 0;
+        }
     }
 
     /// Whether the last pass has left something to do: its budget was used up, or it was given up.
@@ -227,9 +232,13 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let Some(Claimed { index, payload, due }) = self.claim_next() else {
-            self.end_pass();
-            return None;
+        let before = if self.has_mail { self.take_in_before() } else { None };
+        let Claimed { index, payload, due } = match before {
+            Some(claimed) => claimed,
+            None => match self.claim_due() {
+                Some(claimed) => claimed,
+                None => self.take_in_or_end()?,
+            },
         };
         self.count_fired();
         self.finish(index);

@@ -147,8 +147,7 @@ impl Local {
         let _turning = Turning(&self.turning);
         let touched_before = self.step(|shard| {
             let touched = shard.touched();
-            shard.begin(budget);
-            (!shard.end_if_idle()).then_some(touched)
+            shard.begin_or_end(budget).then_some(touched)
         });
         if let Some(touched_before) = touched_before {
             return self.pass(touched_before);
@@ -160,12 +159,13 @@ impl Local {
     /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
     fn pass(&self, touched_before: u64) -> Turn {
         let mut turn = Turn::default();
-        self.take_in(&mut turn);
+        if self.step(|shard| shard.has_mail()) {
+            self.take_in(&mut turn);
+        }
         while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);
             turn.fired += 1;
         }
-        // What has arrived meanwhile.
         self.take_in(&mut turn);
         self.flush();
         self.step(|shard| {
@@ -176,7 +176,7 @@ impl Local {
         turn
     }
 
-    /// Takes in what other threads have asked for, and runs what is due of it.
+    /// Takes in what other threads have asked for, and runs what is due of it. At the end of a pass, what has arrived meanwhile.
     fn take_in(&self, turn: &mut Turn) {
         while let Some(message) = self.step(Shard::next_message) {
             match message {

@@ -5,7 +5,7 @@ use super::{
     steps::{Claimed, Ended},
 };
 use crate::{
-    limits::{GUEST, MESSAGES_MAX},
+    limits::GUEST,
     mailbox::{Messages, Urgency},
     origin::Origin,
     parcel::Parcel,
@@ -30,62 +30,23 @@ pub(crate) enum Message<T> {
 }
 
 impl<T> Shard<T> {
-    /// A pass begins, with what has arrived since the last one. It is met before the wheel's time moves: so what is due is
-    /// handed out in order, whoever has asked for it.
-    #[inline]
-    pub(super) fn begin_mailbox(&mut self, budget: usize) {
-        self.messages = budget.min(MESSAGES_MAX);
-        self.opened.begin_pass();
-        self.take_mailbox();
-        self.has_taken_in = self.opened.is_empty();
-        if !self.guests.are_none() {
-            self.guests.tidy(&self.shared.guests);
-        }
-    }
-
-    /// What has arrived since the last pass, once in each.
-    #[inline]
-    fn take_mailbox(&mut self) {
-        self.opened.take_more(&self.shared.mailbox);
-        if self.opened.next_to_reverse() != 0 {
-            self.reverse_some();
-        }
-    }
-
-    /// What other threads have asked for is met in the order in which it came.
+    /// Takes in what was there when the pass began, up to the first timer that runs now.
     #[cold]
-    fn reverse_some(&mut self) {
-        loop {
-            let index = self.opened.next_to_reverse();
-            if index == 0 {
-                break;
-            }
-            let link = if index & GUEST == 0 {
-                &self.nodes.node(index).link
-            } else {
-                self.guests.meet(&self.shared.guests, index & !GUEST);
-                &self.guests.place(index & !GUEST).node.link
-            };
-            self.nodes.prefetch(link.get());
-            self.opened.reverse(link);
-        }
+    pub(super) fn take_in_before(&mut self) -> Option<Claimed<T>> {
+        let claimed = self.take_in();
+        self.has_mail = claimed.is_some();
+        claimed
     }
 
-    /// Claims the next timer of this pass: of those that run because another thread has asked for it, of those that are due, and of what
-    /// has arrived meanwhile.
-    #[inline]
-    pub(super) fn claim_next(&mut self) -> Option<Claimed<T>> {
-        if !self.has_taken_in {
-            let claimed = self.take_in();
-            if claimed.is_some() {
-                return claimed;
-            }
-            self.has_taken_in = true;
+    /// Takes in what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
+    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
+        let claimed = self.take_in();
+        if claimed.is_none() {
+            self.end_pass();
         }
-        self.claim_due().or_else(|| self.take_in())
+        claimed
     }
 
-    /// Takes in what other threads have asked for, up to the first timer that runs now.
     fn take_in(&mut self) -> Option<Claimed<T>> {
         loop {
             match self.next_message()? {
@@ -103,10 +64,13 @@ impl<T> Shard<T> {
     /// Deals with the next message of those that were taken, within the budget.
     #[inline]
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
+        if self.messages == 0 {
+            return None;
+        }
         // After what an earlier pass has left, or if nothing was there when this one began.
         self.take_mailbox();
         let index = self.opened.next();
-        if index == 0 || self.messages == 0 {
+        if index == 0 {
             return None;
         }
         self.messages -= 1;

@@ -8,7 +8,7 @@ use crate::{
     clock::{Clock, Reading},
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS},
+    limits::GENERATION_MAX,
     origin::Origin,
     shared::Shared,
     slab::Node,
@@ -106,7 +106,7 @@ impl<T> Shard<T> {
     }
 
     #[inline]
-    fn read_clock(&mut self) -> Reading {
+    pub(super) fn read_clock(&mut self) -> Reading {
         let reading = self.reader.read(&self.clock);
         let before = self.latest.hi;
         self.counts.clock_regressions += u64::from(!self.latest.hold(reading));
@@ -278,57 +278,6 @@ impl<T> Shard<T> {
 
     pub(crate) fn is_pending_own(&self, handle: TimerHandle) -> bool {
         self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
-    }
-
-    /// Begins a pass.
-    pub(crate) fn begin(&mut self, budget: usize) {
-        let now = self.read_clock().lo;
-        self.begin_pass(now);
-        self.nodes.free_some();
-        self.tell_gate();
-        // What was left of the mailbox may need it.
-        if self.wheel.has_too_much() && self.opened.is_empty() {
-            self.give_page_back();
-        }
-        self.begin_mailbox(budget);
-        let target = self.tick.now(self.turn_nanos);
-        if self.opened.is_empty() {
-            self.wheel.begin(target, budget);
-        } else {
-            self.wheel.begin_to_look(target, budget);
-        }
-    }
-
-    /// Ends a pass that has just begun, if there is nothing to do in it: most turns of a busy loop find nothing. Whether it did.
-    #[inline]
-    pub(crate) fn end_if_idle(&mut self) -> bool {
-        let is_idle = self.wheel.is_done() && self.opened.is_empty();
-        if is_idle {
-            self.end_pass();
-        }
-        is_idle
-    }
-
-    /// Other threads may fill the shard up from what it has now.
-    #[inline]
-    pub(crate) fn tell_gate(&self) {
-        if self.limit < INDEX_MAX {
-            self.shared.gate.set_live(self.counts.live);
-        }
-    }
-
-    /// Gives memory back that has not been needed, at most a page.
-    #[cold]
-    fn give_page_back(&mut self) {
-        // What is left of a shard that has ended goes as a whole.
-        if self.closed || !self.nodes.may_retire() {
-            return;
-        }
-        let Some(page) = self.wheel.shrink() else { return };
-        let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
-        debug_assert!(retired, "the wheel and the slab have the same pages");
-        self.schedules.drop_page(page);
-        self.origins.drop_page(page);
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.

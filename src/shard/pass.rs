@@ -1,0 +1,111 @@
+//! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
+
+use super::Shard;
+use crate::limits::{GUEST, INDEX_MAX, MESSAGES_MAX, PAGE_BITS};
+
+impl<T> Shard<T> {
+    /// Begins a pass.
+    pub(crate) fn begin(&mut self, budget: usize) {
+        let now = self.read_clock().lo;
+        self.begin_pass(now);
+        self.nodes.free_some();
+        self.tell_gate();
+        // What was left of the mailbox may need it.
+        if self.wheel.has_too_much() && self.opened.is_empty() {
+            self.give_page_back();
+        }
+        // Before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
+        self.begin_mailbox(budget);
+        let target = self.tick.now(self.turn_nanos);
+        if self.has_mail {
+            self.wheel.begin_to_look(target, budget);
+        } else {
+            self.wheel.begin(target, budget);
+        }
+    }
+
+    /// Begins a pass, and ends it if there is nothing to do in it. Whether there is.
+    #[inline]
+    pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
+        self.begin(budget);
+        let is_idle = self.is_idle();
+        if is_idle {
+            self.end_pass();
+        }
+        !is_idle
+    }
+
+    /// Whether there is nothing to do in a pass that has just begun: most turns of a busy loop find nothing.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.wheel.is_done() && !self.has_mail
+    }
+
+    /// Whether something was in the mailbox when the pass began.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail
+    }
+
+    /// Takes what has arrived since the last pass.
+    #[inline]
+    fn begin_mailbox(&mut self, budget: usize) {
+        self.messages = budget.min(MESSAGES_MAX);
+        self.opened.begin_pass();
+        self.take_mailbox();
+        self.has_mail = !self.opened.is_empty();
+        if !self.guests.are_none() {
+            self.guests.tidy(&self.shared.guests);
+        }
+    }
+
+    /// Takes what has arrived, of each kind once in a pass.
+    #[inline]
+    pub(super) fn take_mailbox(&mut self) {
+        self.opened.take_more(&self.shared.mailbox);
+        if self.opened.next_to_reverse() != 0 {
+            self.reverse_some();
+        }
+    }
+
+    /// What other threads have asked for is met in the order in which it came.
+    #[cold]
+    fn reverse_some(&mut self) {
+        loop {
+            let index = self.opened.next_to_reverse();
+            if index == 0 {
+                break;
+            }
+            let link = if index & GUEST == 0 {
+                &self.nodes.node(index).link
+            } else {
+                self.guests.meet(&self.shared.guests, index & !GUEST);
+                &self.guests.place(index & !GUEST).node.link
+            };
+            self.nodes.prefetch(link.get());
+            self.opened.reverse(link);
+        }
+    }
+
+    /// Other threads may fill the shard up from what it has now.
+    #[inline]
+    pub(crate) fn tell_gate(&self) {
+        if self.limit < INDEX_MAX {
+            self.shared.gate.set_live(self.counts.live);
+        }
+    }
+
+    /// Gives memory back that has not been needed, at most a page.
+    #[cold]
+    fn give_page_back(&mut self) {
+        // What is left of a shard that has ended goes as a whole.
+        if self.closed || !self.nodes.may_retire() {
+            return;
+        }
+        let Some(page) = self.wheel.shrink() else { return };
+        let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
+        debug_assert!(retired, "the wheel and the slab have the same pages");
+        self.schedules.drop_page(page);
+        self.origins.drop_page(page);
+    }
+}
