@@ -64,14 +64,14 @@ impl Descriptor {
             return;
         }
         self.set(after());
-        // Relaxed: as above. What they were before `set`: who begins since may undo it.
+        // Relaxed: as above. What they were before `set`: a thread that begins since may undo it.
         self.begun_then.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed.store(until, Ordering::Relaxed);
     }
 
     /// It is readable at once, until the owner arms it. On any thread.
     pub(crate) fn fire(&self) {
-        // Relaxed: who sees what the system call below has done sees this, by way of the kernel.
+        // Relaxed: whoever sees what the system call below has done sees this, by way of the kernel.
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.set(Some(Duration::ZERO));
         // Release: whoever counts it as done counts it as begun; pairs with the Acquire of `begun_and_done`.

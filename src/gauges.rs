@@ -120,7 +120,7 @@ impl Gauges {
     #[inline]
     pub(crate) fn turn_ends(&self, begun: u64) {
         if self.tells() {
-            // Relaxed: a single word, read for its own sake; who sees it late takes a turn for a moment longer than it is.
+            // Relaxed: a single word, read for its own sake; a thread that sees it late takes a turn for a moment longer than it is.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
     }
@@ -178,7 +178,7 @@ impl Gauges {
             // Relaxed: single words, each read for its own sake.
             place.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: who wishes again in this moment may have to wish once more.
+        // Relaxed: whoever wishes again in this moment may have to wish once more.
         self.levels_wanted.store(0, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@
 //! taken by another, without a lock and without waiting.
 //!
 //! Whose turn it is, the node beside it says (`guests`); so a parcel is never asked for by two threads at the same time. It
-//! does not rely on that: a word of its own says whether it is empty, full, or in somebody's hands, and who comes at the wrong
+//! does not rely on that: a word of its own says whether it is empty, full, or in somebody's hands, and a thread that comes at the wrong
 //! time is refused.
 
 #![allow(unsafe_code)]

@@ -22,9 +22,9 @@
 //! and an event there sends it a message. When it hears that such a watch is in place it looks at its condition once more, and
 //! so it does when all of them are: no event falls between.
 //!
-//! Nothing is sent twice and nothing is waited for. Who ends tells those who watch its keys, and the sender of a message that
-//! can reach nobody, because the core or its purgatory has ended, is told (`letter`): the watch that it was about ends, and an
-//! operation that can hear of no event on a key any more looks at its condition a last time for it.
+//! Nothing is sent twice and nothing is waited for. A purgatory that ends tells those that watch its keys, and the sender of a
+//! message that can reach nobody, because the core or its purgatory has ended, is told (`letter`): the watch that it was about ends,
+//! and an operation that can hear of no event on a key any more looks at its condition a last time for it.
 
 mod arena;
 mod group;

@@ -50,7 +50,7 @@ impl<T> TryLock<T> {
 
     /// Has the lock while it acts; `None` if somebody else has it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: less than what `Mutex::try_lock` guarantees. (Not a swap: who fails must write nothing, or loom lets others read that
+        // Relaxed: less than what `Mutex::try_lock` guarantees. (Not a swap: a thread that fails must write nothing, or loom lets others read that
         // after the lock has been given back.)
         #[cfg(all(loom, feature = "loom"))]
         if self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -134,7 +134,7 @@ pub(crate) fn yield_now() {
 /// `crossbeam-epoch` is made of loom's atomics: what happens to its pointers is part of a model.
 pub(crate) const EPOCHS_ARE_LOOMS: bool = cfg!(all(crossbeam_loom, feature = "loom"));
 
-/// Shows loom what a pointer of `crossbeam-epoch` guarantees where loom does not see it: who looks after a change sees
+/// Shows loom what a pointer of `crossbeam-epoch` guarantees where loom does not see it: whoever looks after a change sees
 /// what came before the change.
 ///
 /// Each call stands directly before the pointer's own operation. loom changes threads only before an operation of its own,

@@ -344,7 +344,7 @@ fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
 /// What the last run uses can be freed: no run goes on, and none is to come.
 #[test]
 fn cancel_wait_returns_when_the_last_run_has() {
-    explore("cancel_wait_returns_when_the_last_run_has", 370, || {
+    explore("cancel_wait_returns_when_the_last_run_has", 320, || {
         let clock = local();
         let work = Arc::new(AtomicUsize::new(0));
         let (seen, in_use) = (Arc::clone(&work), Arc::new(AtomicUsize::new(0)));

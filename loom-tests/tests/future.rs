@@ -97,7 +97,7 @@ fn assert_over(tasks: &[&Arc<Task>]) {
 /// A first poll, while time passes and the owner turns: whoever is told to wait is woken.
 #[test]
 fn no_wake_is_lost_by_a_first_poll() {
-    explore("no_wake_is_lost_by_a_first_poll", 88, || {
+    explore("no_wake_is_lost_by_a_first_poll", 67, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
@@ -115,7 +115,7 @@ fn no_wake_is_lost_by_a_first_poll() {
 /// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore("the_waker_of_the_last_poll_is_woken", 320, || {
+    explore("the_waker_of_the_last_poll_is_woken", 240, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         clock.advance(TICK);
@@ -137,7 +137,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// may see that before it sees the new time. Then it is woken itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
-    explore("a_waker_that_changes_while_time_passes_is_woken_once", 480, || {
+    explore("a_waker_that_changes_while_time_passes_is_woken_once", 400, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         let poller = Arc::clone(&last);
@@ -194,7 +194,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
 /// The same, of one that the owner has not heard of.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
-    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 890, || {
+    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 600, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);

@@ -42,7 +42,7 @@ fn assert_all_ended(added: u64) {
 /// The callback sees what came before the add.
 #[test]
 fn a_timer_added_from_elsewhere_fires_once() {
-    explore("a_timer_added_from_elsewhere_fires_once", 110, || {
+    explore("a_timer_added_from_elsewhere_fires_once", 85, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -65,7 +65,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
 
 #[test]
 fn a_timer_cancelled_before_it_arrives_ends_once() {
-    explore("a_timer_cancelled_before_it_arrives_ends_once", 12_000, || {
+    explore("a_timer_cancelled_before_it_arrives_ends_once", 8_600, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let kept = Arc::new(());

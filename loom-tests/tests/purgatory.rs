@@ -94,7 +94,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 /// The event of another thread, which has no timer, against the timeout.
 #[test]
 fn an_event_or_the_timeout_completes_it() {
-    explore("an_event_or_the_timeout_completes_it", 18, || {
+    explore("an_event_or_the_timeout_completes_it", 12, || {
         let (clock, shard) = timer();
         let (group, seen) = (group(), Seen::new());
         let purgatory = group.join(0, &[shard]);
@@ -168,7 +168,7 @@ fn two_events_complete_it_once() {
 /// Another thread has it completed by force, on its own.
 #[test]
 fn force_or_the_timeout_completes_it() {
-    explore("force_or_the_timeout_completes_it", 18, || {
+    explore("force_or_the_timeout_completes_it", 12, || {
         let (clock, shard) = timer();
         let seen = Seen::new();
         let purgatory = local_purgatory::<usize, Op>();

@@ -72,7 +72,7 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
 /// The second message of a node waits for the first one; the cancel needs none if the reset's is on the way.
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
-    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 100, || {
+    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 52, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         let mover = race(move || {
@@ -118,7 +118,7 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
-    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 2_400, || {
+    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 1_700, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, 1);
         let mover = race(move || handle.reset(TICK * 2));
@@ -134,7 +134,7 @@ fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_messa
 
 #[test]
 fn a_node_that_fires_before_its_message_is_used_again_after_it() {
-    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 5_300, || {
+    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 3_700, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, 1);
         clock.advance(TICK);
@@ -165,7 +165,7 @@ fn two_resets_both_hold_and_one_of_them_counts() {
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
-    explore("of_the_owners_reset_and_another_one_the_later_counts", 350, || {
+    explore("of_the_owners_reset_and_another_one_the_later_counts", 230, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -207,7 +207,7 @@ fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
 
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
-    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 4_800, || {
+    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 3_300, || {
         let (mut shard, clock) = shard();
         let first = shard.add(TICK, 1);
         clock.advance(TICK);

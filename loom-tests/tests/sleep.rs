@@ -89,7 +89,7 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 /// An add between the announcement and the sleep ends the sleep, while another thread asks for something that can wait.
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
-    explore("an_add_from_an_announced_sleep_is_never_slept_through", 170, || {
+    explore("an_add_from_an_announced_sleep_is_never_slept_through", 140, || {
         let clock = ManualClock::new();
         let config = waking(&clock);
         config.install().unwrap();

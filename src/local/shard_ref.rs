@@ -79,7 +79,8 @@ impl ShardRef {
     ///
     /// If the thread has ended, or its timer is full: as many timers are live as may be
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1); others that are being refused at this moment may count. The error
-    /// carries the callback back.
+    /// carries the callback back. (Without a limit, of a timer whose 2^25 - 1 are all live, none is refused from here: it waits in the
+    /// mailbox for room, and its owner does not sleep meanwhile.)
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
