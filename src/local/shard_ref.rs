@@ -118,9 +118,11 @@ impl ShardRef {
         self.try_add_to(self.shared.clock().nanos_at(instant), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. What another
-    /// thread asks to be run runs in the order in which it asks; what this thread itself does, in no order. (Of more than 1 024 requests, or than the turn's budget, those that came last are left
-    /// to the turns after it.) A sleeping owner is woken. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A
+    /// sleeping owner is woken. Otherwise as [`add`](Self::add).
+    ///
+    /// What one other thread asks to be run runs in the order in which it asks. (The owner's own requests have no order. Of more than
+    /// 1 024, or than the turn's budget, those that came last are left to the turns after it.)
     ///
     /// # Panics
     ///
