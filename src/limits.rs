@@ -117,7 +117,7 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
 /// Of the urgent messages that wait, so many are put into the order in which they came, in a pass: each costs about a miss of the cache.
-pub(crate) const REVERSED_MAX: usize = 4 * MESSAGES_MAX;
+pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 
 /// Turns after which the owner of a shard tells what it has counted, also if its loop never asks how long it may sleep.
 /// Telling costs as much as a timer or two.
