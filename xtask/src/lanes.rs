@@ -277,7 +277,7 @@ pub(crate) fn proving() -> Vec<Lane> {
         plain.target("break/loom").env("CARGO_INCREMENTAL", "1"),
         Lane::new(
             "tests",
-            "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test api --test memory --test stress \
+            "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test across_cores --test api --test memory --test stress \
              --test shard_limit --test remote_memory --test exports",
         )
         .target("break/debug"),

@@ -27,6 +27,7 @@ const PASSES: [Pass; 3] = [
         built: &[
             "--lib",
             "--test=api",
+            "--test=across_cores",
             "--test=allocations",
             "--test=exports",
             "--test=history",
