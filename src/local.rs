@@ -73,7 +73,7 @@ pub struct Turn {
 
 impl LocalTimer {
     /// Takes in what other cores have asked for, up to 1 024 messages, alternately of what they have added or moved and of what they
-    /// have cancelled. Then it runs every callback that is due, in the order of the deadlines, whoever has added it (within a tick the
+    /// have cancelled (if that is all, at the end). Then it runs every callback that is due, in the order of the deadlines, whoever has added it (within a tick the
     /// order is unspecified). What another core has asked to be run at once comes first, in the order in which it asked. If there were
     /// more messages, the rest comes in the next turn, which [`Turn::behind`] and a zero [`time_until_next`](Self::time_until_next) ask
     /// for. What a callback adds fires in a later turn.

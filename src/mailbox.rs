@@ -44,8 +44,11 @@
 //!
 //! `loom-tests/tests/mailbox.rs`.
 
+mod opened;
+
+pub(crate) use self::opened::Opened;
 use crate::{
-    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED, REVERSED_MAX},
+    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED},
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -54,9 +57,6 @@ const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 26;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-/// The place of each kind.
-const URGENT: usize = 0;
-const CAN_WAIT: usize = 1;
 /// So many or more.
 const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
 const _: () = assert!(
@@ -92,21 +92,6 @@ pub(crate) struct Messages {
     pub(crate) first: u32,
     second: u32,
     count: u32,
-}
-
-/// What the owner has taken and not dealt with.
-#[derive(Debug, Default)]
-pub(crate) struct Opened {
-    /// Of each kind; the urgent ones first, and those in the order in which they came.
-    left: [Messages; 2],
-    /// Urgent ones that are the newest first still. As long as there are any, no urgent one is met.
-    unreversed: Messages,
-    /// So many may be reversed in this pass.
-    reversible: usize,
-    /// Which kinds have been taken in this pass.
-    is_taken: [bool; 2],
-    /// The last one that was met was an urgent one.
-    was_urgent: bool,
 }
 
 /// Whether an owner may sleep over a message.
@@ -260,91 +245,6 @@ impl Messages {
             (_, count) => count.saturating_sub(1),
         };
         Self { first: self.second, second: third, count }
-    }
-}
-
-impl Opened {
-    /// A pass of the owner begins: what arrives from here on is taken once in it.
-    #[inline]
-    pub(crate) fn begin_pass(&mut self) {
-        self.is_taken = [false; 2];
-        self.reversible = REVERSED_MAX;
-    }
-
-    /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
-    /// flood holds up nobody.
-    #[inline]
-    pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
-        let [urgent, can_wait] = mailbox.stacks();
-        self.take_kind(URGENT, urgent);
-        self.take_kind(CAN_WAIT, can_wait);
-    }
-
-    #[inline]
-    fn take_kind(&mut self, kind: usize, stack: &Stack) {
-        let is_left = self.left[kind].first != 0 || kind == URGENT && self.unreversed.first != 0;
-        if is_left || self.is_taken[kind] {
-            return;
-        }
-        if let Some(taken) = stack.take() {
-            self.is_taken[kind] = true;
-            let place = if kind == URGENT && taken.second != 0 { &mut self.unreversed } else { &mut self.left[kind] };
-            *place = taken;
-        }
-    }
-
-    /// The next urgent message whose link is to be reversed in this pass, 0 if there is none.
-    #[inline]
-    pub(crate) fn next_to_reverse(&self) -> u32 {
-        if self.reversible == 0 { 0 } else { self.unreversed.first }
-    }
-
-    /// Puts that message, which has this link, before those that came later.
-    pub(crate) fn reverse(&mut self, link: &Link) {
-        self.reversible -= 1;
-        let (index, later) = (self.unreversed.first, &mut self.left[URGENT]);
-        self.unreversed = self.unreversed.rest(link.get());
-        link.set(later.second);
-        *later = Messages { first: index, second: later.first, count: (later.count + 1).min(MANY) };
-    }
-
-    /// The message that is to be met next, 0 if there is none: of the two kinds by turns.
-    #[inline]
-    pub(crate) fn next(&self) -> u32 {
-        self.left[self.next_kind()].first
-    }
-
-    /// The next one, which has this `link`, is being met.
-    #[inline]
-    pub(crate) fn meet(&mut self, link: u32) {
-        let kind = self.next_kind();
-        self.was_urgent = kind == URGENT;
-        self.left[kind] = self.left[kind].rest(link);
-    }
-
-    #[inline]
-    fn next_kind(&self) -> usize {
-        let [urgent, can_wait] = &self.left;
-        let is_ready = urgent.first != 0 && self.unreversed.first == 0;
-        if is_ready && (can_wait.first == 0 || !self.was_urgent) { URGENT } else { CAN_WAIT }
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left().iter().all(|messages| messages.first == 0)
-    }
-
-    /// How many messages are left; of each kind, `MANY` is that or more.
-    #[inline]
-    pub(crate) fn count(&self) -> u32 {
-        self.left().iter().map(|messages| messages.count).sum()
-    }
-
-    /// What is left, in no order.
-    #[inline]
-    pub(crate) fn left(&self) -> [Messages; 3] {
-        let [urgent, can_wait] = self.left;
-        [urgent, can_wait, self.unreversed]
     }
 }
 

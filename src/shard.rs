@@ -106,8 +106,8 @@ pub struct Shard<T> {
     opened: Opened,
     /// Messages that the pass may still deal with.
     messages: usize,
-    /// Something was in the mailbox when the pass began, and has not all been met.
-    has_mail: bool,
+    /// Something urgent was in the mailbox when the pass began, and has not all been met.
+    has_urgent: bool,
     counts: Tally,
     telling: Telling,
     /// The last sweep is done.
@@ -164,7 +164,7 @@ impl<T> Shard<T> {
             limit,
             opened: Opened::default(),
             messages: 0,
-            has_mail: false,
+            has_urgent: false,
             counts: Tally::default(),
             telling: Telling::default(),
             closed: false,
@@ -232,7 +232,7 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant per timer; see [`Wheel::advance`](crate::Wheel::advance).
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        let before = if self.has_mail { self.take_in_before() } else { None };
+        let before = if self.has_urgent { self.take_in_before() } else { None };
         let Claimed { index, payload, due } = match before {
             Some(claimed) => claimed,
             None => match self.claim_due() {

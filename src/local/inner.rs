@@ -159,13 +159,14 @@ impl Local {
     /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
     fn pass(&self, touched_before: u64) -> Turn {
         let mut turn = Turn::default();
-        if self.step(|shard| shard.has_mail()) {
+        if self.step(|shard| shard.has_urgent()) {
             self.take_in(&mut turn);
         }
         while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);
             turn.fired += 1;
         }
+        self.step(Shard::look_again);
         self.take_in(&mut turn);
         self.flush();
         self.step(|shard| {

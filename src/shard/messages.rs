@@ -34,12 +34,13 @@ impl<T> Shard<T> {
     #[cold]
     pub(super) fn take_in_before(&mut self) -> Option<Claimed<T>> {
         let claimed = self.take_in();
-        self.has_mail = claimed.is_some();
+        self.has_urgent = claimed.is_some();
         claimed
     }
 
     /// Takes in what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
     pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
+        self.look_again();
         let claimed = self.take_in();
         if claimed.is_none() {
             self.end_pass();

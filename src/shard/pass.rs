@@ -14,10 +14,10 @@ impl<T> Shard<T> {
         if self.wheel.has_too_much() && self.opened.is_empty() {
             self.give_page_back();
         }
-        // Before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
         self.begin_mailbox(budget);
         let target = self.tick.now(self.turn_nanos);
-        if self.has_mail {
+        // What is urgent is met before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
+        if self.has_urgent {
             self.wheel.begin_to_look(target, budget);
         } else {
             self.wheel.begin(target, budget);
@@ -38,13 +38,13 @@ impl<T> Shard<T> {
     /// Whether there is nothing to do in a pass that has just begun: most turns of a busy loop find nothing.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.wheel.is_done() && !self.has_mail
+        self.wheel.is_done() && self.opened.is_empty()
     }
 
-    /// Whether something was in the mailbox when the pass began.
+    /// Whether something urgent was in the mailbox when the pass began.
     #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
-        self.has_mail
+    pub(crate) fn has_urgent(&self) -> bool {
+        self.has_urgent
     }
 
     /// Takes what has arrived since the last pass.
@@ -53,10 +53,16 @@ impl<T> Shard<T> {
         self.messages = budget.min(MESSAGES_MAX);
         self.opened.begin_pass();
         self.take_mailbox();
-        self.has_mail = !self.opened.is_empty();
+        self.has_urgent = self.opened.has_urgent();
         if !self.guests.are_none() {
             self.guests.tidy(&self.shared.guests);
         }
+    }
+
+    /// Nothing is due any more: something may have arrived meanwhile.
+    #[inline]
+    pub(crate) fn look_again(&mut self) {
+        self.opened.look_again();
     }
 
     /// Takes what has arrived, of each kind once in a pass.
