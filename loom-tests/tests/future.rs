@@ -115,7 +115,7 @@ fn no_wake_is_lost_by_a_first_poll() {
 /// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore("the_waker_of_the_last_poll_is_woken", 240, || {
+    explore("the_waker_of_the_last_poll_is_woken", 150, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         clock.advance(TICK);
@@ -137,7 +137,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// may see that before it sees the new time. Then it is woken itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
-    explore("a_waker_that_changes_while_time_passes_is_woken_once", 400, || {
+    explore("a_waker_that_changes_while_time_passes_is_woken_once", 310, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         let poller = Arc::clone(&last);

@@ -235,7 +235,7 @@ fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
 /// S2, G1: also if the word is the next timer's already, which another thread has armed.
 #[test]
 fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 25_000, || {
+    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 19_000, || {
         let clock = local();
         let core = local_timer().shard_ref();
         let ran = Arc::new(AtomicUsize::new(0));
