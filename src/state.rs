@@ -113,8 +113,8 @@
 //!   replace.
 //! * S3: `end_move` and `arm_guest` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
 //!   and so does the next `begin_move`. So the deadline asked for is read and written in order.
-//! * S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire when they set it. So the owner has
-//!   read a node's link before the next one writes there. (`arm_guest` has the node from who freed it.)
+//! * S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire when they set it. So the owner is done
+//!   with a node's link, which it reads and reverses, before the next one writes there. (`arm_guest` has the node from who freed it.)
 //!
 //! # Models
 //!

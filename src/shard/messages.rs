@@ -43,6 +43,8 @@ impl<T> Shard<T> {
         self.look_again();
         let claimed = self.take_in();
         if claimed.is_none() {
+            // What arrives from here on is the next pass's, however often this one is asked.
+            self.messages = 0;
             self.end_pass();
         }
         claimed
@@ -123,7 +125,6 @@ impl<T> Shard<T> {
                 self.schedules.move_to(index, nanos);
             }
             let Err(due) = self.wheel.put_in_order(index, deadline) else { return None };
-            self.wheel.take_out(index);
             match self.claim(index) {
                 Claim::Fires => {
                     self.count_arrived_due(self.tick.start(deadline));

@@ -187,6 +187,23 @@ fn a_guest_that_arrives_while_it_is_moved_goes_on() {
     assert_eq!((counts.added, counts.fired, counts.live, counts.queued), (1, 1, 0, 0));
 }
 
+/// What arrives after a pass has ended waits for the next one, however often the old one is asked.
+#[test]
+fn a_pass_that_is_over_takes_nothing_in() {
+    let (mut shard, clock) = shard();
+    let [_, own] = [1, 100].map(|ticks| shard.add(TICK * ticks, callback()));
+    clock.advance(TICK);
+    assert_eq!(fired(&mut shard), 1);
+    add_from_elsewhere(&shard, 100);
+    assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), crate::state::Cancel::Cancelled);
+    for _ in 0..3 {
+        assert!(shard.next_expired().is_none());
+        assert_eq!((shard.counts().queued, shard.len()), (2, 1));
+    }
+    assert_eq!(fired(&mut shard), 0);
+    assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the one that has been added since");
+}
+
 /// An add that is refused keeps no node.
 #[test]
 fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {

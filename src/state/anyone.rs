@@ -40,9 +40,9 @@ impl StateWord {
                 Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
                 _ => return (Cancel::Ended, Next::Nothing),
             };
-            // AcqRel: Release (S1), what this thread did comes before the owner drops the payload; Acquire (S4), the owner has read the
-            // link, and (S2), a periodic timer may have run before, and come back to the same word since it was looked at. Acquire (S2):
-            // the answer may become `Ended`.
+            // AcqRel: Release (S1), what this thread did comes before the owner drops the payload; Acquire (S4), the owner is done with
+            // the link, and (S2), a periodic timer may have run before, and come back to the same word since it was looked at. Acquire
+            // (S2): the answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
@@ -79,7 +79,7 @@ impl StateWord {
                 Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
                 _ => return (false, Next::Nothing),
             };
-            // AcqRel: Release (S3), the deadline; Acquire (S4), the owner has read the link, if this queues the node anew. Relaxed: a
+            // AcqRel: Release (S3), the deadline; Acquire (S4), the owner is done with the link, if this queues the node anew. Relaxed: a
             // failure is looked at again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return (true, Next::unless_queued(word));

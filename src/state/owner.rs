@@ -190,8 +190,8 @@ impl StateWord {
                 // Who is moving it, or has withdrawn it for who does, pushes again.
                 _ => (word & !QUEUED, Collected::Nothing { is_unsettled: is_unsettled(word) }),
             };
-            // AcqRel: Acquire (S3), the deadline that was asked for; Release (S4), the link has been read. Relaxed: a failure is looked
-            // at again.
+            // AcqRel: Acquire (S3), the deadline that was asked for; Release (S4), what was done to the link. Relaxed: a failure is looked at
+            // again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return collected;
             }

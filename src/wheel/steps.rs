@@ -45,9 +45,11 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// Puts an entry, in a slot or handed out, where the present pass or a later one comes to it. An error if it is due already
-    /// where the pass stands, with that tick; then it is left as it is.
+    /// where the pass stands, with that tick; then it is handed out, with that deadline.
     pub(crate) fn put_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
         if deadline <= self.position {
+            self.take_out(index);
+            self.slots.nodes.node(index).deadline = deadline;
             return Err(self.position);
         }
         if self.is_in_slot(index) {

@@ -102,6 +102,18 @@ fn slack_that_is_over_already_is_no_reason_to_wait() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
+/// A shard that ends before it could claim the timer hands it back with the deadline that was asked for.
+#[cfg(feature = "std")]
+#[test]
+fn what_is_put_in_order_too_late_is_out_and_has_its_deadline() {
+    let mut wheel = RawWheel::<(), 2, 32>::starting_at(7);
+    let placed = wheel.insert(100).index;
+    for index in [placed, wheel.take_index().index] {
+        assert_eq!(wheel.put_in_order(index, 5), Err(7));
+        assert_eq!((wheel.deadline(index), wheel.len()), (Some(5), 0));
+    }
+}
+
 #[test]
 fn time_never_goes_back() {
     let mut wheel = Tiny::starting_at(0);
