@@ -24,6 +24,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 
 pub mod alloc;
+pub mod asked;
 pub mod cores;
 pub mod crossing;
 pub mod delayed;

@@ -106,6 +106,8 @@ pub enum Workload {
     Spread,
     /// Timers that another core cancels: from being added to being taken in, and the call alone.
     Xcancel,
+    /// Timers, other deadlines and callbacks that another core asks for: what a request costs both, and the call alone.
+    Asked,
     /// How late timers fire while another core cancels a million others.
     Flood,
     /// What a message to another core costs, by what it travels through.
@@ -172,6 +174,8 @@ pub enum Pass {
     Xcancel,
     /// The same, both cores do both.
     XcancelBoth,
+    /// ns per request, and per call; by how many are asked before they are taken in.
+    Asked,
     /// Lateness, by what happens beside.
     Flood,
     /// ns per message sent, and taken.
@@ -302,6 +306,7 @@ impl Workload {
             Self::Within => &[Pass::Within],
             Self::Spread => &[Pass::Spread],
             Self::Xcancel => &[Pass::Xcancel, Pass::XcancelBoth],
+            Self::Asked => &[Pass::Asked],
             Self::Flood => &[Pass::Flood],
             Self::Mailbox => &[Pass::Mailbox],
             Self::Scaling => &[Pass::Scaling],
@@ -328,6 +333,8 @@ impl Pass {
             Self::Flood => &[1_000_000],
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
+            // Requests.
+            Self::Asked => &[1, 64, 1000],
             // Tasks, and keys.
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
             Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
@@ -365,7 +372,7 @@ impl Pass {
     /// Whether time is told to move in it.
     pub fn runs_in_virtual_time(self) -> bool {
         let by_the_clock = matches!(self, Self::Call | Self::Late | Self::LateFine) || self.is_about_futures();
-        !by_the_clock && !self.crosses_cores()
+        !by_the_clock && !self.crosses_cores() && self != Self::Asked
     }
 
     /// Whether there is more to it than operations that nobody waits for.

@@ -1,5 +1,6 @@
 //! One run, in the process that was started for it.
 
+mod asking;
 mod in_tasks;
 mod two_cores;
 
@@ -41,6 +42,7 @@ pub fn run(job: Job) -> Vec<Sample> {
     }
     match (job.peer, job.pass) {
         (_, Pass::Xcancel | Pass::XcancelBoth) => two_cores::xcancel(job),
+        (_, Pass::Asked) => asking::asked(job),
         (_, Pass::Flood) => two_cores::flood(job),
         (_, Pass::Async | Pass::AsyncReady | Pass::AsyncLate) => in_tasks::run(job),
         (_, Pass::Mailbox) => two_cores::mailbox(job),

@@ -4,13 +4,14 @@
 use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use corewheel_bench::{
-    cores,
+    asked, cores,
     crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
     mailboxes::{self, Array, Chains, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
     measure::Effort,
     peers::{CorewheelShard, CorewheelWheel, Linked64},
     plan::{Pass, Peer},
     workloads::{
+        asked as asking,
         flood::{self, Corewheel, Load, Owner, Setting, Ticking},
         late, mailbox, scaling,
         xcancel::{self, Direction, Size, Stretch},
@@ -81,6 +82,27 @@ fn tokio_drops_in_another_task() {
     for direction in DIRECTIONS {
         check_exchange(direction, &xcancel::in_tasks::<TokioDrop>(direction, SIZE, &two_workers()));
     }
+}
+
+fn check_asked<O: asked::Owner>() {
+    for at_once in [1, 7, 1000] {
+        let samples = asking::run::<O>("asked", at_once, 8);
+        let names: Vec<&str> = samples.iter().map(|sample| sample.workload.as_str()).collect();
+        let requests = ["asked-add", "asked-reset", "asked-run"];
+        assert_eq!(names, requests.map(|name| [name.to_owned(), format!("{name}-call")]).concat());
+        assert!(samples.chunks(2).all(|pair| 0.0 < pair[1].value && pair[1].value < pair[0].value), "{samples:?}");
+    }
+}
+
+/// Who asks asserts that each timer was live, and the owner that everything has run.
+#[test]
+fn what_is_asked_is_done() {
+    check_asked::<asked::Local<false>>();
+    check_asked::<asked::Local<true>>();
+    check_asked::<asked::Locked<CorewheelWheel, Mutex<asked::Guarded<CorewheelWheel>>>>();
+    check_asked::<asked::Locked<Linked64, parking_lot::Mutex<asked::Guarded<Linked64>>>>();
+    check_asked::<asked::Channel<CorewheelWheel>>();
+    check_asked::<asked::Entered>();
 }
 
 const LOAD: Load = Load {

@@ -7,6 +7,7 @@ impl Peer {
     pub fn is_for(self, pass: Pass) -> bool {
         match pass {
             Pass::Mailbox => self.is_mailbox(),
+            Pass::Asked => self.is_asked_from_elsewhere(),
             _ if pass.is_about_futures() => self.has_futures(),
             _ if pass.crosses_cores() => self.is_cancelled_from_elsewhere(),
             _ => !self.is_mailbox() && !self.is_for_two_cores() && !self.has_nothing_else(),
@@ -34,6 +35,11 @@ impl Peer {
         matches!(self, Self::MutexStd | Self::MutexParkingLot | Self::MutexLinked64 | Self::Channel)
     }
 
+    fn is_asked_from_elsewhere(self) -> bool {
+        let has_an_owner = matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast | Self::TokioSleep);
+        has_an_owner || self.is_for_two_cores()
+    }
+
     fn is_cancelled_from_elsewhere(self) -> bool {
         let corewheel = matches!(self, Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast);
         corewheel || self.is_for_two_cores() || matches!(self, Self::Floor | Self::TokioThreads | Self::TokioAlt)
@@ -52,7 +58,7 @@ impl Pass {
     }
 
     pub(super) fn needs_two_cores(self) -> bool {
-        self.crosses_cores() || matches!(self, Self::Mailbox | Self::Scaling)
+        self.crosses_cores() || matches!(self, Self::Asked | Self::Mailbox | Self::Scaling)
     }
 
     /// What a reader of its figures must know.
@@ -64,6 +70,13 @@ impl Pass {
                  which no thread lost its core; where these are 0 %, of all, and the figure means little. Line: a cache \
                  line to the other core and back, before and after; what was measured when that took longer is not to be \
                  held against what was measured when it did not.",
+            ),
+            Self::Asked => Some(
+                "The number is that of the requests that one core makes before the other takes them in, in one turn, \
+                 which is a part of the figure; with one request most of it is the way of the lines. 10 000 timers are \
+                 live. Neither waits for the other: what locks cost where they do, xcancel and flood show. channel \
+                 gives no answer. corewheel and tokio go by the machine's clock, the others in virtual time. A sleep of \
+                 tokio's is registered with the owner's runtime by who enters it, and what is run is spawned there.",
             ),
             Self::Async => Some(
                 "Timeout: the next column less the one after, stretch by stretch. Left: 50 ms after as many were dropped; \

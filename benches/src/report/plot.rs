@@ -33,6 +33,8 @@ pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
             Pass::Memory => memory(&figures, directory)?,
             Pass::Within => by_setting("within-wake-ups", ["wake-ups per second", "slack"], &figures, directory)?,
             Pass::Spread => by_setting("spread-most", ["the most timers in a tick", "range"], &figures, directory)?,
+            // Its sizes are those of a batch, and make no curve.
+            Pass::Asked => {}
             Pass::Pause | Pass::PauseAllDue | Pass::PauseAfterReset | Pass::PauseAfterSleep => {
                 turns(pass, &figures, directory)?;
             }

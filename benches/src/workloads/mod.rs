@@ -2,6 +2,7 @@
 //!
 //! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
 
+pub mod asked;
 pub mod churn;
 pub mod drain;
 pub mod flood;
