@@ -176,7 +176,7 @@ impl<R> Cores<R> {
     /// What the caller has added or moved there before has been taken in by then: a callback given to [`ShardRef::run`] has run
     /// when the loop sees that it is to end.
     ///
-    /// For that the request goes twice through the thread's mailbox, and is counted as two timers.
+    /// To the thread's timer the request is a callback that is to be run, and is counted as one.
     ///
     /// # Examples
     ///
@@ -196,13 +196,8 @@ impl<R> Cores<R> {
     pub fn stop(&self) {
         for (index, shard) in self.all.shards.iter().enumerate() {
             let all = Arc::clone(&self.all);
-            shard.post(move || {
-                // What was asked before may be further back among the messages that were taken together with this one, and a budget
-                // may leave it there. It has been met when a message comes that is sent now.
-                let heard = Arc::clone(&all);
-                // Relaxed: as the load in `is_stopping` says.
-                all.shards[index].post(move || heard.stopping[index].store(true, Ordering::Relaxed));
-            });
+            // It runs after what the caller has asked for before. Relaxed: as the load in `is_stopping` says.
+            shard.post(move || all.stopping[index].store(true, Ordering::Relaxed));
         }
     }
 

@@ -6,9 +6,9 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use corewheel::{Core, Cores, ShardRef, local_timer};
+use corewheel::{Core, Cores, CoresBuilder, ShardRef, local_timer};
 
-/// Threads that do nothing but timers, each pinned to a core and with a shard of its own, for programs whose tasks wander from
+/// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs whose tasks wander from
 /// thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be short: wake the
 /// task, and leave the work to it.
 ///
@@ -59,7 +59,38 @@ impl Shards {
     ///
     /// If a thread cannot be started, or 16 384 shards exist.
     pub fn start(shards: usize) -> io::Result<Self> {
-        let cores = Cores::builder().shards(shards).start(|core| serve(&core))?;
+        Self::start_with(Cores::builder().shards(shards))
+    }
+
+    /// Starts the threads as the builder says: how many, whether they are pinned, and how the timer of each is made. The threads
+    /// park when they have nothing to do, and the default wake hook unparks them: if the configuration has a hook of its own, that
+    /// must do so.
+    ///
+    /// # Errors
+    ///
+    /// As [`CoresBuilder::start_with`].
+    ///
+    /// # Panics
+    ///
+    /// If the function given to [`CoresBuilder::config`] panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, Cores};
+    /// use corewheel_tokio::Shards;
+    /// use std::time::Duration;
+    ///
+    /// let config = |index| {
+    ///     let config = Config::new().clock(Clock::fast()).tick(Duration::from_micros(100));
+    ///     config.limit(1_000_000).name(format!("timeouts-{index}"))
+    /// };
+    /// let shards = Shards::start_with(Cores::builder().shards(2).pin(false).config(config))?;
+    /// assert_eq!(shards.all()[1].metrics().name, "timeouts-1");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
+        let cores = threads.start(|core| serve(&core))?;
         Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::Cancel;
+use corewheel::{Cancel, Config, Cores};
 use corewheel_tokio::Shards;
 use tokio::{runtime, sync::oneshot};
 
@@ -30,6 +30,19 @@ fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 3);
+}
+
+/// Their timers are made as the caller says, and what is wrong there is an error.
+#[test]
+fn the_threads_are_as_they_were_asked_to_be() {
+    let builder = |tick| Cores::builder().shards(2).pin(false).config(move |_| Config::new().tick(tick).limit(1));
+    let shards = Shards::start_with(builder(Duration::from_millis(1))).expect("threads");
+    assert_eq!(shards.all().len(), 2);
+    for shard in shards.all() {
+        assert!(shard.try_add(HOUR, || ()).is_ok());
+        assert!(shard.try_add(HOUR, || ()).is_err(), "the limit");
+    }
+    assert!(Shards::start_with(builder(Duration::ZERO)).is_err(), "no such tick");
 }
 
 #[test]
