@@ -174,9 +174,10 @@ impl<R> Cores<R> {
     /// have ended, changes nothing.
     ///
     /// What the caller has added or moved there before has been taken in by then: a callback given to [`ShardRef::run`] has run
-    /// when the loop sees that it is to end.
+    /// when the loop sees that it is to end. (Also if the caller is one of the threads and asks itself; but what the budgets of two
+    /// turns put off is not waited for.)
     ///
-    /// To the thread's timer the request is a callback that is to be run, and is counted as one.
+    /// For that the request goes twice through the thread's mailbox, and is counted as two timers.
     ///
     /// # Examples
     ///
@@ -196,8 +197,12 @@ impl<R> Cores<R> {
     pub fn stop(&self) {
         for (index, shard) in self.all.shards.iter().enumerate() {
             let all = Arc::clone(&self.all);
-            // It runs after what the caller has asked for before. Relaxed: as the load in `is_stopping` says.
-            shard.post(move || all.stopping[index].store(true, Ordering::Relaxed));
+            shard.post(move || {
+                // What a thread has asked of itself in a turn comes in the next one. So does a message that is sent now.
+                let heard = Arc::clone(&all);
+                // Relaxed: as the load in `is_stopping` says.
+                all.shards[index].post(move || heard.stopping[index].store(true, Ordering::Relaxed));
+            });
         }
     }
 

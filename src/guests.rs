@@ -237,6 +237,11 @@ impl OwnGuests {
         self.nodes.place(index)
     }
 
+    /// Brings the guest `index` closer, if the owner knows its page.
+    pub(crate) fn prefetch(&self, index: u32) {
+        self.nodes.prefetch(index);
+    }
+
     /// The index of the owner's node that stands for the guest `index`; `None` if it has not arrived.
     pub(crate) fn twin(&self, index: u32) -> Option<u32> {
         self.nodes.get(index).map(|node| node.twin.get()).filter(|&twin| twin != 0)

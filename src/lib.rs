@@ -50,7 +50,8 @@
 //! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call; a turn's now is rounded down. So no
 //! timer is ever early, at any distance and with any tick from a microsecond up. A delay of zero is due at the first tick that is not
 //! before now, and fires in a later turn. Deadlines reach 584 years; what is beyond never comes. Timers fire in the order of their
-//! ticks, whichever thread has added them; the order within a tick is unspecified. A clock that goes back is held, and counted.
+//! ticks, whichever thread has added them, as far as the turn has met what was asked: up to 1 024 messages of those that were there
+//! when it began. The order within a tick is unspecified. A clock that goes back is held, and counted.
 //!
 //! # What is promised
 //!

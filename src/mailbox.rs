@@ -19,9 +19,9 @@
 //! round; the gauge says "so many or more".)
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
-//! is for what can wait, timers that were cancelled. The owner meets messages of both by turns: so none waits for more of
-//! the other kind than of its own. Urgent ones it meets in the order in which they came: it reverses the links of those that it has
-//! taken, before it meets the first.
+//! is for what can wait, timers that were cancelled. The owner meets the urgent ones at the beginning of
+//! a pass, before what is due fires, and what can wait at its end; of a flood of both it takes as many of each. Urgent ones it meets in
+//! the order in which they came: it reverses the links of those that it has taken, before it meets the first.
 //!
 //! # Who may do what
 //!
@@ -81,11 +81,11 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's place in the mailbox: the second message below it, or 0. (Of a node that is in no mailbox, whatever its user links.)
+/// A node's place in the mailbox: the second message below it, or before it when links are reversed, or 0. (Of a node that is in no mailbox, whatever its user links.)
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 
-/// Messages of one kind, the newest first.
+/// Messages of one kind, the newest first, or, reversed, the oldest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Messages {
     /// The index of the first one, 0 if there is none; its link leads to the third.

@@ -72,8 +72,9 @@ pub struct ShardMetrics {
     /// How late the timers fired for which no turn came before: from the deadline, rounded up to a tick, to the beginning of the
     /// turn that fired them.
     pub loop_lateness: Histogram,
-    /// How late the timers fired that an earlier turn had left to a later one. (After such a turn what is added when it is due already,
-    /// [`run`](crate::ShardRef::run) among it, cannot be told from those, and counts with them.)
+    /// How late the timers fired that an earlier turn had left to a later one. (After such a turn what is added when it is due already, a
+    /// [`run`](crate::ShardRef::run) of its own thread among it, cannot be told from those, and counts with them; a `run` of another
+    /// thread never counts.)
     pub turn_lateness: Histogram,
     /// The longest turn, callbacks included: from its beginning to the next time that the loop asks how long it may sleep
     /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and

@@ -211,31 +211,34 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// and completes if that is met. How many of this core have completed.
     ///
     /// For a key of another core, this core's own event does nothing: use [`notify`](Self::notify).
+    ///
+    /// Cost: a look into a hash map, and what the conditions of those that watch the key cost.
     pub fn check_and_complete(&self, key: &K) -> usize {
         self.0.check_key(key)
     }
 
     /// There was an event on `key`, of whichever core it is. Events for other cores go together when the loop next turns or
-    /// prepares to sleep.
+    /// prepares to sleep. Cost: of a key of this core that of [`check_and_complete`](Self::check_and_complete), of another's a place in a
+    /// letter for up to 64 events.
     pub fn notify(&self, key: &K) {
         self.0.notify(key);
     }
 
-    /// Completes an operation by force. False if it has completed, or is being completed.
+    /// Completes an operation by force. False if it has completed, or is being completed. Cost: constant per key that it watches.
     pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
         self.0.complete(id, Completion::Forced)
     }
 
     /// Takes the operations of this core that watch `key` out, in the order in which they came, and hands them back:
     /// `on_complete` does not run. One that is looking at its condition at this moment stays; and if the key belongs to another
-    /// core, that has the watches, and this finds none.
+    /// core, that has the watches, and this finds none. Cost: constant per operation and key that it watches.
     #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         self.0.cancel_for_key(key)
     }
 
     /// Takes all operations out and hands them back, in no particular order: `on_complete` does not run. One that is looking at its
-    /// condition at this moment stays.
+    /// condition at this moment stays. Cost: constant per operation and key that it watches.
     #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
         self.0.drain()

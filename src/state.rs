@@ -62,7 +62,7 @@
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it goes on |
 //! | `Running` | `Idle` | owner | `finish` | a plain store, one-shot only: nobody else leaves it |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: nobody else leaves it |
-//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store: nobody else leaves it |
+//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: nobody else leaves it |
 //! | `Withdrawn` | `Idle` | owner | `sweep` | swap: nodes are not used again |
 //! | `Armed`, queued, moved | `Idle` | who has armed it | `disarm_guest` | a plain store: nobody else knows it |
 //!

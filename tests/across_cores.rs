@@ -198,19 +198,85 @@ fn a_flood_of_cancels_holds_up_no_deadline() {
     });
 }
 
-/// And the other way round: where urgent messages keep coming, cancelled timers go all the same.
+/// And the other way round: where urgent messages keep coming, cancelled timers go all the same. Each kind has half of what is taken
+/// in, by turns if that is odd.
 #[test]
 fn cancelled_timers_go_however_much_else_is_asked() {
-    in_virtual_time(|_| {
-        let timers: Vec<_> = (0..400).map(|_| local_timer().add(HOUR, never)).collect();
-        elsewhere(|_| assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
-        for _ in 0..100 {
-            elsewhere(|own| (0..8).for_each(|_| _ = own.run(|| ())));
-            let turn = local_timer().turn_within(8);
-            assert_eq!((turn.fired, turn.collected), (4, 4));
+    for budget in [1, 2, 3, 8] {
+        in_virtual_time(|_| {
+            let timers: Vec<_> = (0..50 * budget).map(|_| local_timer().add(HOUR, never)).collect();
+            elsewhere(|_| assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+            for _ in 0..50 {
+                let mut met = (0, 0);
+                for _ in 0..2 {
+                    elsewhere(|own| (0..8).for_each(|_| _ = own.run(|| ())));
+                    let turn = local_timer().turn_within(budget);
+                    assert_eq!(turn.fired + turn.collected, budget);
+                    met = (met.0 + turn.fired, met.1 + turn.collected);
+                }
+                assert_eq!(met, (budget, budget));
+            }
+            assert_eq!(local_timer().counts().cancelled, 50 * budget as u64);
+        });
+    }
+}
+
+/// A turn that is used up by what the one before has left still knows of what has come since.
+#[test]
+fn what_a_budget_leaves_is_not_slept_over() {
+    for (budget, first, then) in [(1, 2, 1), (1, 1, 1), (8, 16, 3), (usize::MAX, 2_048, 100)] {
+        for moves in [false, true] {
+            in_virtual_time(|_| {
+                let timers: Vec<_> = (0..first + then).map(|_| local_timer().add(HOUR, never)).collect();
+                let ask = |timers: &[TimerHandle]| {
+                    let moved = |timer: &TimerHandle| timer.reset(HOUR * 2);
+                    let cancelled = |timer: &TimerHandle| timer.cancel() == Cancel::Cancelled;
+                    on_a_thread(|| {
+                        assert!(timers.iter().all(|timer| if moves { moved(timer) } else { cancelled(timer) }))
+                    });
+                };
+                ask(&timers[..first]);
+                assert_eq!(local_timer().turn_within(budget).behind, first > 1_024.min(budget));
+                ask(&timers[first..]);
+                while local_timer().counts().queued > 0 {
+                    let is_left = local_timer().turn_within(budget).behind;
+                    assert_eq!(is_left, local_timer().counts().queued > 0, "{budget}");
+                    assert_eq!(is_left, local_timer().time_until_next() == Some(Duration::ZERO));
+                }
+            });
         }
-        assert_eq!(local_timer().counts().cancelled, 400);
-    });
+    }
+}
+
+/// Notes its name when it is dropped.
+struct NotesItsDrop(Arc<Mutex<Vec<usize>>>, usize);
+
+impl Drop for NotesItsDrop {
+    fn drop(&mut self) {
+        self.0.lock().expect("sound").push(self.1);
+    }
+}
+
+/// What is due comes before the destructors of what has been cancelled, whether or not anything else was asked.
+#[test]
+fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
+    for asks in [0, 1, 5] {
+        in_virtual_time(|clock| {
+            let noted: Arc<Mutex<Vec<usize>>> = Arc::default();
+            let cancelled = [100, 101].map(|name| {
+                let held = NotesItsDrop(Arc::clone(&noted), name);
+                local_timer().add(HOUR, move || drop(held))
+            });
+            local_timer().add(TICK * 2, notes(&noted, asks + 1));
+            elsewhere(|own| {
+                assert!(cancelled.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
+                (1..=asks).for_each(|name| _ = own.run(notes(&noted, name)));
+            });
+            let turn = turn_after(clock, 2);
+            assert_eq!((turn.fired, turn.collected), (asks + 1, 2));
+            assert_eq!(*noted.lock().expect("sound"), (1..=asks + 1).chain([101, 100]).collect::<Vec<_>>());
+        });
+    }
 }
 
 // ---- order

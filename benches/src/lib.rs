@@ -12,7 +12,7 @@
 //! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure. The [`schemes`] take
 //!   turns in one process as well: they are there for the shape of their curves.
 //! * What is about two cores has a thread on each, pinned to it. What one core hands to the other travels in the same
-//!   ring for all peers ([`crossing`]); messages of all [`mailboxes`] name the same nodes.
+//!   ring for all peers ([`crossing`]), unless that is what is compared ([`asked`]); messages of all [`mailboxes`] name the same nodes.
 //! * What a timeout costs a task ([`timeouts`]) is what all threads of the process ran for it, less what they ran for the
 //!   same tasks without, in turns with them.
 //! * The allocator counts in the runs about memory only.

@@ -53,7 +53,7 @@ pub enum Peer {
     MutexParkingLot,
     /// `linked64` behind that one.
     MutexLinked64,
-    /// The wheel, asked by a channel to cancel: who asks gets no answer.
+    /// The wheel, asked by a channel: who asks gets no answer.
     Channel,
     /// Mailbox: corewheel's, a stack through the nodes, all taken at once and met along two chains.
     Stack,

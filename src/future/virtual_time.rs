@@ -90,6 +90,10 @@ struct Choice {
 
 impl VirtualTime {
     /// One core.
+    ///
+    /// # Panics
+    ///
+    /// If a thread cannot be started.
     pub fn new() -> Self {
         Self::with_cores(1, 0)
     }
@@ -106,6 +110,10 @@ impl VirtualTime {
     }
 
     /// Makes a future on the first core and has it run there as a task. It need not be `Send`.
+    ///
+    /// # Panics
+    ///
+    /// If `make` panics.
     pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
     where
         F: Future<Output: Send> + 'static,

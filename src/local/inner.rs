@@ -159,7 +159,7 @@ impl Local {
     /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
     fn pass(&self, touched_before: u64) -> Turn {
         let mut turn = Turn::default();
-        if self.step(|shard| shard.has_urgent()) {
+        if self.step(|shard| shard.begins_with_urgent()) {
             self.take_in(&mut turn);
         }
         while let Some(claimed) = self.step(Shard::claim_due) {
@@ -177,7 +177,7 @@ impl Local {
         turn
     }
 
-    /// Takes in what other threads have asked for, and runs what is due of it. At the end of a pass, what has arrived meanwhile.
+    /// Takes in what other threads have asked for, and runs what is due of it: what is urgent, or at the end of a pass the rest.
     fn take_in(&self, turn: &mut Turn) {
         while let Some(message) = self.step(Shard::next_message) {
             match message {

@@ -121,8 +121,10 @@ impl ShardRef {
     /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A
     /// sleeping owner is woken. Otherwise as [`add`](Self::add).
     ///
-    /// What one other thread asks to be run runs in the order in which it asks. (The owner's own requests have no order. Of more than
-    /// 1 024, or than the turn's budget, those that came last are left to the turns after it.)
+    /// What one other thread asks to be run runs in the order in which it asks. A turn takes in up to 1 024 messages, or its budget, and
+    /// half as many of these where cancels wait too; what came last is left to the next ones. Of more than 4 096 that wait, a turn
+    /// first puts 4 096 into their order, and runs none before that is done for all. (The owner's own requests have no order. Nor does
+    /// what comes to a timer that has 2^25 - 1 timers and no limit: there a request can wait for room.)
     ///
     /// # Panics
     ///

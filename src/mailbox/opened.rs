@@ -20,8 +20,8 @@ pub(crate) struct Opened {
     /// write to.
     is_taken: [bool; 2],
     is_looked_for: [bool; 2],
-    /// The last one that was met was an urgent one.
-    was_urgent: bool,
+    /// The pass is at its beginning: what can wait does so.
+    urgent_only: bool,
 }
 
 impl Opened {
@@ -30,12 +30,26 @@ impl Opened {
     pub(crate) fn begin_pass(&mut self) {
         self.is_taken = [false; 2];
         self.is_looked_for = [false; 2];
+        self.urgent_only = false;
         self.reversible = REVERSED_MAX;
+    }
+
+    /// If anything is urgent, only that is met until the pass [looks again](Self::look_again).
+    #[inline]
+    pub(crate) fn hold_others(&mut self) {
+        self.urgent_only = self.has_urgent();
+    }
+
+    /// Whether what can wait does so.
+    #[inline]
+    pub(crate) fn holds_others(&self) -> bool {
+        self.urgent_only
     }
 
     /// The pass comes to its end: of which kind nothing was there, something may have arrived meanwhile.
     #[inline]
     pub(crate) fn look_again(&mut self) {
+        self.urgent_only = false;
         self.is_looked_for = self.is_taken;
     }
 
@@ -77,31 +91,37 @@ impl Opened {
         *later = Messages { first: index, second: later.first, count: (later.count + 1).min(MANY) };
     }
 
-    /// The message that is to be met next, 0 if there is none: of the two kinds by turns.
+    /// The message that is to be met next, 0 if there is none.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        self.left[self.next_kind()].first
+        let kind = self.next_kind();
+        if kind == CAN_WAIT && self.urgent_only { 0 } else { self.left[kind].first }
     }
 
     /// The next one, which has this `link`, is being met.
     #[inline]
     pub(crate) fn meet(&mut self, link: u32) {
         let kind = self.next_kind();
-        self.was_urgent = kind == URGENT;
         self.left[kind] = self.left[kind].rest(link);
     }
 
+    /// Urgent ones at the beginning of a pass; at its end what can wait, and then what is urgent and has come meanwhile.
     #[inline]
     fn next_kind(&self) -> usize {
-        let [urgent, can_wait] = &self.left;
-        let is_ready = urgent.first != 0 && self.unreversed.first == 0;
-        if is_ready && (can_wait.first == 0 || !self.was_urgent) { URGENT } else { CAN_WAIT }
+        let is_ready = self.left[URGENT].first != 0 && self.unreversed.first == 0;
+        if is_ready && (self.urgent_only || !self.has_others()) { URGENT } else { CAN_WAIT }
     }
 
     /// Whether any that is left is urgent.
     #[inline]
-    pub(crate) fn has_urgent(&self) -> bool {
+    fn has_urgent(&self) -> bool {
         self.left[URGENT].first != 0 || self.unreversed.first != 0
+    }
+
+    /// Whether any that is left can wait.
+    #[inline]
+    pub(crate) fn has_others(&self) -> bool {
+        self.left[CAN_WAIT].first != 0
     }
 
     #[inline]
@@ -112,7 +132,8 @@ impl Opened {
     /// How many messages are left; of each kind, `MANY` is that or more.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        self.left().iter().map(|messages| messages.count).sum()
+        let [urgent, can_wait] = &self.left;
+        (urgent.count + self.unreversed.count).min(MANY) + can_wait.count
     }
 
     /// What is left, in no order.

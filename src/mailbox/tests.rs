@@ -40,7 +40,7 @@ fn the_owner_takes_all_messages_newest_first() {
 }
 
 #[test]
-fn messages_of_both_kinds_are_met_by_turns() {
+fn what_can_wait_waits_until_the_end_of_a_pass() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| Link::default()));
     let mut opened = Opened::default();
     let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
@@ -49,17 +49,28 @@ fn messages_of_both_kinds_are_met_by_turns() {
     opened.begin_pass();
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
-    assert_eq!(opened.next(), 5);
-    opened.meet(links[5].get());
-    assert_eq!(opened.next(), 4);
-    // What comes later of a kind that is not used up is left for when it is; and of the other one it comes in the next pass.
+    opened.hold_others();
+    assert_eq!((met(&mut opened, &links), opened.holds_others()), (vec![5, 6], true));
+    // What comes later of a kind that is not used up is left for when it is.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
-    opened.meet(links[4].get());
-    assert_eq!(met(&mut opened, &links), [6, 3, 2, 1]);
-    push(9, Urgency::Urgent);
+    opened.look_again();
+    assert_eq!((opened.holds_others(), opened.has_others()), (false, true));
+    assert_eq!(met(&mut opened, &links), [4, 3, 2, 1]);
+    // Urgent ones that were not all met come last, where nothing else is left.
+    (1..4).for_each(|index| push(index, Urgency::Urgent));
     opened.begin_pass();
     opened.take_more(&mailbox);
-    assert_eq!(met(&mut opened, &links), [9, 8, 7]);
+    reverse(&mut opened, &links);
+    opened.hold_others();
+    opened.meet(links[1].get());
+    opened.look_again();
+    assert_eq!(met(&mut opened, &links), [8, 7, 2, 3]);
+    // Where nothing is urgent, nothing is held.
+    push(9, Urgency::CanWait);
+    opened.begin_pass();
+    opened.take_more(&mailbox);
+    opened.hold_others();
+    assert_eq!(met(&mut opened, &links), [9]);
 }
 
 /// However many there are; but of a flood so many in a pass, and until that is done none of them is met.
@@ -80,6 +91,20 @@ fn urgent_messages_are_met_in_the_order_in_which_they_came() {
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
         assert_eq!(passes, (count as usize).div_ceil(REVERSED_MAX).max(1));
+    }
+}
+
+/// What others are told is never more.
+#[test]
+fn a_flood_that_is_partly_reversed_is_counted_as_many() {
+    let (mailbox, links) = (Mailbox::default(), (0..=2 * MANY).map(|_| Link::default()).collect::<Vec<_>>());
+    (1..=2 * MANY).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
+    let mut opened = Opened::default();
+    opened.take_more(&mailbox);
+    for _ in 0..MANY {
+        opened.begin_pass();
+        opened.reverse(&links[opened.next_to_reverse() as usize]);
+        assert_eq!(opened.count(), MANY);
     }
 }
 

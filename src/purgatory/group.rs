@@ -135,7 +135,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     }
 
     /// There was an event on `key`. From any thread; what it has written before is seen by the operations that look. On a
-    /// core's own thread prefer [`Purgatory::notify`], whose messages go together.
+    /// core's own thread prefer [`Purgatory::notify`], whose messages go together. Cost: an allocation and a
+    /// [`ShardRef::run`](crate::ShardRef::run).
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
         // Nobody answers an event.

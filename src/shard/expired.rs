@@ -9,7 +9,7 @@ pub struct Expired<T> {
     /// What was added.
     pub payload: T,
     /// When it was due: its deadline, rounded up to a tick. If that was not after the turn before when the timer was added or moved,
-    /// this is the time of that turn.
+    /// this is the time of that turn. (What another thread asks for counts from when its owner meets that.)
     pub deadline: Instant,
     /// How long after that the turn began.
     pub lateness: Duration,

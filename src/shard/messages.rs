@@ -30,15 +30,17 @@ pub(crate) enum Message<T> {
 }
 
 impl<T> Shard<T> {
-    /// Takes in what was there when the pass began, up to the first timer that runs now.
+    /// Takes in what was urgent when the pass began, up to the first timer that runs now.
     #[cold]
     pub(super) fn take_in_before(&mut self) -> Option<Claimed<T>> {
         let claimed = self.take_in();
-        self.has_urgent = claimed.is_some();
+        if claimed.is_none() {
+            self.look_again();
+        }
         claimed
     }
 
-    /// Takes in what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
+    /// Takes in the rest, and what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
     pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
         self.look_again();
         let claimed = self.take_in();
@@ -83,6 +85,10 @@ impl<T> Shard<T> {
         let node = self.nodes.node(index);
         let link = node.link.get();
         self.opened.meet(link);
+        if self.messages == 0 {
+            // So that the pass knows whether it leaves anything.
+            self.opened.take_more(&self.shared.mailbox);
+        }
         // The message after the next comes from another core's cache, and its entry from anywhere. The next one is on its way.
         self.nodes.prefetch(link);
         self.wheel.fetch(link);
@@ -182,6 +188,9 @@ impl<T> Shard<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
         self.opened.meet(node.link.get());
+        if self.messages == 0 {
+            self.opened.take_more(&self.shared.mailbox);
+        }
         if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_unsettled() {
             // There is no index for it now: its message stays queued, and comes again in the next pass.
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);

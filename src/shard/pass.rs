@@ -1,5 +1,7 @@
 //! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
 
+use std::mem;
+
 use super::Shard;
 use crate::limits::{GUEST, INDEX_MAX, MESSAGES_MAX, PAGE_BITS};
 
@@ -17,7 +19,7 @@ impl<T> Shard<T> {
         self.begin_mailbox(budget);
         let target = self.tick.now(self.turn_nanos);
         // What is urgent is met before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
-        if self.has_urgent {
+        if self.begins_with_urgent() {
             self.wheel.begin_to_look(target, budget);
         } else {
             self.wheel.begin(target, budget);
@@ -41,27 +43,39 @@ impl<T> Shard<T> {
         self.wheel.is_done() && self.opened.is_empty()
     }
 
-    /// Whether something urgent was in the mailbox when the pass began.
+    /// Whether what is urgent is to be met now, and nothing else.
     #[inline]
-    pub(crate) fn has_urgent(&self) -> bool {
-        self.has_urgent
+    pub(crate) fn begins_with_urgent(&self) -> bool {
+        self.opened.holds_others()
     }
 
     /// Takes what has arrived since the last pass.
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
         self.messages = budget.min(MESSAGES_MAX);
+        self.messages_held = 0;
         self.opened.begin_pass();
         self.take_mailbox();
-        self.has_urgent = self.opened.has_urgent();
+        self.opened.hold_others();
+        if self.begins_with_urgent() && self.opened.has_others() {
+            self.hold_messages();
+        }
         if !self.guests.are_none() {
             self.guests.tidy(&self.shared.guests);
         }
     }
 
-    /// Nothing is due any more: something may have arrived meanwhile.
+    /// Half of what the pass may take in is for what can wait: so that goes on, however much else is asked for. Of an odd number the
+    /// larger half is that by turns.
+    fn hold_messages(&mut self) {
+        self.messages_held = (self.messages + (self.counts.turns & 1) as usize) / 2;
+        self.messages -= self.messages_held;
+    }
+
+    /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile.
     #[inline]
     pub(crate) fn look_again(&mut self) {
+        self.messages += mem::take(&mut self.messages_held);
         self.opened.look_again();
     }
 
@@ -88,7 +102,12 @@ impl<T> Shard<T> {
                 self.guests.meet(&self.shared.guests, index & !GUEST);
                 &self.guests.place(index & !GUEST).node.link
             };
-            self.nodes.prefetch(link.get());
+            let below = link.get();
+            if below & GUEST == 0 {
+                self.nodes.prefetch(below);
+            } else {
+                self.guests.prefetch(below & !GUEST);
+            }
             self.opened.reverse(link);
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Tally {
     pub(super) resets_elsewhere: u64,
     pub(super) runs: u64,
     pub(super) clock_regressions: u64,
-    turns: u64,
+    pub(super) turns: u64,
     overruns: u64,
 }
 

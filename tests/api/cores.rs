@@ -383,6 +383,27 @@ fn what_was_asked_before_the_end_has_been_done() {
     }
 }
 
+/// Also by the thread itself, in a callback: what that has asked for is not late for the last turn.
+#[test]
+fn what_a_core_has_asked_of_itself_before_the_end_has_been_done() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let cores = Arc::new(Cores::builder().shards(1).start(|core| sleep_and_turn(&core)).expect("it starts"));
+    let (asking, ran) = (Arc::clone(&cores), Arc::clone(&runs));
+    // By a timer, so that nothing from elsewhere has been taken in that turn.
+    cores.shards()[0].add(TICK, move || {
+        for _ in 0..3 {
+            let ran = Arc::clone(&ran);
+            asking.shards()[0].run(move || _ = ran.fetch_add(1, Ordering::Relaxed));
+        }
+        asking.stop();
+    });
+    while Arc::strong_count(&cores) > 1 {
+        thread::yield_now();
+    }
+    ended(Arc::into_inner(cores).expect("the callback has let go of it"));
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
+}
+
 #[test]
 fn threads_that_are_not_to_be_pinned_are_not() {
     let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to()).expect("it starts");

@@ -100,7 +100,7 @@ fn benches() -> Vec<Lane> {
         Lane::new(
             "compare runs",
             "cargo run --release -p corewheel-bench --bin compare --locked -- --quick --n 1000 --workload churn \
-             --workload drain --workload steady --workload within --workload spread --workload async",
+             --workload drain --workload steady --workload within --workload spread --workload async --workload asked",
         ),
         Lane::new(
             "schemes run",

@@ -31,7 +31,7 @@ struct Args {
     /// Only these workloads
     #[arg(long, value_enum)]
     workload: Vec<Workload>,
-    /// Only these numbers of live timers
+    /// Only these numbers of live timers (or of what a workload counts instead)
     #[arg(long)]
     n: Vec<usize>,
     /// Less of everything, for a first look

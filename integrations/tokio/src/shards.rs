@@ -8,12 +8,13 @@ use std::{
 
 use corewheel::{Core, Cores, CoresBuilder, ShardRef, local_timer};
 
-/// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs whose tasks wander from
-/// thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be short: wake the
+/// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs
+/// whose tasks wander from thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be short: wake the
 /// task, and leave the work to it.
 ///
-/// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken only if the new timer is
-/// the first one due. It is also woken when 1 024 cancelled timers wait for it.
+/// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken if the new timer is
+/// the first one due, if it is the 1 024th message of its kind that waits (about deadlines, or about cancelled timers), or if the shard is
+/// full and what has been cancelled could make room.
 ///
 /// For deadlines of tasks give the shards to [`Timers`](corewheel::future::Timers): `Timers::new(shards.all())` has `sleep`, `timeout`
 /// and `interval`, whose futures may move between threads.
@@ -62,9 +63,10 @@ impl Shards {
         Self::start_with(Cores::builder().shards(shards))
     }
 
-    /// Starts the threads as the builder says: how many, whether they are pinned, and how the timer of each is made. The threads
-    /// park when they have nothing to do, and the default wake hook unparks them: if the configuration has a hook of its own, that
-    /// must do so.
+    /// Starts the threads as the builder says: how many (one for each core, unless it says so), whether they are pinned, and how the
+    /// timer of each is made. The threads park when they have nothing to do, and the default wake hook unparks them: if the
+    /// configuration has a hook of its own, that must unpark the thread, which is `thread::current()` in the function given to
+    /// [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
