@@ -232,7 +232,7 @@ fn what_a_budget_leaves_is_not_slept_over() {
                     let moved = |timer: &TimerHandle| timer.reset(HOUR * 2);
                     let cancelled = |timer: &TimerHandle| timer.cancel() == Cancel::Cancelled;
                     on_a_thread(|| {
-                        assert!(timers.iter().all(|timer| if moves { moved(timer) } else { cancelled(timer) }))
+                        assert!(timers.iter().all(|timer| if moves { moved(timer) } else { cancelled(timer) }));
                     });
                 };
                 ask(&timers[..first]);
@@ -429,6 +429,25 @@ fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
         ticks.push(expired.lateness.as_nanos() / TICK.as_nanos());
     }
     assert_eq!(ticks, [9, 8, 7, 5]);
+}
+
+/// A budget that is enough for all messages is enough for their order.
+#[test]
+fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
+    for (moved, cancelled) in [(3, 1), (1, 3), (5, 2), (4, 0)] {
+        in_virtual_time(|clock| {
+            let ran = Arc::default();
+            let others: Vec<_> = (0..cancelled).map(|_| local_timer().add(HOUR, never)).collect();
+            elsewhere(|own| {
+                assert!(others.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
+                (1..=moved).rev().for_each(|at| _ = own.add(TICK * at, notes(&ran, at as usize)));
+            });
+            clock.advance(TICK * 10);
+            let turn = local_timer().turn_within(moved as usize + cancelled);
+            assert_eq!((turn.fired, turn.collected, turn.behind), (moved as usize, cancelled, false));
+            assert_eq!(*ran.lock().expect("sound"), (1..=moved as usize).collect::<Vec<_>>());
+        });
+    }
 }
 
 /// Also if there are more than one turn takes in, or if it has a budget, and if more comes meanwhile.

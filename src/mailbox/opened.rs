@@ -109,7 +109,7 @@ impl Opened {
     #[inline]
     fn next_kind(&self) -> usize {
         let is_ready = self.left[URGENT].first != 0 && self.unreversed.first == 0;
-        if is_ready && (self.urgent_only || !self.has_others()) { URGENT } else { CAN_WAIT }
+        if is_ready && (self.urgent_only || self.left[CAN_WAIT].first == 0) { URGENT } else { CAN_WAIT }
     }
 
     /// Whether any that is left is urgent.
@@ -118,10 +118,10 @@ impl Opened {
         self.left[URGENT].first != 0 || self.unreversed.first != 0
     }
 
-    /// Whether any that is left can wait.
+    /// How many that are left can wait; `MANY` is that or more.
     #[inline]
-    pub(crate) fn has_others(&self) -> bool {
-        self.left[CAN_WAIT].first != 0
+    pub(crate) fn others(&self) -> u32 {
+        self.left[CAN_WAIT].count
     }
 
     #[inline]

@@ -57,7 +57,7 @@ impl<T> Shard<T> {
         self.opened.begin_pass();
         self.take_mailbox();
         self.opened.hold_others();
-        if self.begins_with_urgent() && self.opened.has_others() {
+        if self.begins_with_urgent() {
             self.hold_messages();
         }
         if !self.guests.are_none() {
@@ -65,10 +65,12 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Half of what the pass may take in is for what can wait: so that goes on, however much else is asked for. Of an odd number the
-    /// larger half is that by turns.
+    /// Half of what the pass may take in is for what can wait, if there is so much: so that goes on, however much else is asked for. Of
+    /// an odd number the larger half is that by turns.
     fn hold_messages(&mut self) {
-        self.messages_held = (self.messages + (self.counts.turns & 1) as usize) / 2;
+        let is_odd = !self.counts.turns.is_multiple_of(2);
+        let half = if is_odd { self.messages.div_ceil(2) } else { self.messages / 2 };
+        self.messages_held = half.min(self.opened.others() as usize);
         self.messages -= self.messages_held;
     }
 
