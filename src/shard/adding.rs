@@ -7,8 +7,8 @@ use crate::{error::AddError, handle::TimerHandle, origin::Origin, state::Kind};
 
 impl<T> Shard<T> {
     /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
-    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the first tick that is not before now, and
-    /// anything beyond 584 years never.
+    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the first tick that is not before
+    /// now, and anything beyond 584 years never.
     ///
     /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory, for 512 timers.
     ///
