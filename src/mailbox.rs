@@ -81,7 +81,8 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's place in the mailbox: the second message below it, or before it when links are reversed, or 0. (Of a node that is in no mailbox, whatever its user links.)
+/// A node's place in the mailbox: the second message below it, or before it when links are reversed, or 0. (Of a node that is in no
+/// mailbox, whatever its user links.)
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 

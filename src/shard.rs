@@ -102,12 +102,8 @@ pub struct Shard<T> {
     origins: Origins,
     /// The most timers that may live.
     limit: u32,
-    /// Messages taken out of the mailbox and not yet dealt with.
+    /// Messages taken out of the mailbox and not yet dealt with, and how many of them the pass may deal with.
     opened: Opened,
-    /// Messages that the pass may still deal with.
-    messages: usize,
-    /// And so many more at its end.
-    messages_held: usize,
     counts: Tally,
     telling: Telling,
     /// The last sweep is done.
@@ -163,8 +159,6 @@ impl<T> Shard<T> {
             origins: Origins::new(),
             limit,
             opened: Opened::default(),
-            messages: 0,
-            messages_held: 0,
             counts: Tally::default(),
             telling: Telling::default(),
             closed: false,
@@ -214,7 +208,7 @@ impl<T> Shard<T> {
         self.begin(budget);
         if self.is_idle() {
             // Nor is anything looked for that arrives meanwhile.
-            self.messages = 0;
+            self.opened.end_pass();
         }
     }
 

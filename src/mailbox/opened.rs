@@ -1,4 +1,7 @@
-//! What the owner has taken out of its mailbox and not met: urgent messages in the order in which they came, the others newest first.
+//! What the owner has taken out of its mailbox and not met: urgent messages in the order in which they came, the others newest first;
+//! and how many of them a pass may meet.
+
+use std::mem;
 
 use super::{Link, MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
@@ -22,22 +25,35 @@ pub(crate) struct Opened {
     is_looked_for: [bool; 2],
     /// The pass is at its beginning: what can wait does so.
     urgent_only: bool,
+    /// So many messages may be met now.
+    budget: usize,
+    /// And so many more at the end of the pass.
+    held: usize,
 }
 
 impl Opened {
-    /// A pass of the owner begins: what arrives from here on is taken once in it.
+    /// A pass of the owner begins, which may meet so many: what arrives from here on is taken once in it.
     #[inline]
-    pub(crate) fn begin_pass(&mut self) {
+    pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.is_taken = [false; 2];
         self.is_looked_for = [false; 2];
         self.urgent_only = false;
         self.reversible = REVERSED_MAX;
+        self.budget = budget;
+        self.held = 0;
     }
 
-    /// If anything is urgent, only that is met until the pass [looks again](Self::look_again).
+    /// If anything is urgent, only that is met until the pass [looks again](Self::look_again). Half of what the pass may meet is for
+    /// what can wait, if there is so much: so that goes on, however much else is asked for. Of an odd number the larger half, if it
+    /// `rounds_up`: by turns, as the number may be one.
     #[inline]
-    pub(crate) fn hold_others(&mut self) {
+    pub(crate) fn hold_others(&mut self, rounds_up: bool) {
         self.urgent_only = self.has_urgent();
+        if self.urgent_only {
+            let half = if rounds_up { self.budget.div_ceil(2) } else { self.budget / 2 };
+            self.held = half.min(self.left[CAN_WAIT].count as usize);
+            self.budget -= self.held;
+        }
     }
 
     /// Whether what can wait does so.
@@ -46,11 +62,24 @@ impl Opened {
         self.urgent_only
     }
 
-    /// The pass comes to its end: of which kind nothing was there, something may have arrived meanwhile.
+    /// Nothing is due any more: what can wait comes now; and of which kind nothing was there, something may have arrived meanwhile.
     #[inline]
     pub(crate) fn look_again(&mut self) {
+        self.budget += mem::take(&mut self.held);
         self.urgent_only = false;
         self.is_looked_for = self.is_taken;
+    }
+
+    /// The pass is over: what arrives from here on is the next one's, however often this one is asked.
+    #[inline]
+    pub(crate) fn end_pass(&mut self) {
+        self.budget = 0;
+    }
+
+    /// Whether the pass has met as many as it may for now.
+    #[inline]
+    pub(crate) fn has_met_enough(&self) -> bool {
+        self.budget == 0
     }
 
     /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
@@ -98,11 +127,16 @@ impl Opened {
         if kind == CAN_WAIT && self.urgent_only { 0 } else { self.left[kind].first }
     }
 
-    /// The next one, which has this `link`, is being met.
+    /// The next one, which has this `link`, is being met. If that is enough, it is looked for more: the pass is to know whether it
+    /// leaves any.
     #[inline]
-    pub(crate) fn meet(&mut self, link: u32) {
+    pub(crate) fn meet(&mut self, link: u32, mailbox: &Mailbox) {
         let kind = self.next_kind();
         self.left[kind] = self.left[kind].rest(link);
+        self.budget -= 1;
+        if self.has_met_enough() {
+            self.take_more(mailbox);
+        }
     }
 
     /// Urgent ones at the beginning of a pass; at its end what can wait, and then what is urgent and has come meanwhile.
@@ -116,12 +150,6 @@ impl Opened {
     #[inline]
     fn has_urgent(&self) -> bool {
         self.left[URGENT].first != 0 || self.unreversed.first != 0
-    }
-
-    /// How many that are left can wait; `MANY` is that or more.
-    #[inline]
-    pub(crate) fn others(&self) -> u32 {
-        self.left[CAN_WAIT].count
     }
 
     #[inline]

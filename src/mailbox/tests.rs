@@ -3,6 +3,16 @@
 use super::*;
 use crate::limits::REVERSED_MAX;
 
+/// No budget.
+const ALL: usize = usize::MAX;
+
+/// In a pass that may meet so many.
+fn opened(budget: usize) -> Opened {
+    let mut opened = Opened::default();
+    opened.begin_pass(budget);
+    opened
+}
+
 /// Puts urgent messages into the order in which they came, as many as may be in a pass.
 fn reverse(opened: &mut Opened, links: &[Link]) {
     while opened.next_to_reverse() != 0 {
@@ -11,10 +21,10 @@ fn reverse(opened: &mut Opened, links: &[Link]) {
 }
 
 /// What the owner meets, one after the other, by the links of the nodes.
-fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
+fn met(opened: &mut Opened, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
     let next = || {
         let index = opened.next();
-        (index != 0).then(|| opened.meet(links[index as usize].get()))?;
+        (index != 0 && !opened.has_met_enough()).then(|| opened.meet(links[index as usize].get(), mailbox))?;
         Some(index)
     };
     std::iter::from_fn(next).collect()
@@ -23,7 +33,7 @@ fn met(opened: &mut Opened, links: &[Link]) -> Vec<u32> {
 #[test]
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
-    let mut opened = Opened::default();
+    let mut opened = opened(ALL);
     opened.take_more(&mailbox);
     assert!(opened.is_empty());
     for index in 1..4 {
@@ -32,45 +42,88 @@ fn the_owner_takes_all_messages_newest_first() {
     assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
     opened.take_more(&mailbox);
     assert!(opened.is_empty(), "it has been looked for");
-    opened.begin_pass();
+    opened.begin_pass(ALL);
     opened.take_more(&mailbox);
     assert_eq!((opened.count(), opened.left()[1]), (3, Messages { first: 3, second: 2, count: 3 }));
-    assert_eq!(met(&mut opened, &links), [3, 2, 1]);
+    assert_eq!(met(&mut opened, &mailbox, &links), [3, 2, 1]);
     assert_eq!((opened.is_empty(), opened.count(), mailbox.depth()), (true, 0, 0));
 }
 
 #[test]
 fn what_can_wait_waits_until_the_end_of_a_pass() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| Link::default()));
-    let mut opened = Opened::default();
+    let mut opened = opened(ALL);
     let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
     (1..5).for_each(|index| push(index, Urgency::CanWait));
     (5..7).for_each(|index| push(index, Urgency::Urgent));
-    opened.begin_pass();
+    opened.begin_pass(ALL);
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
-    opened.hold_others();
-    assert_eq!((met(&mut opened, &links), opened.holds_others()), (vec![5, 6], true));
+    opened.hold_others(false);
+    assert_eq!((met(&mut opened, &mailbox, &links), opened.holds_others()), (vec![5, 6], true));
     // What comes later of a kind that is not used up is left for when it is.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
     opened.look_again();
-    assert_eq!((opened.holds_others(), opened.others()), (false, 4));
-    assert_eq!(met(&mut opened, &links), [4, 3, 2, 1]);
+    assert_eq!((opened.holds_others(), opened.left()[1].count), (false, 4));
+    assert_eq!(met(&mut opened, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent ones that were not all met come last, where nothing else is left.
     (1..4).for_each(|index| push(index, Urgency::Urgent));
-    opened.begin_pass();
+    opened.begin_pass(ALL);
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
-    opened.hold_others();
-    opened.meet(links[1].get());
+    opened.hold_others(false);
+    opened.meet(links[1].get(), &mailbox);
     opened.look_again();
-    assert_eq!(met(&mut opened, &links), [8, 7, 2, 3]);
+    assert_eq!(met(&mut opened, &mailbox, &links), [8, 7, 2, 3]);
     // Where nothing is urgent, nothing is held.
     push(9, Urgency::CanWait);
-    opened.begin_pass();
+    opened.begin_pass(ALL);
     opened.take_more(&mailbox);
-    opened.hold_others();
-    assert_eq!(met(&mut opened, &links), [9]);
+    opened.hold_others(false);
+    assert_eq!(met(&mut opened, &mailbox, &links), [9]);
+}
+
+/// If so many wait; of one that is odd each kind has the larger half by turns, so none waits for ever where there is room for one.
+#[test]
+fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
+    for (budget, others, rounds_up, first) in [
+        (8, 9, false, 4),
+        (8, 2, true, 6),
+        (8, 0, true, 8),
+        (7, 9, false, 4),
+        (7, 9, true, 3),
+        (1, 9, true, 0),
+        (1, 9, false, 1),
+    ] {
+        let (mailbox, links) = (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
+        let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
+        (1..=others).for_each(|index| push(index, Urgency::CanWait));
+        (10..20).for_each(|index| push(index, Urgency::Urgent));
+        let mut opened = opened(budget);
+        opened.take_more(&mailbox);
+        reverse(&mut opened, &links);
+        opened.hold_others(rounds_up);
+        assert_eq!(met(&mut opened, &mailbox, &links), (10..10 + first).collect::<Vec<_>>(), "{budget} of {others}");
+        opened.look_again();
+        assert_eq!(met(&mut opened, &mailbox, &links).len() + first as usize, budget);
+        opened.end_pass();
+        assert!(opened.has_met_enough());
+    }
+}
+
+/// What one pass has left may be just what the next one may meet.
+#[test]
+fn a_pass_that_has_met_enough_knows_whether_it_leaves_any() {
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
+    let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Urgency::CanWait);
+    (1..3).for_each(push);
+    let mut opened = opened(1);
+    opened.take_more(&mailbox);
+    assert_eq!(met(&mut opened, &mailbox, &links), [2]);
+    push(3);
+    opened.begin_pass(1);
+    opened.take_more(&mailbox);
+    assert_eq!((met(&mut opened, &mailbox, &links), opened.count()), (vec![1], 1));
 }
 
 /// However many there are; but of a flood so many in a pass, and until that is done none of them is met.
@@ -78,15 +131,15 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
 fn urgent_messages_are_met_in_the_order_in_which_they_came() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
         let (mailbox, links) = (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
-        let mut opened = Opened::default();
+        let mut opened = opened(ALL);
         (1..=count).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !opened.is_empty() {
-            opened.begin_pass();
+            opened.begin_pass(ALL);
             opened.take_more(&mailbox);
             assert_eq!(opened.count() > 0, count > 0);
             reverse(&mut opened, &links);
-            order = met(&mut opened, &links);
+            order = met(&mut opened, &mailbox, &links);
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
@@ -99,11 +152,11 @@ fn urgent_messages_are_met_in_the_order_in_which_they_came() {
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     let (mailbox, links) = (Mailbox::default(), (0..=2 * MANY).map(|_| Link::default()).collect::<Vec<_>>());
     (1..=2 * MANY).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
-    let mut opened = Opened::default();
+    let mut opened = opened(ALL);
     opened.take_more(&mailbox);
     // Miri takes a thousand times as long.
     for _ in 0..if cfg!(miri) { 3 } else { MANY } {
-        opened.begin_pass();
+        opened.begin_pass(ALL);
         opened.reverse(&links[opened.next_to_reverse() as usize]);
         assert_eq!(opened.count(), MANY);
     }
@@ -113,21 +166,21 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
 #[test]
 fn a_kind_is_taken_once_in_a_pass() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
-    let mut opened = Opened::default();
+    let mut opened = opened(ALL);
     let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
     push(1, Urgency::CanWait);
     opened.take_more(&mailbox);
-    assert_eq!(met(&mut opened, &links), [1]);
+    assert_eq!(met(&mut opened, &mailbox, &links), [1]);
     push(2, Urgency::CanWait);
     push(3, Urgency::Urgent);
     opened.take_more(&mailbox);
     assert!(opened.is_empty(), "it has been looked for");
     opened.look_again();
     opened.take_more(&mailbox);
-    assert_eq!(met(&mut opened, &links), [3], "which had not come before");
-    opened.begin_pass();
+    assert_eq!(met(&mut opened, &mailbox, &links), [3], "which had not come before");
+    opened.begin_pass(ALL);
     opened.take_more(&mailbox);
-    assert_eq!(met(&mut opened, &links), [2]);
+    assert_eq!(met(&mut opened, &mailbox, &links), [2]);
 }
 
 #[test]
@@ -136,7 +189,7 @@ fn a_closed_mailbox_refuses() {
     assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [Messages::default(); 2]));
     for urgency in [Urgency::Urgent, Urgency::CanWait] {
         assert_eq!(mailbox.push(1, &link, urgency), Push::Closed);
-        let mut opened = Opened::default();
+        let mut opened = opened(ALL);
         opened.take_more(&mailbox);
         assert!(opened.is_empty() && mailbox.is_closed() && !mailbox.keeps_awake(1));
         assert_eq!((mailbox.depth(), mailbox.waiting()), (0, [Messages::default(); 2]));
@@ -174,12 +227,12 @@ fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
 fn many_that_were_taken_are_many_until_the_last() {
     let head = pack(MESSAGES_COUNTED - 1, 2, 3);
     let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
-    let mut opened = Opened::default();
+    let mut opened = opened(ALL);
     opened.left = [Messages::default(), Messages::of(head)];
     let mut counts = vec![];
     while opened.next() != 0 {
         counts.push(opened.count());
-        opened.meet(links[opened.next() as usize].get());
+        opened.meet(links[opened.next() as usize].get(), &Mailbox::default());
     }
     assert_eq!((counts, opened.count()), (vec![MANY; 3], 0));
 }

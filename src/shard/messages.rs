@@ -45,8 +45,7 @@ impl<T> Shard<T> {
         self.look_again();
         let claimed = self.take_in();
         if claimed.is_none() {
-            // What arrives from here on is the next pass's, however often this one is asked.
-            self.messages = 0;
+            self.opened.end_pass();
             self.end_pass();
         }
         claimed
@@ -69,7 +68,7 @@ impl<T> Shard<T> {
     /// Deals with the next message of those that were taken, within the budget.
     #[inline]
     pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
-        if self.messages == 0 {
+        if self.opened.has_met_enough() {
             return None;
         }
         // After what an earlier pass has left, or if nothing was there when this one began.
@@ -78,17 +77,12 @@ impl<T> Shard<T> {
         if index == 0 {
             return None;
         }
-        self.messages -= 1;
         if index & GUEST != 0 {
             return Some(self.guest_message(index & !GUEST));
         }
         let node = self.nodes.node(index);
         let link = node.link.get();
-        self.opened.meet(link);
-        if self.messages == 0 {
-            // So that the pass knows whether it leaves anything.
-            self.opened.take_more(&self.shared.mailbox);
-        }
+        self.opened.meet(link, &self.shared.mailbox);
         // The message after the next comes from another core's cache, and its entry from anywhere. The next one is on its way.
         self.nodes.prefetch(link);
         self.wheel.fetch(link);
@@ -187,10 +181,7 @@ impl<T> Shard<T> {
     fn guest_message(&mut self, guest: u32) -> Message<T> {
         self.guests.meet(&self.shared.guests, guest);
         let Place { node, .. } = self.guests.place(guest);
-        self.opened.meet(node.link.get());
-        if self.messages == 0 {
-            self.opened.take_more(&self.shared.mailbox);
-        }
+        self.opened.meet(node.link.get(), &self.shared.mailbox);
         if self.wheel.is_full() && self.guests.twin(guest).is_none() && node.state.is_unsettled() {
             // There is no index for it now: its message stays queued, and comes again in the next pass.
             let _ = self.shared.mailbox.push(guest | GUEST, &node.link, Urgency::Urgent);

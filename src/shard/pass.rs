@@ -1,7 +1,5 @@
 //! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
 
-use std::mem;
-
 use super::Shard;
 use crate::limits::{GUEST, INDEX_MAX, MESSAGES_MAX, PAGE_BITS};
 
@@ -52,32 +50,17 @@ impl<T> Shard<T> {
     /// Takes what has arrived since the last pass.
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
-        self.messages = budget.min(MESSAGES_MAX);
-        self.messages_held = 0;
-        self.opened.begin_pass();
+        self.opened.begin_pass(budget.min(MESSAGES_MAX));
         self.take_mailbox();
-        self.opened.hold_others();
-        if self.begins_with_urgent() {
-            self.hold_messages();
-        }
+        self.opened.hold_others(!self.counts.turns.is_multiple_of(2));
         if !self.guests.are_none() {
             self.guests.tidy(&self.shared.guests);
         }
     }
 
-    /// Half of what the pass may take in is for what can wait, if there is so much: so that goes on, however much else is asked for. Of
-    /// an odd number the larger half is that by turns.
-    fn hold_messages(&mut self) {
-        let is_odd = !self.counts.turns.is_multiple_of(2);
-        let half = if is_odd { self.messages.div_ceil(2) } else { self.messages / 2 };
-        self.messages_held = half.min(self.opened.others() as usize);
-        self.messages -= self.messages_held;
-    }
-
     /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile.
     #[inline]
     pub(crate) fn look_again(&mut self) {
-        self.messages += mem::take(&mut self.messages_held);
         self.opened.look_again();
     }
 

@@ -38,25 +38,22 @@ enum Request {
 
 const REQUESTS: [(Request, &str); 3] = [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
-/// Each side does its part of a round twice: the requests, and cancelling what was added, which is not timed.
-const PARTS: u64 = 4;
-
-/// Whose part it is.
+/// How many legs have been run, by both runners together.
 #[derive(Debug, Default)]
 struct Baton(AtomicU64);
 
 const DROPPED: u64 = u64::MAX;
 
 impl Baton {
-    /// Waits for a part.
-    fn wait_for(&self, part: u64) {
+    /// Waits until so many legs have been run.
+    fn wait_for(&self, legs: u64) {
         for spins in 1.. {
-            // Acquire: what the other one did in its part.
-            let at = self.0.load(Ordering::Acquire);
-            if at == part {
+            // Acquire: what the other one did in its leg.
+            let run = self.0.load(Ordering::Acquire);
+            if run == legs {
                 return;
             }
-            assert!(at != DROPPED, "the other one panics");
+            assert!(run != DROPPED, "the other one panics");
             // Where both threads have one core.
             if spins % 4096 == 0 {
                 thread::yield_now();
@@ -65,10 +62,35 @@ impl Baton {
         }
     }
 
-    /// The part before this one is over.
-    fn pass_to(&self, part: u64) {
+    /// So many have been run.
+    fn pass_at(&self, legs: u64) {
         // Release: for the one who waits.
-        self.0.store(part, Ordering::Release);
+        self.0.store(legs, Ordering::Release);
+    }
+}
+
+/// Who has the baton now and then: every other leg is its own.
+struct Runner<'a> {
+    baton: &'a Baton,
+    next_leg: u64,
+}
+
+impl<'a> Runner<'a> {
+    fn first(baton: &'a Baton) -> Self {
+        Self { baton, next_leg: 0 }
+    }
+
+    fn second(baton: &'a Baton) -> Self {
+        Self { baton, next_leg: 1 }
+    }
+
+    /// Runs a leg, when the other one has run the one before it.
+    fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
+        self.baton.wait_for(self.next_leg);
+        let run = leg();
+        self.baton.pass_at(self.next_leg + 1);
+        self.next_leg += 2;
+        run
     }
 }
 
@@ -76,28 +98,25 @@ impl Baton {
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.pass_to(DROPPED);
+            self.baton.pass_at(DROPPED);
         }
     }
 }
-
-/// Who has the baton now and then.
-struct Runner<'a>(&'a Baton);
 
 /// ns per request, by both sides together, and for the one who asks; of each kind.
 pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
     let (baton, (sender, askers)) = (Baton::default(), mpsc::channel());
     let (asking, taking) = cores::on_two(
         || {
-            let (runner, askers) = (Runner(&baton), askers);
+            let (runner, askers) = (Runner::first(&baton), askers);
             let asker: O::Asker = askers.recv().expect("the owner has begun");
-            Asking::new(asker, at_once).run(&runner, rounds)
+            Asking::new(asker, at_once).run(runner, rounds)
         },
         || {
-            let runner = Runner(&baton);
+            let runner = Runner::second(&baton);
             let (owner, asker) = O::new();
             sender.send(asker).expect("it is waited for");
-            take_in(owner, &runner, at_once, rounds)
+            take_in(owner, runner, at_once, rounds)
         },
     );
     let sides = REQUESTS.iter().zip(asking.chunks(rounds).zip(taking.chunks(rounds)));
@@ -132,47 +151,33 @@ impl<A: Asker> Asking<A> {
     }
 
     /// How long the calls took, round by round, kind by kind.
-    fn run(&mut self, Runner(baton): &Runner<'_>, rounds: usize) -> Vec<Duration> {
-        let mut part = 0;
+    fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
-            baton.wait_for(part);
-            for id in 0..self.at_once {
-                let added = self.add(id);
-                self.live.push(added);
-            }
-            baton.pass_to(part + 1);
-            part += 2;
+            runner.run(|| {
+                self.ask(Request::Add);
+                self.live.append(&mut self.added);
+            });
         }
         let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
         for (request, _) in REQUESTS {
             for _ in 0..rounds {
-                baton.wait_for(part);
-                let started = Instant::now();
-                self.ask(request);
-                spent.push(started.elapsed());
-                baton.pass_to(part + 1);
-                baton.wait_for(part + 2);
-                for handle in self.added.drain(..) {
-                    assert!(self.asker.cancel(handle), "it was live");
-                }
-                baton.pass_to(part + 3);
-                part += PARTS;
+                spent.push(runner.run(|| timed(|| self.ask(request))));
+                runner.run(|| self.cancel_added());
             }
         }
         spent
     }
 
-    fn add(&mut self, id: usize) -> A::Handle {
-        self.asker.add(self.rng.u64(DELAY), payload(id))
+    fn cancel_added(&mut self) {
+        for handle in self.added.drain(..) {
+            assert!(self.asker.cancel(handle), "it was live");
+        }
     }
 
     fn ask(&mut self, request: Request) {
         for id in 0..self.at_once {
             match request {
-                Request::Add => {
-                    let added = self.add(id);
-                    self.added.push(added);
-                }
+                Request::Add => self.added.push(self.asker.add(self.rng.u64(DELAY), payload(id))),
                 Request::Reset => {
                     let timer = self.rng.usize(..self.live.len());
                     assert!(self.asker.reset(&mut self.live[timer], self.rng.u64(DELAY)), "it is live");
@@ -184,29 +189,29 @@ impl<A: Asker> Asking<A> {
 }
 
 /// The side that owns the timers: how long it took to take the requests in, in the same order.
-fn take_in<O: Owner>(mut owner: O, Runner(baton): &Runner<'_>, at_once: usize, rounds: usize) -> Vec<Duration> {
-    let (mut part, mut runs) = (1, 0);
+fn take_in<O: Owner>(mut owner: O, mut runner: Runner<'_>, at_once: usize, rounds: usize) -> Vec<Duration> {
+    let mut runs = 0;
     for _ in 0..LIVE.div_ceil(at_once) {
-        baton.wait_for(part);
-        owner.turn(runs);
-        baton.pass_to(part + 1);
-        part += 2;
+        runner.run(|| owner.turn(runs));
     }
     let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
     for (request, _) in REQUESTS {
         for _ in 0..rounds {
-            baton.wait_for(part);
             runs += if request == Request::Run { at_once as u64 } else { 0 };
-            let started = Instant::now();
-            owner.turn(runs);
-            spent.push(started.elapsed());
-            assert!(owner.is_settled(), "a turn takes in all");
-            baton.pass_to(part + 1);
-            baton.wait_for(part + 2);
-            owner.turn(runs);
-            baton.pass_to(part + 3);
-            part += PARTS;
+            spent.push(runner.run(|| {
+                let taken = timed(|| owner.turn(runs));
+                assert!(owner.is_settled(), "a turn takes in all");
+                taken
+            }));
+            // What was added has been cancelled, which is not timed.
+            runner.run(|| owner.turn(runs));
         }
     }
     spent
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let started = Instant::now();
+    work();
+    started.elapsed()
 }

@@ -9,8 +9,8 @@ use std::{
 use corewheel::{Core, Cores, CoresBuilder, ShardRef, local_timer};
 
 /// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs
-/// whose tasks wander from thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be short: wake the
-/// task, and leave the work to it.
+/// whose tasks wander from thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be
+/// short: wake the task, and leave the work to it.
 ///
 /// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken if the new timer is
 /// the first one due, if it is the 1 024th message of its kind that waits (about deadlines, or about cancelled timers), or if the shard is
