@@ -204,6 +204,20 @@ fn a_pass_that_is_over_takes_nothing_in() {
     assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the one that has been added since");
 }
 
+/// The index of a timer that its owner has cancelled is in use as long as there is a message about it.
+#[test]
+fn an_add_for_which_there_is_no_index_is_refused() {
+    let (mut shard, _clock) = shard();
+    let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
+    let moved = own[3];
+    assert!(thread::spawn(move || moved.reset(TICK * 50)).join().expect("no panic"));
+    assert!(shard.cancel(moved).is_some());
+    assert_eq!(shard.len(), INDEX_MAX as usize - 1);
+    assert_eq!(shard.try_add(TICK, callback()).map_err(|error| error.reason()), Err(AddErrorReason::Full));
+    assert_eq!(fired(&mut shard), 0);
+    assert!(shard.try_add(TICK, callback()).is_ok());
+}
+
 /// An add that is refused keeps no node.
 #[test]
 fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {

@@ -252,13 +252,34 @@ mod tests {
         }
     }
 
+    /// Who has left counts until the slot is empty.
     #[test]
     fn who_comes_to_a_crowd_is_crowded() {
         let mut slots = Slots::new(2, 0);
-        for came in 0..200 {
-            let index = insert(&mut slots, 1);
-            let crowded = slots.nodes.node(index).standing == Standing::CROWDED;
-            assert_eq!(crowded, came >= CROWD, "entry {came}");
+        // So that indices are no small numbers.
+        (0..5).for_each(|_| _ = insert(&mut slots, 0));
+        for round in 0..2 {
+            for came in 0..200 {
+                let index = insert(&mut slots, 1);
+                let crowded = slots.nodes.node(index).standing == Standing::CROWDED;
+                assert_eq!(crowded, came >= CROWD, "entry {came} of round {round}");
+            }
+            for gone in 0..200 {
+                // From the middle, from the end, and from the beginning in both ways.
+                let entries = slots.entries(1);
+                match gone % 4 {
+                    0 => _ = slots.take(entries[entries.len() / 2]),
+                    1 => _ = slots.take(entries[entries.len() - 1]),
+                    2 => _ = slots.take(entries[0]),
+                    _ => assert!(slots.pop(1).is_some()),
+                }
+                if gone < 199 {
+                    let index = insert(&mut slots, 1);
+                    assert_eq!(slots.nodes.node(index).standing, Standing::CROWDED, "after {gone} have left");
+                    _ = slots.take(index);
+                }
+            }
+            assert!(slots.is_empty(1));
         }
     }
 }

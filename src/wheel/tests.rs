@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
-use super::*;
+use super::{nodes::Nodes, *};
+use crate::limits::KEY_GENERATION_MAX;
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -36,8 +37,40 @@ fn a_retired_index_is_never_used_again() {
         assert_eq!(wheel.remove(key), Some(round));
     }
     for key in keys {
+        assert!(key.generation < KEY_GENERATION_MAX, "there is one more to come, for those who ask");
         assert_eq!(wheel.remove(key), None);
     }
+}
+
+/// What was reserved is kept, and of all pages a sixteenth.
+#[test]
+fn empty_pages_go_until_few_are_left() {
+    let mut nodes = Nodes::<()>::new();
+    nodes.reserve(9);
+    let reserved = nodes.end();
+    assert_eq!(reserved, 10);
+    let taken: Vec<u32> = (1..reserved + 2).map(|_| nodes.take().0).collect();
+    assert_eq!(nodes.end(), reserved + 2);
+    for index in taken {
+        nodes.give_if(index, |_, _| true);
+    }
+    assert!(!nodes.has_too_much(), "as many are empty as were reserved");
+
+    let mut nodes = Nodes::<()>::new();
+    // Index 0 is never taken.
+    let mut taken: Vec<u32> = (1..130).map(|_| nodes.take().0).collect();
+    taken.sort_unstable();
+    for index in taken.split_off(109) {
+        nodes.give_if(index, |_, _| true);
+    }
+    let mut gone = 0;
+    for _ in 0..1000 {
+        if nodes.has_too_much() {
+            gone += usize::from(nodes.shrink().is_some());
+            nodes.check();
+        }
+    }
+    assert_eq!(gone, 10 - 58 / 16, "of 65 pages ten were empty");
 }
 
 #[test]
@@ -112,6 +145,74 @@ fn what_is_put_in_order_too_late_is_out_and_has_its_deadline() {
         assert_eq!(wheel.put_in_order(index, 5), Err(7));
         assert_eq!((wheel.deadline(index), wheel.len()), (Some(5), 0));
     }
+}
+
+/// What a shard calls behind: a pass that is given up when all that is due has been handed out has left nothing.
+#[cfg(feature = "std")]
+#[test]
+fn a_pass_that_is_given_up_is_behind_if_something_is_due() {
+    let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
+    for deadline in [5, 8, 11, 300] {
+        wheel.insert(deadline);
+    }
+    wheel.begin(10, usize::MAX);
+    for (deadline, is_behind) in [(5, true), (8, false)] {
+        assert_eq!(wheel.pop_due(|_| ()).map(|(_, due)| due), Some(deadline));
+        assert_eq!((wheel.is_behind(), wheel.is_done()), (is_behind, false));
+    }
+    // What is due already when it comes belongs to the next pass, if this one has got to its end.
+    wheel.begin(11, usize::MAX);
+    assert_eq!(wheel.pop_due(|_| ()).map(|(_, due)| due), Some(11));
+    wheel.insert(3);
+    assert_eq!((wheel.is_behind(), wheel.is_done()), (false, false));
+    assert_eq!(wheel.pop_due(|_| ()), None);
+    assert_eq!((wheel.is_behind(), wheel.is_done()), (false, true));
+}
+
+/// Whatever puts an entry somewhere, moves it or takes it out.
+#[cfg(feature = "std")]
+#[test]
+fn entries_that_are_touched_are_counted_and_those_in_slots() {
+    type Raw = RawWheel<(), 2, 32>;
+    let mut wheel = Raw::starting_at(10);
+    let mut seen = 0;
+    let mut step = |wheel: &Raw, touched: u64, live: usize, what: &str| {
+        assert_eq!((wheel.touched() - seen, wheel.len()), (touched, live), "{what}");
+        seen = wheel.touched();
+    };
+    let near = wheel.insert(11).index;
+    step(&wheel, 1, 1, "near");
+    let far = wheel.insert(1000).index;
+    step(&wheel, 1, 2, "far");
+    let late = wheel.insert(5).index;
+    step(&wheel, 1, 3, "late");
+    let aligned = wheel.insert_within(5000, 4000).index;
+    step(&wheel, 1, 4, "with slack");
+    wheel.reset(near, 14);
+    step(&wheel, 1, 4, "to later");
+    wheel.reset(near, 12);
+    step(&wheel, 1, 4, "to earlier");
+    for touched in [1, 0] {
+        wheel.take_out(near);
+        step(&wheel, touched, 3, "taken out");
+    }
+    wheel.insert_again(near, 20);
+    step(&wheel, 1, 4, "again");
+    for touched in [1, 0] {
+        assert_eq!(wheel.put_in_order(far, 2000), Ok(()));
+        step(&wheel, touched, 4, "in order");
+    }
+    assert_eq!(wheel.put_in_order(far, 3), Err(10));
+    step(&wheel, 1, 3, "in order, but due");
+    assert_eq!(wheel.put_in_order(far, 3000), Ok(()));
+    step(&wheel, 1, 4, "in order, from nowhere");
+    wheel.remove(aligned);
+    step(&wheel, 1, 3, "removed");
+    wheel.begin(30, usize::MAX);
+    for index in [late, near] {
+        assert_eq!(wheel.pop_due(|_| ()).map(|(due, _)| due), Some(index));
+    }
+    step(&wheel, 2, 1, "handed out");
 }
 
 #[test]

@@ -37,6 +37,34 @@ fn a_turn_that_finds_nothing_says_what_is_left() {
     });
 }
 
+/// Those of this turn, and only of the wheel.
+#[test]
+fn a_turn_says_how_many_entries_it_has_touched() {
+    in_virtual_time(|clock| {
+        let timers: Vec<_> = (0..5).map(|tick| local_timer().add(TICK * (1 + tick / 3), || {})).collect();
+        assert!(timers[0].reset(TICK * 9));
+        // One is found where it was and goes where it belongs.
+        for (fired, touched) in [(2, 3), (2, 2), (0, 0)] {
+            let turn = turn_after(clock, 1);
+            assert_eq!((turn.fired, turn.touched), (fired, touched));
+        }
+    });
+}
+
+/// A callback has another thread move a timer that is due in the same turn, before it is fired.
+#[test]
+fn a_timer_that_is_moved_when_it_is_already_due_is_counted_once() {
+    in_virtual_time(|clock| {
+        let moved = local_timer().add(TICK * 2, || {});
+        local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
+        assert_eq!(turn_after(clock, 3).fired, 1);
+        let counts = local_timer().counts();
+        assert_eq!((counts.fired, counts.resets, counts.resets_elsewhere, counts.live), (1, 0, 1, 1));
+        assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
+        assert_eq!(local_timer().counts().resets_elsewhere, 1);
+    });
+}
+
 fn ticks(clock: &ManualClock) -> u128 {
     assert_eq!(clock.elapsed().as_nanos() % TICK.as_nanos(), 0);
     clock.elapsed().as_nanos() / TICK.as_nanos()

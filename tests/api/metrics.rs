@@ -156,6 +156,70 @@ fn a_reset_from_elsewhere_that_moves_nothing_is_told() {
     });
 }
 
+/// Whatever changes, others hear of it when the loop is about to sleep, also if nothing else changes and the wheel has no work.
+#[test]
+fn each_count_is_told_by_itself() {
+    type Step = fn(&ManualClock);
+    let steps: [(Step, fn(Counts) -> u64); 4] = [
+        (
+            |_| {
+                let shard = local_timer().shard_ref();
+                assert_eq!(elsewhere(|| shard.add(TICK, || ()).cancel()), Cancel::Cancelled);
+                assert_eq!(local_timer().turn().collected, 1);
+            },
+            |counts| counts.cancelled,
+        ),
+        (
+            |_| {
+                let shard = local_timer().shard_ref();
+                assert!(elsewhere(|| shard.add(TICK, || ())).reset(TICK * 2));
+            },
+            |counts| counts.resets,
+        ),
+        (
+            |clock| {
+                clock.set(Duration::ZERO);
+                let _ = local_timer().turn();
+            },
+            |counts| counts.clock_regressions,
+        ),
+        (
+            |clock| {
+                local_timer().add(TICK, || ());
+                clock.advance(TICK);
+                drop(local_timer().prepare_sleep());
+                assert!(local_timer().turn_within(0).behind);
+            },
+            |counts| counts.overruns,
+        ),
+    ];
+    for (step, count) in steps {
+        in_virtual_time(|clock| {
+            clock.advance(TICK);
+            let _ = local_timer().turn();
+            step(clock);
+            drop(local_timer().prepare_sleep());
+            let shard = local_timer().shard_ref();
+            assert_eq!((elsewhere(|| count(shard.metrics().counts)), count(local_timer().counts())), (1, 1));
+        });
+    }
+}
+
+/// And what is left at the end, also if its thread had never met it.
+#[test]
+fn what_is_handed_back_is_told() {
+    let ((sender, shards), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+    let owner = thread::spawn(move || {
+        sender.send(local_timer().shard_ref()).expect("it is received");
+        ended.recv().expect_err("nothing is sent");
+    });
+    let shard = shards.recv().expect("it has a timer");
+    shard.add(TICK * 100_000, || ());
+    drop(end);
+    owner.join().expect("no panic");
+    assert_eq!((shard.metrics().counts.added, shard.metrics().counts.handed_back), (1, 1));
+}
+
 /// Of a timer that has not arrived yet, too; and the wheel's work is what it has to do with, of any shard.
 #[test]
 fn what_the_owner_does_with_what_has_not_arrived_is_counted() {

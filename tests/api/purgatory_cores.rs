@@ -351,6 +351,57 @@ fn when_the_core_of_a_key_ends_its_watchers_look_once_more() {
     }
 }
 
+/// Whoever they are and however many each has.
+#[test]
+fn when_a_core_never_joins_each_of_those_who_wait_for_it_is_told() {
+    let group = group();
+    let mut cores = cores(4, &[0, 1, 2], &group);
+    let waits = [0, 1, 1, 0, 2].map(|core| add(&cores, core, &[3], 50));
+    cores.settle();
+    let looks = waits.each_ref().map(|seen| seen.looks());
+    cores.end(3);
+    cores.settle();
+    for (seen, before) in waits.iter().zip(looks) {
+        assert_eq!(seen.looks(), before + 1);
+    }
+}
+
+/// Belongs to the core of its number, and is counted.
+#[derive(Clone)]
+struct Counted {
+    core: usize,
+    _one: Arc<()>,
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.core == other.core
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.core.hash(hasher);
+    }
+}
+
+/// Watches are kept for it, but there is nobody whom an event could concern.
+#[test]
+fn events_are_not_kept_for_a_core_that_has_not_joined() {
+    let cores = Lockstep::<Option<Purgatory<Counted, Op>>>::start(2);
+    let (group, keys) = (PurgatoryGroup::by(|key: &Counted| key.core), Arc::new(()));
+    let (key, shards) = (Counted { core: 1, _one: Arc::clone(&keys) }, cores.shards.clone());
+    cores.on(0, move |own| {
+        let own = own.insert(group.join(0, &shards));
+        (0..10).for_each(|_| own.notify(&key));
+    });
+    assert_eq!(Arc::strong_count(&keys), 11, "they are on their way");
+    cores.settle();
+    assert_eq!(Arc::strong_count(&keys), 1);
+}
+
 /// The same if only the purgatory goes and its thread stays.
 #[test]
 fn when_the_purgatory_of_a_key_goes_its_watchers_look_once_more() {

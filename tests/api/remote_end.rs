@@ -150,6 +150,9 @@ fn what_others_have_added_is_dropped_once_where_its_thread_ends() {
             let (shard, thread) = owner.end(end);
             assert_eq!(callbacks.dropped(), callbacks.made(), "{end:?} after {turns} turns");
             assert!(callbacks.dropped_by(thread), "by the thread that was to run them");
+            let counts = shard.metrics().counts;
+            assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
+            assert_eq!((counts.cancelled, counts.cancelled_elsewhere, counts.handed_back), (100, 100, 1_310));
             handles.into_iter().for_each(assert_ended);
             assert_shut_down(&shard);
         }

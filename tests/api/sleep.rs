@@ -2,9 +2,10 @@
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 use std::{
+    mem,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -206,6 +207,35 @@ fn an_earlier_timer_added_before_the_sleep_calls_the_wake_hook() {
     }
 }
 
+/// A hook that panics has woken nobody: the sleep goes on, or the one that it has announced itself.
+#[test]
+fn an_own_wake_up_that_failed_is_made_up_for() {
+    for announces in [false, true] {
+        let (clock, wakes, fails) = (ManualClock::new(), Wakes::default(), AtomicBool::new(true));
+        let calls = wakes.clone();
+        let hook = move || {
+            calls.0.fetch_add(1, Ordering::SeqCst);
+            if fails.swap(false, Ordering::SeqCst) {
+                if announces {
+                    mem::forget(local_timer().prepare_sleep());
+                }
+                panic!("as planned");
+            }
+        };
+        let config = Config::new().tick(TICK).clock(&clock).on_wake(hook).on_panic(|_| ());
+        on_a_thread(|| {
+            config.install().expect("a fresh thread");
+            local_timer().add(TICK * 100, never);
+            let sleep = local_timer().prepare_sleep();
+            for (ticks, calls) in [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces)), (30, 0)] {
+                local_timer().add(TICK * ticks, never);
+                assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
+            }
+            drop(sleep);
+        });
+    }
+}
+
 #[test]
 fn an_earlier_reset_before_the_sleep_calls_the_wake_hook() {
     counting_wakes(|_, wakes| {
@@ -328,6 +358,21 @@ fn a_debt_wakes_a_sleeping_thread_and_the_wake_up_is_never_lost() {
         }
         drop(sender);
         canceller.join().expect("no panic");
+    });
+}
+
+/// A loop of nothing but timers turns a handful of times, though a thread may wake for no reason.
+#[test]
+fn a_thread_that_parks_sleeps() {
+    on_a_thread(|| {
+        local_timer().add(Duration::from_millis(50), || {});
+        let mut turns = 0;
+        while !local_timer().is_empty() {
+            local_timer().prepare_sleep().park();
+            let _ = local_timer().turn();
+            turns += 1;
+        }
+        assert!(turns < 20, "{turns} turns");
     });
 }
 

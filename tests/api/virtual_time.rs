@@ -12,7 +12,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, Config, DelayedOperation, PurgatoryGroup, Shard,
+    Cancel, Completion, Config, DelayedOperation, ManualClock, PurgatoryGroup, Shard,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
 };
@@ -111,6 +111,43 @@ fn an_event_of_a_purgatory_reaches_the_other_core_before_time_passes() {
         time.advance(SECOND);
         assert!(completed.load(Ordering::Acquire), "seed {seed}");
     }
+}
+
+/// Says when it is dropped.
+struct Noter {
+    clock: ManualClock,
+    dropped_at: Arc<Mutex<Option<Duration>>>,
+}
+
+impl Drop for Noter {
+    fn drop(&mut self) {
+        *self.dropped_at.lock().unwrap() = Some(self.clock.elapsed());
+    }
+}
+
+/// What a callback cancels on another core is dropped there at this moment, whichever core goes first.
+#[test]
+fn what_is_cancelled_on_another_core_is_dropped_before_time_passes() {
+    for seed in 0..20 {
+        let time = VirtualTime::with_cores(2, seed);
+        let dropped_at = Arc::default();
+        let noter = Noter { clock: time.clock().clone(), dropped_at: Arc::clone(&dropped_at) };
+        let cancelled = time.shards()[1].add(SECOND * 100, move || drop(noter));
+        time.shards()[0].add(SECOND, move || assert_eq!(cancelled.cancel(), Cancel::Cancelled));
+        time.advance(SECOND * 50);
+        assert_eq!(*dropped_at.lock().unwrap(), Some(SECOND), "seed {seed}");
+    }
+}
+
+/// Timers that no task waits for are no reason to go on.
+#[test]
+fn time_stops_when_the_last_task_has_finished() {
+    let time = VirtualTime::new();
+    let task = time.spawn(|| async {
+        local_timer().add(SECOND * 100, || ());
+        sleep(SECOND).await;
+    });
+    assert_eq!((time.run(), task.is_finished(), time.elapsed()), (0, true, SECOND));
 }
 
 #[test]
