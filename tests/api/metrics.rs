@@ -159,8 +159,8 @@ fn a_reset_from_elsewhere_that_moves_nothing_is_told() {
 /// Whatever changes, others hear of it when the loop is about to sleep, also if nothing else changes and the wheel has no work.
 #[test]
 fn each_count_is_told_by_itself() {
-    type Step = fn(&ManualClock);
-    let steps: [(Step, fn(Counts) -> u64); 4] = [
+    type Step = (fn(&ManualClock), fn(Counts) -> u64);
+    let steps: [Step; 4] = [
         (
             |_| {
                 let shard = local_timer().shard_ref();
@@ -203,6 +203,41 @@ fn each_count_is_told_by_itself() {
             assert_eq!((elsewhere(|| count(shard.metrics().counts)), count(local_timer().counts())), (1, 1));
         });
     }
+}
+
+/// Of which kind they are, and where they come from.
+#[test]
+fn the_owners_resets_are_counted_of_all_timers() {
+    in_virtual_time(|_| {
+        let shard = local_timer().shard_ref();
+        let (periodic, moved) = (local_timer().add_periodic(TICK * 5, || ()), local_timer().add(TICK * 5, || ()));
+        let arrived = elsewhere(|| shard.add(TICK * 5, || ()));
+        let _ = local_timer().turn();
+        assert!(elsewhere(|| moved.reset(TICK * 9)));
+        assert!([periodic, moved, arrived].iter().all(|timer| timer.reset(TICK * 7)));
+        assert_eq!(local_timer().counts().resets, 3);
+    });
+}
+
+/// What comes from another thread after a turn that has left something, and was due before that: it is late by the turn, as that
+/// would not have left it. What is asked to run at once is not late.
+#[test]
+fn what_comes_late_to_a_loop_that_is_behind_is_late_by_the_turn() {
+    in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        clock.advance(TICK * 10);
+        local_timer().add(TICK, || ());
+        clock.advance(TICK * 3);
+        assert!(local_timer().turn_within(0).behind);
+        let past = local_timer().now() - TICK * 2;
+        elsewhere(|| shard.add_at(past, || ()));
+        elsewhere(|| shard.run(|| ()));
+        clock.advance(TICK);
+        assert_eq!(local_timer().turn().fired, 3);
+        drop(local_timer().prepare_sleep());
+        let ShardMetrics { loop_lateness, turn_lateness, .. } = own();
+        assert_eq!((loop_lateness.count(), turn_lateness.count(), turn_lateness.max()), (0, 2, TICK * 3));
+    });
 }
 
 /// And what is left at the end, also if its thread had never met it.
