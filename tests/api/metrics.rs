@@ -229,7 +229,7 @@ fn what_comes_late_to_a_loop_that_is_behind_is_late_by_the_turn() {
         local_timer().add(TICK, || ());
         clock.advance(TICK * 3);
         assert!(local_timer().turn_within(0).behind);
-        let past = local_timer().now() - TICK * 2;
+        let past = local_timer().now().checked_sub(TICK * 2).expect("after the start");
         elsewhere(|| shard.add_at(past, || ()));
         elsewhere(|| shard.run(|| ()));
         clock.advance(TICK);
