@@ -34,8 +34,8 @@ impl<T> Shard<T> {
             self.sweep(index, &mut found);
         }
         let Found { pending, cancelled } = found;
-        // Every timer has ended.
-        self.counts.live = 0;
+        let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or(u32::MAX);
+        self.counts.live = self.counts.live.saturating_sub(ended);
         self.counts.handed_back += pending.len() as u64;
         self.counts.cancelled += cancelled.len() as u64;
         self.counts.cancelled_elsewhere += cancelled.len() as u64;
@@ -72,6 +72,7 @@ impl<T> Shard<T> {
             return;
         }
         let Some((payload, _)) = self.unpack(guest) else { return };
+        self.counts.live += 1;
         if swept == Swept::Cancelled {
             found.cancelled.push(payload);
         } else {

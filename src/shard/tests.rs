@@ -7,10 +7,11 @@ use crate::{
     clock::ManualClock,
     error::AddErrorReason,
     limits::{GENERATION_MAX, GUEST, INDEX_MAX},
+    local_timer,
     mailbox::Urgency,
     origin::Origin,
     parcel::Sent,
-    state::{Move, Next},
+    state::{Cancel, Move, Next},
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -60,7 +61,7 @@ fn a_guest_for_whom_there_is_no_index_waits_until_there_is_one() {
         assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
     }
     // One that is cancelled needs no index.
-    assert_eq!(guests[1].cancel(), crate::state::Cancel::Cancelled);
+    assert_eq!(guests[1].cancel(), Cancel::Cancelled);
     assert_eq!(fired(&mut shard), 0);
     assert_eq!(shard.counts().queued, 2);
     assert!(shard.cancel(own[7]).is_some());
@@ -82,7 +83,7 @@ fn the_pages_of_guests_come_and_go() {
             if number % 2 == 0 {
                 assert!(shard.cancel(guest).is_some());
             } else {
-                assert_eq!(guest.cancel(), crate::state::Cancel::Cancelled);
+                assert_eq!(guest.cancel(), Cancel::Cancelled);
             }
         }
         // Other tests pin now and then: what they might see waits for them.
@@ -154,8 +155,7 @@ fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
             assert!(
                 !cancels
                     || shard.shared().guests.with(guest.index() & !GUEST, &crate::reclaim::pin(), |place| {
-                        place.node.state.cancel(guest.generation())
-                            == (crate::state::Cancel::Cancelled, Next::Nothing)
+                        place.node.state.cancel(guest.generation()) == (Cancel::Cancelled, Next::Nothing)
                     }) == Some(true)
             );
             assert_eq!(fired(shard), 0);
@@ -195,7 +195,7 @@ fn a_pass_that_is_over_takes_nothing_in() {
     clock.advance(TICK);
     assert_eq!(fired(&mut shard), 1);
     add_from_elsewhere(&shard, 100);
-    assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), crate::state::Cancel::Cancelled);
+    assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), Cancel::Cancelled);
     for _ in 0..3 {
         assert!(shard.next_expired().is_none());
         assert_eq!((shard.counts().queued, shard.len()), (2, 1));
@@ -216,6 +216,17 @@ fn an_add_for_which_there_is_no_index_is_refused() {
     assert_eq!(shard.try_add(TICK, callback()).map_err(|error| error.reason()), Err(AddErrorReason::Full));
     assert_eq!(fired(&mut shard), 0);
     assert!(shard.try_add(TICK, callback()).is_ok());
+}
+
+/// Whatever the timer is, its index is free when it has been cancelled.
+#[test]
+fn who_cancels_leaves_nothing_in_use() {
+    for _ in 0..3 * INDEX_MAX {
+        let (periodic, once) = (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
+        let answers = [periodic.cancel(), once.cancel(), local_timer().add_local(TICK, || ()).cancel()];
+        assert_eq!(answers, [Cancel::Cancelled; 3]);
+    }
+    assert_eq!(local_timer().len(), 0);
 }
 
 /// An add that is refused keeps no node.

@@ -54,6 +54,19 @@ fn no_timer_is_early_by_boot_time() {
     none_is_early(Clock::boot_time());
 }
 
+/// Also from one second to the next.
+#[test]
+fn all_clocks_go_equally_fast() {
+    let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];
+    let shards = clocks.map(shard);
+    let first: Vec<_> = shards.iter().map(|shard| (Instant::now(), shard.now())).collect();
+    thread::sleep(Duration::from_millis(1_100));
+    for (shard, (asked, said)) in shards.iter().zip(first) {
+        let (real, shown) = (asked.elapsed(), shard.now().duration_since(said));
+        assert!(shown.abs_diff(real) < Duration::from_millis(500), "{shown:?} in {real:?}");
+    }
+}
+
 #[test]
 fn a_loop_that_sleeps_as_told_needs_one_turn_for_a_timer() {
     let mut shard = shard(Clock::fast());
