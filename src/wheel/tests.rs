@@ -215,6 +215,27 @@ fn entries_that_are_touched_are_counted_and_those_in_slots() {
     step(&wheel, 2, 1, "handed out");
 }
 
+/// The entries of a far slot come down a share with each tick, and not together where it starts; also if a loop takes several ticks
+/// at a time.
+#[test]
+fn what_is_far_comes_down_evenly() {
+    for ticks in [1, 3, 16] {
+        let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
+        for deadline in 1024..1280 {
+            wheel.insert(deadline);
+        }
+        let mut handed_out = 0;
+        for target in (0..1280 + ticks).step_by(ticks) {
+            let before = wheel.touched();
+            wheel.begin(target as u64, usize::MAX);
+            handed_out += std::iter::from_fn(|| wheel.pop_due(|_| ())).count();
+            // As one comes due in each tick, so one comes down to each of three levels.
+            assert!(wheel.touched() - before <= 4 * ticks as u64, "until {target}");
+        }
+        assert_eq!(handed_out, 256);
+    }
+}
+
 #[test]
 fn time_never_goes_back() {
     let mut wheel = Tiny::starting_at(0);
