@@ -229,6 +229,24 @@ fn who_cancels_leaves_nothing_in_use() {
     assert_eq!(local_timer().len(), 0);
 }
 
+/// Also of a thread whose timer has its number.
+#[test]
+fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
+    for _ in 0..1000 {
+        let gone = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
+        // The numbers of the other tests' shards come and go, too.
+        let has_its_number = thread::spawn(move || {
+            let number = local_timer().shard_ref().number();
+            assert!(!gone.is_own() && gone.try_add(TICK, || ()).is_err());
+            number == gone.number()
+        });
+        if has_its_number.join().expect("no panic") {
+            return;
+        }
+    }
+    panic!("no number was used again");
+}
+
 /// An add that is refused keeps no node.
 #[test]
 fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
