@@ -152,7 +152,9 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_cell_whose_end_it_does_not_exceed() {
-        let values = (0..64).flat_map(|bit| (0..3).map(move |by| (1_u64 << bit).wrapping_sub(1).saturating_add(by)));
+        // Around each eighth between two powers of two.
+        let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
+        let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
             let cell = cell_of(nanos);
             assert!(nanos <= end_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");

@@ -113,6 +113,7 @@ fn an_event_on_any_key_completes_it_and_it_leaves_them_all() {
             let (purgatory, seen, other) = (Waits::new(), Seen::default(), Seen::default());
             assert!(add(&purgatory, seen.op(), &["a", "b", "c"], 50).is_some());
             assert!(add(&purgatory, other.op(), &["b"], 50).is_some());
+            assert_eq!((purgatory.counts().keys, purgatory.counts().watches), (3, 4));
             assert_eq!((purgatory.check_and_complete(&key), seen.looks.get()), (0, 2));
             seen.is_met.set(true);
             assert_eq!(purgatory.check_and_complete(&"d"), 0);
