@@ -2,6 +2,7 @@
 
 use std::{
     sync::{
+        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -700,6 +701,16 @@ fn a_loop_that_does_not_turn_is_noticed_and_one_that_sleeps_is_not() {
         assert!(own().stalls >= 1, "each watch of the process counts it");
     });
     drop(watch);
+}
+
+/// Nothing of it is left then.
+#[test]
+fn a_watch_that_is_dropped_is_over() {
+    let listener = Arc::new(());
+    let listens = Arc::clone(&listener);
+    let watch = Watch::start(Duration::from_millis(1), move |_| _ = &listens).expect("a thread");
+    drop(watch);
+    assert_eq!(Arc::strong_count(&listener), 1);
 }
 
 #[test]
