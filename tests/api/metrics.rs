@@ -568,6 +568,7 @@ fn a_callback_that_takes_too_long_is_noticed_once() {
         let (stall, another) = told.recv().expect("the callback did not panic");
         assert_eq!(another, None, "it is one stall");
         assert!(stall.is_in_turn && stall.lasted > limit, "{stall}");
+        assert!(stall.to_string().contains(NAME), "{stall}");
         assert!(own().stalls >= 1, "each watch of the process counts it");
     });
     drop(watch);
