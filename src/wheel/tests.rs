@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::{nodes::Nodes, *};
-use crate::limits::KEY_GENERATION_MAX;
+use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -74,11 +74,23 @@ fn empty_pages_go_until_few_are_left() {
 }
 
 #[test]
+#[should_panic(expected = "more entries than it can hold")]
+fn a_wheel_without_an_index_left_refuses() {
+    let mut wheel = Tiny::starting_at(0);
+    for entry in 1..=u64::from(INDEX_MAX) {
+        wheel.insert(entry, ());
+    }
+    assert_eq!(wheel.len(), INDEX_MAX as usize);
+    wheel.insert(1, ());
+}
+
+#[test]
 fn a_key_of_another_wheel_breaks_nothing() {
     let (mut wheel, mut other) = (Tiny::starting_at(0), Tiny::starting_at(0));
     let foreign = [other.insert(1, 'x'), other.insert(2, 'y')];
     let key = wheel.insert(5, 'a');
-    assert_eq!(wheel.remove(key), Some('a'));
+    assert!(!wheel.is_empty());
+    assert_eq!((wheel.remove(key), wheel.is_empty()), (Some('a'), true));
     for key in foreign {
         assert!(!wheel.reset(key, 9));
         assert_eq!(wheel.remove(key), None);
