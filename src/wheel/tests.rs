@@ -56,6 +56,10 @@ fn empty_pages_go_until_few_are_left() {
     }
     assert!(!nodes.has_too_much(), "as many are empty as were reserved");
 
+    let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
+    wheel.reserve(9);
+    assert_eq!(wheel.end_of_indices(), reserved);
+
     let mut nodes = Nodes::<()>::new();
     // Index 0 is never taken.
     let mut taken: Vec<u32> = (1..130).map(|_| nodes.take().0).collect();

@@ -51,6 +51,19 @@ fn a_turn_says_how_many_entries_it_has_touched() {
     });
 }
 
+/// As what a callback adds, so what it moves to now fires in a later turn, also if it was due in this one.
+#[test]
+fn what_a_callback_moves_to_now_fires_in_a_later_turn() {
+    in_virtual_time(|clock| {
+        for delay in [Duration::ZERO, TICK / 2, TICK] {
+            let moved = local_timer().add(TICK * 2, || {});
+            local_timer().add(TICK, move || assert!(moved.reset(delay)));
+            assert_eq!(turn_after(clock, 3).fired, 1);
+            assert_eq!(turn_after(clock, 1).fired, 1);
+        }
+    });
+}
+
 /// A callback has another thread move a timer that is due in the same turn, before it is fired.
 #[test]
 fn a_timer_that_is_moved_when_it_is_already_due_is_counted_once() {
