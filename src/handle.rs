@@ -168,8 +168,8 @@ impl TimerHandle {
         }
     }
 
-    /// Moves the timer to `delay` from now, earlier or later. From any thread. The handle stays valid. A periodic timer makes
-    /// its next run then and goes on with its period from there.
+    /// Moves the timer to `delay` from now, earlier or later (on its own thread, never into a turn that has begun). From any thread.
+    /// The handle stays valid. A periodic timer makes its next run then and goes on with its period from there.
     ///
     /// True if it was moved: it will not fire by its old deadline. False if it has ended or is running, and nothing is
     /// changed. Of several threads that move a timer at the same time each is told true, and the last of their moves takes
