@@ -356,6 +356,22 @@ fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
     });
 }
 
+/// Also if the owner has read it but once.
+#[test]
+fn what_comes_from_elsewhere_after_a_single_reading_is_not_early() {
+    in_virtual_time(|clock| {
+        let _ = local_timer().shard_ref();
+        clock.set(TICK * 1_000);
+        let _ = local_timer().turn();
+        clock.set(TICK * 100);
+        elsewhere(|own| _ = own.add(TICK * 50, || ()));
+        for (at, fired) in [(100, 0), (1_000, 0), (1_049, 0), (1_050, 1)] {
+            clock.set(TICK * at);
+            assert_eq!(local_timer().turn().fired, fired, "at {at}");
+        }
+    });
+}
+
 /// Also if it has only just gone back, and the owner does not know it yet.
 #[test]
 fn nothing_from_elsewhere_is_early_before_the_owner_sees_the_clock_go_back() {

@@ -52,6 +52,7 @@ impl Schedules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PAGE_BITS;
 
     fn next(due: u64, period: u64, now: u64) -> u64 {
         let mut schedules = Schedules::new();
@@ -67,5 +68,13 @@ mod tests {
         assert_eq!(next(100, 10, 1_005), 1_010);
         assert_eq!(next(u64::MAX - 5, 10, u64::MAX), u64::MAX);
         assert_eq!(next(0, u64::MAX, 0), u64::MAX);
+    }
+
+    #[test]
+    fn a_page_that_has_gone_is_not_kept() {
+        let mut schedules = Schedules::new();
+        schedules.set(7, Schedule { due: 1, period: 1 });
+        schedules.drop_page(7 >> PAGE_BITS);
+        assert!(schedules.0.get(7).is_none());
     }
 }
