@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A message's link names not the one below it but the one below that. The owner learns what comes next from a line that another
-//! core has written, and waits for it; with two chains it waits for two at once. (Taking a message that can wait costs 8.6 ns,
-//! along one chain 14.4: `compare --quick --workload mailbox`. One chain would leave 32 bits for the count. With two it has 12, and goes
+//! core has written, and waits for it; with two chains it waits for two at once. (Taking a message that can wait costs 8.2 ns,
+//! along one chain 14.5: `compare --workload mailbox`. One chain would leave 32 bits for the count. With two it has 12, and goes
 //! round; the gauge says "so many or more".)
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other

@@ -33,6 +33,7 @@ const PASSES: [Pass; 3] = [
             "--test=history",
             "--test=idle_connections",
             "--test=memory",
+            "--test=no_pauses",
             "--test=origins",
             "--test=remote_memory",
         ],
