@@ -35,6 +35,7 @@ const PASSES: [Pass; 3] = [
             "--test=memory",
             "--test=no_pauses",
             "--test=origins",
+            "--test=purgatory_memory",
             "--test=remote_memory",
         ],
         skipped: &[],
