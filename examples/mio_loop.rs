@@ -71,7 +71,9 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
 }
 
 /// The loop's thread: its poll, whose waker ends a sleep, and its timer.
-fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, thread::JoinHandle<io::Result<()>>)> {
+fn start(
+    offline: Offline,
+) -> io::Result<(SocketAddr, ShardRef, thread::JoinHandle<io::Result<()>>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;
     let mut socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;

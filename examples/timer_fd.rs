@@ -75,7 +75,8 @@ mod linux {
     fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let answers = socket.try_clone()?;
-        let request = Rc::new(RefCell::new(Request { socket, server, sent: 0, retry: None, outcome: None }));
+        let request =
+            Rc::new(RefCell::new(Request { socket, server, sent: 0, retry: None, outcome: None }));
         let late = Rc::clone(&request);
         let deadline = local_timer().add(DEADLINE, move || end(&late, Outcome::TimedOut));
         send(&request);
@@ -83,7 +84,8 @@ mod linux {
         let timer = local_timer().timer_fd()?;
         timer.arm();
         loop {
-            let mut ready = [PollFd::new(&answers, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+            let mut ready =
+                [PollFd::new(&answers, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Err(error) if error != Errno::INTR => return Err(error.into()),
                 _ => {}

@@ -43,13 +43,21 @@ enum CallOnce {}
 enum CallAgain {}
 
 impl<F: FnOnce() + 'static> Calling<F> for CallOnce {
-    const FUNCTIONS: &'static Functions =
-        &Functions { call: call_once::<F>, drop: drop_of::<F>(), again: false, type_of: TypeId::of::<F> };
+    const FUNCTIONS: &'static Functions = &Functions {
+        call: call_once::<F>,
+        drop: drop_of::<F>(),
+        again: false,
+        type_of: TypeId::of::<F>,
+    };
 }
 
 impl<F: FnMut() + 'static> Calling<F> for CallAgain {
-    const FUNCTIONS: &'static Functions =
-        &Functions { call: call_mut::<F>, drop: drop_of::<F>(), again: true, type_of: TypeId::of::<F> };
+    const FUNCTIONS: &'static Functions = &Functions {
+        call: call_mut::<F>,
+        drop: drop_of::<F>(),
+        again: true,
+        type_of: TypeId::of::<F>,
+    };
 }
 
 const fn drop_of<F>() -> Option<unsafe fn(*mut Room)> {
@@ -127,7 +135,11 @@ pub(crate) enum Kind {
 impl Callback {
     #[inline]
     pub(crate) fn kind(self) -> Kind {
-        if self.0.functions.again { Kind::Repeated(Repeated(self.0)) } else { Kind::Once(Once(self.0)) }
+        if self.0.functions.again {
+            Kind::Repeated(Repeated(self.0))
+        } else {
+            Kind::Once(Once(self.0))
+        }
     }
 
     /// Whether dropping it runs code of the user's.
@@ -160,7 +172,11 @@ pub(crate) struct Once(Closure);
 impl Once {
     #[inline]
     pub(crate) fn new<F: FnOnce() + 'static>(callback: F) -> Self {
-        if fits::<F>() { Self(Closure::new::<_, CallOnce>(callback)) } else { Self::boxed(Box::new(callback)) }
+        if fits::<F>() {
+            Self(Closure::new::<_, CallOnce>(callback))
+        } else {
+            Self::boxed(Box::new(callback))
+        }
     }
 
     fn boxed<F: FnOnce() + 'static>(callback: Box<F>) -> Self {
@@ -169,7 +185,11 @@ impl Once {
 
     /// The closure that it was made of, if that is an `F`.
     pub(crate) fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
-        if fits::<F>() { self.0.into_value() } else { self.0.into_value::<Box<F>>().map(|boxed| *boxed) }
+        if fits::<F>() {
+            self.0.into_value()
+        } else {
+            self.0.into_value::<Box<F>>().map(|boxed| *boxed)
+        }
     }
 
     /// Runs it. What it captured is gone afterwards, also if it panics.
@@ -188,7 +208,11 @@ pub(crate) struct Repeated(Closure);
 
 impl Repeated {
     pub(crate) fn new<F: FnMut() + 'static>(callback: F) -> Self {
-        if fits::<F>() { Self(Closure::new::<_, CallAgain>(callback)) } else { Self::boxed(Box::new(callback)) }
+        if fits::<F>() {
+            Self(Closure::new::<_, CallAgain>(callback))
+        } else {
+            Self::boxed(Box::new(callback))
+        }
     }
 
     fn boxed<F: FnMut() + 'static>(callback: Box<F>) -> Self {

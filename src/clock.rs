@@ -100,7 +100,11 @@ impl Clock {
     /// much as it fell behind.
     pub fn fast() -> Self {
         let origin = Instant::now();
-        Self(if counter::is_usable() { Source::Fast { origin } } else { Source::Monotonic { origin } })
+        Self(if counter::is_usable() {
+            Source::Fast { origin }
+        } else {
+            Source::Monotonic { origin }
+        })
     }
 
     /// A monotonic clock that goes on while the machine is suspended (`CLOCK_BOOTTIME` of Linux; elsewhere this is the
@@ -115,7 +119,10 @@ impl Clock {
     /// time that the machine was suspended since the clock was made.
     pub fn boot_time() -> Self {
         let origin = Instant::now();
-        Self(boot::nanos().map_or(Source::Monotonic { origin }, |shown| Source::BootTime { origin, shown }))
+        Self(
+            boot::nanos()
+                .map_or(Source::Monotonic { origin }, |shown| Source::BootTime { origin, shown }),
+        )
     }
 
     /// Whether this is [`Clock::fast`] on a machine that has what it takes.
@@ -156,9 +163,13 @@ impl Clock {
     /// Nanoseconds since the origin, exact.
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
-            Source::Monotonic { origin } | Source::Fast { origin } => saturating_nanos(origin.elapsed()),
+            Source::Monotonic { origin } | Source::Fast { origin } => {
+                saturating_nanos(origin.elapsed())
+            }
             // A clock that answered once goes on answering.
-            Source::BootTime { shown, .. } => boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown)),
+            Source::BootTime { shown, .. } => {
+                boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
+            }
             Source::Manual(manual) => manual.nanos(),
         }
     }
@@ -188,12 +199,16 @@ impl Clock {
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
         let origin = self.origin();
         // On a platform whose `Instant` cannot hold 584 years, a year from the origin stands for "out of sight".
-        origin.checked_add(Duration::from_nanos(nanos)).unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
+        origin
+            .checked_add(Duration::from_nanos(nanos))
+            .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
     }
 
     fn origin(&self) -> Instant {
         match &self.0 {
-            Source::Monotonic { origin } | Source::Fast { origin } | Source::BootTime { origin, .. } => *origin,
+            Source::Monotonic { origin }
+            | Source::Fast { origin }
+            | Source::BootTime { origin, .. } => *origin,
             Source::Manual(manual) => manual.origin(),
         }
     }
@@ -239,7 +254,9 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         let passed = begun.elapsed();
         assert!(Duration::from_nanos(clock.nanos()) >= passed);
-        assert!(cfg!(any(miri, not(target_os = "linux"))) || matches!(clock.0, Source::BootTime { .. }));
+        assert!(
+            cfg!(any(miri, not(target_os = "linux"))) || matches!(clock.0, Source::BootTime { .. })
+        );
     }
 
     /// Between the making of the two the machine was suspended for eight hours.
@@ -255,7 +272,10 @@ mod tests {
         assert_eq!(monotonic.nanos_of(&monotonic.clone(), HOUR), HOUR);
         let boot = Clock::boot_time();
         let (before, there) = (boot.nanos(), boot.nanos_of(&monotonic, monotonic.nanos() + HOUR));
-        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there), "an hour is left");
+        assert!(
+            (before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there),
+            "an hour is left"
+        );
     }
 
     #[test]

@@ -143,7 +143,8 @@ impl Config {
     }
 
     pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
-        let tick = TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
+        let tick =
+            TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
         let hooks = Hooks::new(self.wake, self.panic);

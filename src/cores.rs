@@ -201,7 +201,8 @@ impl<R> Cores<R> {
                 // What a thread has asked of itself in a turn comes in the next one. So does a message that is sent now.
                 let heard = Arc::clone(&all);
                 // Relaxed: as the load in `is_stopping` says.
-                all.shards[index].post(move || heard.stopping[index].store(true, Ordering::Relaxed));
+                all.shards[index]
+                    .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
             });
         }
     }
@@ -209,7 +210,9 @@ impl<R> Cores<R> {
     /// Waits for all threads and returns what each has returned, or the panic that ended it. It does not ask them to end: see
     /// [`stop`](Self::stop). A thread's timer ends with it: pending callbacks are dropped.
     pub fn join(self) -> Vec<thread::Result<R>> {
-        let let_in = |returned: Option<R>| returned.unwrap_or_else(|| unreachable!("every thread was let in"));
+        let let_in = |returned: Option<R>| {
+            returned.unwrap_or_else(|| unreachable!("every thread was let in"))
+        };
         self.threads.into_iter().map(|thread| thread.join().map(let_in)).collect()
     }
 }
@@ -248,8 +251,13 @@ impl CoresBuilder {
     /// # Panics
     ///
     /// If the function given to [`config`](Self::config) panics.
-    pub fn start<R: Send + 'static>(self, run: impl Fn(Core) -> R + Send + Sync + 'static) -> io::Result<Cores<R>> {
-        let shards = self.shards.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    pub fn start<R: Send + 'static>(
+        self,
+        run: impl Fn(Core) -> R + Send + Sync + 'static,
+    ) -> io::Result<Cores<R>> {
+        let shards = self
+            .shards
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
         self.start_with(vec![(); shards], move |core, ()| run(core))
     }
 
@@ -274,12 +282,19 @@ impl CoresBuilder {
         if seats.len() > SHARDS_MAX as usize {
             return Err(invalid(ConfigError::TooManyShards { max: SHARDS_MAX }));
         }
-        let core_ids = if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let core_ids =
+            if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let run = Arc::new(run);
         let mut starting = Starting { threads: Vec::new(), reports: Vec::new(), gates: Vec::new() };
         for (index, seat) in seats.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
-            let place = Place { index, core_id, config: Arc::clone(&self.config), run: Arc::clone(&run), seat };
+            let place = Place {
+                index,
+                core_id,
+                config: Arc::clone(&self.config),
+                run: Arc::clone(&run),
+                seat,
+            };
             if let Err(error) = starting.spawn(place) {
                 starting.give_up();
                 return Err(error);
@@ -295,7 +310,10 @@ fn invalid(error: ConfigError) -> io::Error {
 
 impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CoresBuilder").field("shards", &self.shards).field("pin", &self.pin).finish_non_exhaustive()
+        f.debug_struct("CoresBuilder")
+            .field("shards", &self.shards)
+            .field("pin", &self.pin)
+            .finish_non_exhaustive()
     }
 }
 
@@ -312,7 +330,8 @@ impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     /// The thread's whole life. `None` if it was not let in.
     fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<All>>) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
-        let ready = (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
+        let ready =
+            (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // Whoever waits for the report opens the gate or drops it.
         let _ = report.send(ready);
         let all = gate.recv().ok()?;
@@ -351,7 +370,10 @@ impl<R: Send + 'static> Starting<R> {
         let Ok(reports) = reports else {
             let panics = self.give_up();
             panic::resume_unwind(
-                panics.into_iter().next().unwrap_or_else(|| Box::new("a thread ended without a report")),
+                panics
+                    .into_iter()
+                    .next()
+                    .unwrap_or_else(|| Box::new("a thread ended without a report")),
             );
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {

@@ -11,7 +11,8 @@ use std::{
 };
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 
 use crate::{
@@ -90,7 +91,8 @@ impl Descriptor {
     fn set(&self, after: Option<Duration>) {
         let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
         // The kernel refuses only what is no timerfd and no time.
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires).expect("a timerfd can be armed");
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
+            .expect("a timerfd can be armed");
     }
 }
 
@@ -104,7 +106,8 @@ impl AsFd for Descriptor {
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
-    Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST)).expect("the kernel knows so long a time")
+    Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST))
+        .expect("the kernel knows so long a time")
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]

@@ -57,7 +57,9 @@ impl<F> AddError<F> {
 impl fmt::Display for AddErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ShutDown => "the timer has ended, as its thread is exiting or its shard was drained",
+            Self::ShutDown => {
+                "the timer has ended, as its thread is exiting or its shard was drained"
+            }
             Self::Full => "the shard can take no more timers",
             Self::TooManyShards => "there are as many shards as there can be",
         })

@@ -251,7 +251,10 @@ mod tests {
         gauges.want_levels();
         assert!(gauges.wants_levels());
         gauges.tell_levels(0..);
-        assert!(!gauges.wants_levels() && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2]));
+        assert!(
+            !gauges.wants_levels()
+                && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])
+        );
     }
 
     /// Otherwise a watch takes it for one that has lasted since the turn before, sleep included.

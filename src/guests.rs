@@ -135,7 +135,9 @@ impl Guests {
         if generation > GENERATION_MAX {
             return Err(callback);
         }
-        let Some(index) = self.take(pinned).or_else(|| self.add_page(pinned)) else { return Err(callback) };
+        let Some(index) = self.take(pinned).or_else(|| self.add_page(pinned)) else {
+            return Err(callback);
+        };
         let armed = self.with(index, pinned, |Place { node, asked, parcel }| {
             parcel.put(callback)?;
             asked.write(nanos);
@@ -175,7 +177,12 @@ impl Guests {
             // If its page is gone, so is the node, and the swap fails.
             let below = self.with(index, pinned, |place| place.node.link.get()).unwrap_or(0);
             // Acquire: what the node's last user did, or the links from another head (G1).
-            match pool.compare_exchange_weak(head, taken(head, below), Ordering::Acquire, Ordering::Acquire) {
+            match pool.compare_exchange_weak(
+                head,
+                taken(head, below),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => return Some(index),
                 Err(found) => head = found,
             }
@@ -292,7 +299,8 @@ impl OwnGuests {
     #[cold]
     pub(crate) fn tidy(&mut self, guests: &Guests) {
         self.check();
-        self.wanted = (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
+        self.wanted =
+            (self.live + mem::take(&mut self.arrived)).max(self.wanted - self.wanted.div_ceil(16));
         let kept = (GUESTS_KEPT + self.wanted).div_ceil(PAGE);
         if self.idle_pages > kept && self.whole.is_none() {
             self.look_through(guests, kept);
@@ -303,8 +311,14 @@ impl OwnGuests {
 
     /// Panics, where debug assertions are on, if the pages are not as they should be.
     fn check(&self) {
-        debug_assert_eq!(self.idle_pages as usize + self.pages_in_use().count(), (self.known / PAGE) as usize);
-        debug_assert!(self.pages_in_use().all(|page| !self.stowed.contains_key(&page)), "a node is out of reach");
+        debug_assert_eq!(
+            self.idle_pages as usize + self.pages_in_use().count(),
+            (self.known / PAGE) as usize
+        );
+        debug_assert!(
+            self.pages_in_use().all(|page| !self.stowed.contains_key(&page)),
+            "a node is out of reach"
+        );
     }
 
     fn pages_in_use(&self) -> impl Iterator<Item = u32> {
@@ -389,7 +403,13 @@ mod tests {
             Some(*head)
         });
         let heads: Vec<u64> = heads.collect();
-        assert!(heads.iter().map(|&head| first_of(head)).eq([Some(0), Some(1), Some(0), None, Some(0)]));
+        assert!(heads.iter().map(|&head| first_of(head)).eq([
+            Some(0),
+            Some(1),
+            Some(0),
+            None,
+            Some(0)
+        ]));
         assert!((1..heads.len()).all(|at| !heads[..at].contains(&heads[at])));
     }
 }

@@ -52,7 +52,8 @@ impl TimerHandle {
 
     /// Of a timer that another thread has added.
     pub(crate) fn of_guest(shard: u32, guest: u32, generation: u64) -> Self {
-        let index = NonZeroU32::new(GUEST | guest).unwrap_or_else(|| unreachable!("the mark is not zero"));
+        let index =
+            NonZeroU32::new(GUEST | guest).unwrap_or_else(|| unreachable!("the mark is not zero"));
         Self::new(shard, index, generation)
     }
 
@@ -93,7 +94,8 @@ impl TimerHandle {
     }
 
     fn cancel_from_elsewhere(self) -> Cancel {
-        self.ask_elsewhere(|shared| shared.cancel(self.index(), self.generation)).unwrap_or(Cancel::Ended)
+        self.ask_elsewhere(|shared| shared.cancel(self.index(), self.generation))
+            .unwrap_or(Cancel::Ended)
     }
 
     /// Asks something of the shard, if it is there, and wakes its owner if that is needed: with nothing borrowed.
@@ -197,7 +199,9 @@ impl TimerHandle {
     /// the next tick. Otherwise as [`reset`](Self::reset).
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset_at(self, instant: Instant) -> bool {
-        let nanos = registry::with(self.shard(), |shared| shared.map(|shared| shared.clock().nanos_at(instant)));
+        let nanos = registry::with(self.shard(), |shared| {
+            shared.map(|shared| shared.clock().nanos_at(instant))
+        });
         // If another shard has the number by now, the timer has ended.
         nanos.is_some_and(|nanos| self.reset_to(nanos))
     }
@@ -207,7 +211,9 @@ impl TimerHandle {
         match Owner::of(self) {
             Some(owner) => (owner.reset_to)(self, nanos),
             None => self
-                .ask_elsewhere(|shared| shared.reset(self.index(), self.generation, nanos, By::Other))
+                .ask_elsewhere(|shared| {
+                    shared.reset(self.index(), self.generation, nanos, By::Other)
+                })
                 .unwrap_or(false),
         }
     }

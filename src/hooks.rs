@@ -200,7 +200,8 @@ impl Hooks {
                 hook(&report);
             }
         });
-        let traced = catch_unwind(AssertUnwindSafe(|| trace::caught_panic(&place, report.message())));
+        let traced =
+            catch_unwind(AssertUnwindSafe(|| trace::caught_panic(&place, report.message())));
         let reported = catch_unwind(hook);
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         // What a panic hook, a subscriber or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
@@ -214,8 +215,10 @@ impl Drop for Hooks {
         // What a hook captured may panic when it is dropped, and this may be any thread that had the last reference.
         let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
         let panic = self.panic.take();
-        for dropped in [catch_unwind(AssertUnwindSafe(|| drop(wake))), catch_unwind(AssertUnwindSafe(|| drop(panic)))]
-        {
+        for dropped in [
+            catch_unwind(AssertUnwindSafe(|| drop(wake))),
+            catch_unwind(AssertUnwindSafe(|| drop(panic))),
+        ] {
             dropped.unwrap_or_else(mem::forget);
         }
     }

@@ -184,8 +184,8 @@ pub use self::{
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, ShardRef, Turn, local_timer},
     purgatory::{
-        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey,
-        local_purgatory,
+        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
+        PurgatoryGroup, WatchKey, local_purgatory,
     },
     shard::{Expired, PreparedSleep, Shard},
 };

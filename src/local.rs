@@ -153,7 +153,8 @@ impl LocalTimer {
 
     /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
     pub fn now(self) -> Instant {
-        Local::with(|local| local.step(|shard| shard.now())).unwrap_or_else(|_| Clock::monotonic().now())
+        Local::with(|local| local.step(|shard| shard.now()))
+            .unwrap_or_else(|_| Clock::monotonic().now())
     }
 }
 

@@ -66,7 +66,10 @@ const _: () = assert!(
         && MESSAGES_COUNTED.ilog2() == 64 - 2 * INDEX_BITS,
     "the parts fill the word"
 );
-const _: () = assert!(MANY.is_multiple_of(DEBT_MAX), "a count that goes round passes a multiple as often as before");
+const _: () = assert!(
+    MANY.is_multiple_of(DEBT_MAX),
+    "a count that goes round passes a multiple as often as before"
+);
 
 /// The owner's mailbox.
 #[derive(Debug, Default)]

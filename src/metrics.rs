@@ -112,8 +112,11 @@ impl Level {
     /// All levels of a shard with such a tick.
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_levels().zip(occupied);
-        let level =
-            |((ticks, slots), &occupied)| Self { slot: Duration::from_nanos(tick.start(ticks)), slots, occupied };
+        let level = |((ticks, slots), &occupied)| Self {
+            slot: Duration::from_nanos(tick.start(ticks)),
+            slots,
+            occupied,
+        };
         levels.map(level).collect()
     }
 }
@@ -142,7 +145,9 @@ impl ShardMetrics {
             turn_lateness: gauges.lateness(LateBy::Turn),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
             callback_durations: gauges.callback_durations(),
-            levels: gauges.occupied().map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
+            levels: gauges
+                .occupied()
+                .map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
             stalls: gauges.stalls(),
             serial: gauges.serial(),
         }

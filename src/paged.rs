@@ -65,7 +65,10 @@ impl<T> Paged<T> {
 
     /// Makes sure that the page of `index` is there.
     #[inline]
-    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the schedules of a thread's timer"))]
+    #[cfg_attr(
+        not(feature = "std"),
+        allow(dead_code, reason = "for the schedules of a thread's timer")
+    )]
     pub(crate) fn grow_to(&mut self, index: u32)
     where
         T: Default,

@@ -69,7 +69,11 @@ impl Parcel {
     pub(crate) fn put(&self, callback: Sent) -> Result<(), Sent> {
         // Acquire: the thread that took the last callback is done with the cell (its Release of `EMPTY`). Relaxed: nothing
         // is read after a failure.
-        if self.state.compare_exchange(EMPTY, IN_HANDS, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(EMPTY, IN_HANDS, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return Err(callback);
         }
         self.callback.with_mut(|cell| {
@@ -84,7 +88,11 @@ impl Parcel {
     /// Takes the callback out, if there is one.
     pub(crate) fn take(&self) -> Option<Sent> {
         // Acquire: the callback, from the Release of `put`. Relaxed: nothing is read after a failure.
-        if self.state.compare_exchange(FULL, IN_HANDS, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FULL, IN_HANDS, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return None;
         }
         let callback = self.callback.with_mut(|cell| {
@@ -119,7 +127,8 @@ mod tests {
         assert!(parcel.put(Sent::new(Origin::caller(), || ())).is_err(), "there is one in it");
         thread::scope(|scope| {
             scope.spawn(|| {
-                let Some(Kind::Once(once)) = parcel.take().map(|sent| sent.into_callback().kind()) else {
+                let Some(Kind::Once(once)) = parcel.take().map(|sent| sent.into_callback().kind())
+                else {
                     panic!("it was sent once")
                 };
                 once.run();

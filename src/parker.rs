@@ -84,7 +84,12 @@ impl Parker {
 
     fn end(&self, number: u64) {
         // Relaxed, both: a waker that still sees it asleep wakes it once for nothing; a failure is a wake or a later sleep.
-        let _ = self.announced.compare_exchange(number, number & !ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.announced.compare_exchange(
+            number,
+            number & !ASLEEP,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// The sleep that is announced. For the owner.

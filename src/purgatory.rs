@@ -175,7 +175,10 @@ pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> 
     let local = LOCAL.try_with(|local| {
         let mut local = local.borrow_mut();
         let place = local.get_or_insert_default().entry(TypeId::of::<(K, Op)>());
-        place.or_insert_with(|| Box::new(Purgatory::<K, Op>::new())).downcast_ref::<Purgatory<K, Op>>().cloned()
+        place
+            .or_insert_with(|| Box::new(Purgatory::<K, Op>::new()))
+            .downcast_ref::<Purgatory<K, Op>>()
+            .cloned()
     });
     local.ok().flatten().unwrap_or_default()
 }

@@ -99,8 +99,13 @@ impl<T: Send + Sync + 'static> Published<T> {
         let pinned = pin();
         let pointer = Shared::from(Arc::into_raw(value));
         // Release: publishes the value to `load`. Relaxed: a failure is not looked at.
-        let swapped =
-            self.0.compare_exchange(Shared::null(), pointer, Ordering::Release, Ordering::Relaxed, &pinned.0);
+        let swapped = self.0.compare_exchange(
+            Shared::null(),
+            pointer,
+            Ordering::Release,
+            Ordering::Relaxed,
+            &pinned.0,
+        );
         // SAFETY: the pointer was made above from an `Arc`, whose reference the place has not taken.
         swapped.map(drop).map_err(|_| unsafe { Arc::from_raw(pointer.as_raw()) })
     }

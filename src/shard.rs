@@ -132,7 +132,10 @@ impl<T> Shard<T> {
     }
 
     /// The same, and what it makes of a callback from elsewhere. (Nobody has a `ShardRef` of other shards.)
-    pub(crate) fn accepting(config: Config, accept: fn(Callback) -> Option<T>) -> Result<Self, ConfigError> {
+    pub(crate) fn accepting(
+        config: Config,
+        accept: fn(Callback) -> Option<T>,
+    ) -> Result<Self, ConfigError> {
         let Parts { tick, clock, capacity, limit, hooks, name } = config.into_parts()?;
         let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name));
         let registration = registry::register(&shared)?;
@@ -299,7 +302,10 @@ impl<T> Shard<T> {
     #[must_use = "what was pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
-        pending.into_iter().map(|(nanos, payload)| (self.clock.instant_at(nanos), payload)).collect()
+        pending
+            .into_iter()
+            .map(|(nanos, payload)| (self.clock.instant_at(nanos), payload))
+            .collect()
     }
 
     /// Places spread timers as the shard of that number would.

@@ -74,9 +74,16 @@ impl<R> Remote<R> {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, tick: TickLength, hooks: Hooks, limit: u32, name: Option<String>) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        tick: TickLength,
+        hooks: Hooks,
+        limit: u32,
+        name: Option<String>,
+    ) -> Self {
         let has_name = name.is_some();
-        let name = name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
+        let name =
+            name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
             clock_held: AtomicU64::new(0),
@@ -131,7 +138,11 @@ impl Shared {
     }
 
     /// Adds a timer, due then, from a thread that is not the owner. The error carries the callback back.
-    pub(crate) fn add(&self, nanos: u64, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    pub(crate) fn add(
+        &self,
+        nanos: u64,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         if self.mailbox.is_closed() {
             return Err((AddErrorReason::ShutDown, callback));
         }
@@ -148,7 +159,11 @@ impl Shared {
     }
 
     /// Adds what the gate has let in.
-    fn add_admitted(&self, nanos: u64, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    fn add_admitted(
+        &self,
+        nanos: u64,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         let pinned = pin();
         match self.guests.arm(nanos, callback, &pinned) {
             Ok(armed) => self.send_guest(armed, nanos, &pinned),
@@ -158,7 +173,12 @@ impl Shared {
     }
 
     /// Pushes a guest that has just been armed. If the owner is gone, its callback comes back: nobody else knows it.
-    fn send_guest(&self, armed: Armed, nanos: u64, pinned: &Pinned) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    fn send_guest(
+        &self,
+        armed: Armed,
+        nanos: u64,
+        pinned: &Pinned,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         let sent = self.guests.with(armed.index, pinned, |place| {
             match self.mailbox.push(armed.index | GUEST, &place.node.link, Urgency::Urgent) {
                 Push::Queued(depth) => Ok(self.must_wake(depth, || nanos)),
@@ -311,9 +331,16 @@ mod tests {
             lines(offset_of!(Shared, name), |shared| &shared.name),
         ];
         for (number, part) in parts.iter().enumerate() {
-            let others = parts.iter().enumerate().filter(|&(other, _)| other != number).map(|(_, other)| other);
+            let others = parts
+                .iter()
+                .enumerate()
+                .filter(|&(other, _)| other != number)
+                .map(|(_, other)| other);
             for other in others.chain(&read) {
-                assert!(part.end <= other.start || other.end <= part.start, "{part:?} and {other:?}");
+                assert!(
+                    part.end <= other.start || other.end <= part.start,
+                    "{part:?} and {other:?}"
+                );
             }
         }
         assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
@@ -328,7 +355,8 @@ mod tests {
         let (pinned, callback) = (pin(), Arc::new(()));
         for _ in 0..2 * INDEX_MAX {
             let captured = Arc::clone(&callback);
-            let armed = shared.guests.arm(0, Sent::new(Origin::caller(), move || drop(captured)), &pinned);
+            let armed =
+                shared.guests.arm(0, Sent::new(Origin::caller(), move || drop(captured)), &pinned);
             let armed = armed.unwrap_or_else(|_| unreachable!("no node is left"));
             let sent = shared.send_guest(armed, 0, &pinned);
             assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));

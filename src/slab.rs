@@ -224,7 +224,12 @@ impl<X> Default for Slab<X> {
 impl<X: Send + Sync + 'static> Slab<X> {
     /// Looks at the node `index`, if its page is there. For any thread.
     #[inline]
-    pub(crate) fn with<R>(&self, index: u32, pinned: &Pinned, look: impl FnOnce(Place<'_, X>) -> R) -> Option<R> {
+    pub(crate) fn with<R>(
+        &self,
+        index: u32,
+        pinned: &Pinned,
+        look: impl FnOnce(Place<'_, X>) -> R,
+    ) -> Option<R> {
         let number = page_of(index);
         let middle = self.root.get(number / MIDDLE)?.get()?;
         let page = middle[number % MIDDLE].look(pinned)?;
@@ -252,7 +257,8 @@ impl<X: Send + Sync + 'static> Slab<X> {
 
     /// Where the page `number` is published.
     fn stand(&self, number: usize) -> &Stand<X> {
-        let middle = self.root[number / MIDDLE].get_or_set(|| Box::new(array::from_fn(|_| Stand::default())));
+        let middle = self.root[number / MIDDLE]
+            .get_or_set(|| Box::new(array::from_fn(|_| Stand::default())));
         &middle[number % MIDDLE]
     }
 }
@@ -359,7 +365,10 @@ impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
         }
         let number = page_of(index);
         let Some(page) = self.pages.get_mut(number).and_then(Option::take) else { return false };
-        debug_assert!(page.nodes.iter().all(|node| node.state.is_free()), "a timer of page {number} lives");
+        debug_assert!(
+            page.nodes.iter().all(|node| node.state.is_free()),
+            "a timer of page {number} lives"
+        );
         slab.stand(number).retract();
         self.retired.push(page);
         // Also hands over to all threads what has been deferred on this one, which the shard may leave.

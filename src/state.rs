@@ -133,7 +133,10 @@ const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
 const GUEST: u64 = 1 << 6;
 const TAKEN: u64 = 1 << 7;
-const _: () = assert!(crate::limits::GENERATION_MAX == u64::MAX >> GENERATION_SHIFT, "the parts fill the word");
+const _: () = assert!(
+    crate::limits::GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
+    "the parts fill the word"
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -53,7 +53,11 @@ impl<T> TryLock<T> {
         // Relaxed: less than what `Mutex::try_lock` guarantees. (Not a swap: a thread that fails must write nothing, or loom lets others read that
         // after the lock has been given back.)
         #[cfg(all(loom, feature = "loom"))]
-        if self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if self
+            .is_taken
+            .compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
             return None;
         }
         let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));

@@ -31,7 +31,8 @@ impl TickLength {
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
         // (2^128 - 1) / d rounded down, plus one, is 2^128 / d rounded up: also where d divides 2^128.
-        (nanos >= TICK_NANOS_MIN).then(|| Self { nanos, reciprocal: u128::MAX / u128::from(nanos) + 1 })
+        (nanos >= TICK_NANOS_MIN)
+            .then(|| Self { nanos, reciprocal: u128::MAX / u128::from(nanos) + 1 })
     }
 
     /// The first tick that is not before `nanos`.
@@ -71,7 +72,10 @@ impl TickLength {
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     // Cheaper than by way of the 128 bits of `as_nanos`, in every add.
-    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
+    duration
+        .as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -131,7 +135,8 @@ mod tests {
         let lengths = lengths();
         for &length in lengths.iter().step_by(step) {
             let last = u64::MAX / length;
-            let multiples = [1, 2, 3, last / 2, last - 1, last].map(|count| length.wrapping_mul(count));
+            let multiples =
+                [1, 2, 3, last / 2, last - 1, last].map(|count| length.wrapping_mul(count));
             let edges = multiples.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
             for nanos in edges.step_by(step) {
                 for near in [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)] {
@@ -157,10 +162,14 @@ mod tests {
     #[test]
     fn durations_saturate_where_they_do_not_fit() {
         let longest = Duration::from_nanos(u64::MAX);
-        for duration in [Duration::ZERO, Duration::from_nanos(999_999_999), Duration::from_secs(1), longest] {
+        for duration in
+            [Duration::ZERO, Duration::from_nanos(999_999_999), Duration::from_secs(1), longest]
+        {
             assert_eq!(u128::from(saturating_nanos(duration)), duration.as_nanos());
         }
-        for too_long in [longest + Duration::from_nanos(1), Duration::from_secs(18_446_744_074), Duration::MAX] {
+        for too_long in
+            [longest + Duration::from_nanos(1), Duration::from_secs(18_446_744_074), Duration::MAX]
+        {
             assert_eq!(saturating_nanos(too_long), u64::MAX);
         }
     }

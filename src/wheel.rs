@@ -144,7 +144,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Cost: constant.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        if self.raw.remove_generation(key.index, key.generation) { self.raw.take_value(key.index) } else { None }
+        if self.raw.remove_generation(key.index, key.generation) {
+            self.raw.take_value(key.index)
+        } else {
+            None
+        }
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed

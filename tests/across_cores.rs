@@ -17,7 +17,9 @@ use std::{
 };
 
 use common::{TICK, in_virtual_time, on_a_thread};
-use corewheel::{AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -55,7 +57,9 @@ fn a_reference_to_a_thread_that_has_ended_is_refused_where_its_number_is_used_ag
             let own = local_timer().shard_ref();
             let refused = stale.try_add(TICK, never).expect_err("it has ended");
             assert_eq!(refused.reason(), AddErrorReason::ShutDown);
-            assert!(stale.try_run(never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown));
+            assert!(
+                stale.try_run(never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown)
+            );
             assert!(local_timer().is_empty());
             format!("{own:?}") == format!("{stale:?}")
         })
@@ -71,11 +75,15 @@ fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
         local_timer().add(HOUR, never);
         let _ = local_timer().turn();
         elsewhere(|own| {
-            assert!(own.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::Full));
+            assert!(
+                own.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::Full)
+            );
         });
         local_timer().shard_ref()
     });
-    assert!(ended.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown));
+    assert!(
+        ended.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown)
+    );
 }
 
 /// What has arrived counts, before the owner turns again.
@@ -160,9 +168,13 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
     counting_wakes(1, |_, wakes| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
-        elsewhere(|_| assert!(timers[..1_024].iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+        elsewhere(|_| {
+            assert!(timers[..1_024].iter().all(|timer| timer.cancel() == Cancel::Cancelled))
+        });
         assert_eq!(wakes.load(Ordering::SeqCst), 1);
-        elsewhere(|_| assert!(timers[1_024..2_048].iter().all(|timer| timer.cancel() == Cancel::Cancelled)));
+        elsewhere(|_| {
+            assert!(timers[1_024..2_048].iter().all(|timer| timer.cancel() == Cancel::Cancelled))
+        });
         assert_eq!(wakes.load(Ordering::SeqCst), 2);
         drop(sleep);
     });
@@ -178,7 +190,9 @@ fn a_flood_of_cancels_holds_up_no_deadline() {
         let flood: Vec<_> = (0..20_000).map(|_| local_timer().add(HOUR, never)).collect();
         let (early, late) = flood.split_at(10_000);
         let moved = local_timer().add(HOUR, || ());
-        let cancel = |timers: &[TimerHandle]| assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
+        let cancel = |timers: &[TimerHandle]| {
+            assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled))
+        };
         elsewhere(|own| {
             own.run(|| ());
             own.add(TICK, || ());
@@ -227,12 +241,17 @@ fn what_a_budget_leaves_is_not_slept_over() {
     for (budget, first, then) in [(1, 2, 1), (1, 1, 1), (8, 16, 3), (usize::MAX, 2_048, 100)] {
         for moves in [false, true] {
             in_virtual_time(|_| {
-                let timers: Vec<_> = (0..first + then).map(|_| local_timer().add(HOUR, never)).collect();
+                let timers: Vec<_> =
+                    (0..first + then).map(|_| local_timer().add(HOUR, never)).collect();
                 let ask = |timers: &[TimerHandle]| {
                     let moved = |timer: &TimerHandle| timer.reset(HOUR * 2);
                     let cancelled = |timer: &TimerHandle| timer.cancel() == Cancel::Cancelled;
                     on_a_thread(|| {
-                        assert!(timers.iter().all(|timer| if moves { moved(timer) } else { cancelled(timer) }));
+                        assert!(timers.iter().all(|timer| if moves {
+                            moved(timer)
+                        } else {
+                            cancelled(timer)
+                        }));
                     });
                 };
                 ask(&timers[..first]);
@@ -274,7 +293,10 @@ fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
             });
             let turn = turn_after(clock, 2);
             assert_eq!((turn.fired, turn.collected), (asks + 1, 2));
-            assert_eq!(*noted.lock().expect("sound"), (1..=asks + 1).chain([101, 100]).collect::<Vec<_>>());
+            assert_eq!(
+                *noted.lock().expect("sound"),
+                (1..=asks + 1).chain([101, 100]).collect::<Vec<_>>()
+            );
         });
     }
 }
@@ -293,8 +315,9 @@ fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
     assert!(on_a_thread(|| moved.reset(TICK * 8)));
     clock.advance(TICK * 10);
     shard.turn();
-    let fired: Vec<_> =
-        std::iter::from_fn(|| shard.next_expired()).map(|expired| (expired.payload, expired.deadline)).collect();
+    let fired: Vec<_> = std::iter::from_fn(|| shard.next_expired())
+        .map(|expired| (expired.payload, expired.deadline))
+        .collect();
     assert_eq!(fired, [6, 7, 8, 9].map(|at| (at, start + TICK * at)));
 }
 
@@ -407,7 +430,8 @@ fn what_is_due_fires_in_the_order_of_its_ticks() {
     in_virtual_time(|clock| {
         let ran = Arc::default();
         let _ = local_timer().turn();
-        let moved = [local_timer().add(HOUR, notes(&ran, 2)), local_timer().add(TICK * 3, notes(&ran, 7))];
+        let moved =
+            [local_timer().add(HOUR, notes(&ran, 2)), local_timer().add(TICK * 3, notes(&ran, 7))];
         for at in [8, 4] {
             local_timer().add(TICK * at, notes(&ran, at as usize));
         }
@@ -460,7 +484,10 @@ fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
             });
             clock.advance(TICK * 10);
             let turn = local_timer().turn_within(moved as usize + cancelled);
-            assert_eq!((turn.fired, turn.collected, turn.behind), (moved as usize, cancelled, false));
+            assert_eq!(
+                (turn.fired, turn.collected, turn.behind),
+                (moved as usize, cancelled, false)
+            );
             assert_eq!(*ran.lock().expect("sound"), (1..=moved as usize).collect::<Vec<_>>());
         });
     }
@@ -469,16 +496,23 @@ fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
 /// Also if there are more than one turn takes in, or if it has a budget, and if more comes meanwhile.
 #[test]
 fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
-    for (asks, budget) in [(2, 1), (5, 2), (100, 7), (1_024, usize::MAX), (10_000, usize::MAX), (10_000, 100)] {
+    for (asks, budget) in
+        [(2, 1), (5, 2), (100, 7), (1_024, usize::MAX), (10_000, usize::MAX), (10_000, 100)]
+    {
         in_virtual_time(|_| {
             let ran = Arc::default();
-            let ask =
-                |from: usize| elsewhere(|own| (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name))));
+            let ask = |from: usize| {
+                elsewhere(|own| (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name))))
+            };
             ask(0);
             let _ = local_timer().turn_within(budget);
             ask(asks);
             while local_timer().turn_within(budget).behind || local_timer().counts().queued > 0 {}
-            assert_eq!(*ran.lock().expect("sound"), (0..2 * asks).collect::<Vec<_>>(), "{budget} in a turn");
+            assert_eq!(
+                *ran.lock().expect("sound"),
+                (0..2 * asks).collect::<Vec<_>>(),
+                "{budget} in a turn"
+            );
         });
     }
 }
@@ -495,7 +529,10 @@ fn the_owners_cancel_of_a_timer_that_it_has_not_seen_drops_the_callback_at_once(
             let unseen = elsewhere(|own| own.add(TICK, move || drop(held)));
             assert!(!moved || on_a_thread(|| unseen.reset(TICK * 2)));
             assert_eq!((unseen.cancel(), Arc::strong_count(&captured)), (Cancel::Cancelled, 1));
-            assert_eq!((unseen.cancel(), unseen.is_pending(), unseen.reset(TICK)), (Cancel::Ended, false, false));
+            assert_eq!(
+                (unseen.cancel(), unseen.is_pending(), unseen.reset(TICK)),
+                (Cancel::Ended, false, false)
+            );
             let before = local_timer().counts();
             assert_eq!((before.added, before.live, before.held), (before.cancelled, 0, 0));
             let turn = turn_after(clock, 5);
@@ -549,7 +586,10 @@ fn a_shard_that_has_been_drained_can_be_turned() {
     let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
     let handles: Vec<_> = (0..5_000).map(|id| shard.add(TICK * 50, id)).collect();
     on_a_thread(|| {
-        handles.iter().step_by(100).for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+        handles
+            .iter()
+            .step_by(100)
+            .for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
         handles.iter().skip(1).step_by(100).for_each(|handle| assert!(handle.reset(TICK)));
     });
     assert_eq!(shard.drain().len(), 4_950);

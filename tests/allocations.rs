@@ -11,7 +11,8 @@ use std::{future, hint::black_box, sync::mpsc, thread, time::Duration};
 
 use common::{TICK, in_virtual_time};
 use corewheel::{
-    Cancel, Completion, DelayedOperation, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef, TimerHandle,
+    Cancel, Completion, DelayedOperation, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef,
+    TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
 };
@@ -129,7 +130,13 @@ fn questions_sleeps_and_idle_turns_allocate_nothing() {
     among_others(|clock| {
         assert_steady("questions", |_| {
             let timer = local_timer();
-            black_box((timer.next_deadline(), timer.time_until_next(), timer.len(), timer.counts(), timer.now()));
+            black_box((
+                timer.next_deadline(),
+                timer.time_until_next(),
+                timer.len(),
+                timer.counts(),
+                timer.now(),
+            ));
             drop(black_box(timer.prepare_sleep()));
             turn_after(clock, 1);
         });
@@ -161,7 +168,8 @@ fn a_callback_that_captures_more_is_boxed_once() {
         assert_eq!(size_of_val(&callback), 33);
         assert_eq!(calls(|| _ = local_timer().add(TICK, callback)), (1, 0));
         assert_eq!(calls(|| assert_eq!(turn_after(clock, 1), 1)), (0, 1));
-        let counted = calls(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
+        let counted =
+            calls(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
         assert_eq!(counted, (1, 1));
     });
 }
@@ -169,7 +177,8 @@ fn a_callback_that_captures_more_is_boxed_once() {
 #[test]
 fn a_first_burst_allocates_and_the_next_one_of_its_size_does_not() {
     among_others(|clock| {
-        let burst = || (0..20_000).for_each(|round| _ = local_timer().add(delay(round, 100), || {}));
+        let burst =
+            || (0..20_000).for_each(|round| _ = local_timer().add(delay(round, 100), || {}));
         assert!(calls(burst).0 > 0, "memory for 20 000 timers comes from somewhere");
         assert_eq!(turn_after(clock, 100), 20_000);
         assert_eq!(calls(burst), (0, 0));
@@ -200,18 +209,25 @@ fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner
         let (to_owner, counted) = mpsc::channel();
         let canceller = thread::spawn(move || {
             for batch in handles {
-                let cancel = || batch.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+                let cancel = || {
+                    batch.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled))
+                };
                 to_owner.send(calls(cancel)).expect("the owner listens");
             }
         });
         for round in 0..200 {
-            let batch = [(); BATCH].map(|()| local_timer().add(TICK, || unreachable!("it is cancelled")));
+            let batch =
+                [(); BATCH].map(|()| local_timer().add(TICK, || unreachable!("it is cancelled")));
             to_canceller.send(batch).expect("the canceller listens");
             let there = counted.recv().expect("the canceller answers");
             let here = calls(|| assert_eq!(local_timer().turn().collected, BATCH));
             // The first ones make the canceller known to the epochs and free what earlier shards have left.
             if round >= 100 {
-                assert_eq!((there, here), ((0, 0), (0, 0)), "allocations and frees there and here, round {round}");
+                assert_eq!(
+                    (there, here),
+                    ((0, 0), (0, 0)),
+                    "allocations and frees there and here, round {round}"
+                );
             }
         }
         drop(to_canceller);
@@ -224,9 +240,12 @@ fn sleeps_timeouts_and_intervals_allocate_nothing() {
     among_others(|clock| {
         let pollers = [Poller::new(), Poller::new()];
         assert_steady("sleeps", |round| {
-            let [mut fires, mut moves, mut goes] = [20, 1_000, 100_000].map(|most| sleep(delay(round, most)));
+            let [mut fires, mut moves, mut goes] =
+                [20, 1_000, 100_000].map(|most| sleep(delay(round, most)));
             for poller in &pollers {
-                assert!(poller.poll(&mut fires).is_pending() && poller.poll(&mut moves).is_pending());
+                assert!(
+                    poller.poll(&mut fires).is_pending() && poller.poll(&mut moves).is_pending()
+                );
                 assert!(poller.poll(&mut goes).is_pending());
             }
             moves.reset_after(delay(round, 2_000));
@@ -236,7 +255,11 @@ fn sleeps_timeouts_and_intervals_allocate_nothing() {
         });
         assert_steady("timeouts", |round| {
             assert!(pollers[0].poll(&mut timeout(TICK, future::ready(round))).is_ready());
-            assert!(pollers[0].poll(&mut timeout(delay(round, 1_000), future::pending::<()>())).is_pending());
+            assert!(
+                pollers[0]
+                    .poll(&mut timeout(delay(round, 1_000), future::pending::<()>()))
+                    .is_pending()
+            );
         });
         let mut interval = interval(TICK * 3);
         assert_steady("an interval", |_| {
@@ -262,9 +285,12 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
                     assert!(sleeps.iter_mut().all(|sleep| pollers[0].poll(sleep).is_ready()));
                     sleeps.clear();
                     for number in 0..BATCH {
-                        let [mut fires, mut goes] =
-                            [20, 2_000].map(|most| timers.sleep(delay(round * BATCH + number, most)));
-                        assert!(pollers[0].poll(&mut fires).is_pending() && pollers[0].poll(&mut goes).is_pending());
+                        let [mut fires, mut goes] = [20, 2_000]
+                            .map(|most| timers.sleep(delay(round * BATCH + number, most)));
+                        assert!(
+                            pollers[0].poll(&mut fires).is_pending()
+                                && pollers[0].poll(&mut goes).is_pending()
+                        );
                         assert!(pollers[1].poll(&mut fires).is_pending());
                         sleeps.push(fires);
                     }
@@ -281,7 +307,11 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
             });
             // The first ones make the sleeper known to the epochs and free what earlier shards have left.
             if round >= 200 {
-                assert_eq!((there, here), ((0, 0), (0, 0)), "allocations and frees there and here, round {round}");
+                assert_eq!(
+                    (there, here),
+                    ((0, 0), (0, 0)),
+                    "allocations and frees there and here, round {round}"
+                );
             }
         }
         drop(to_sleeper);
@@ -310,7 +340,8 @@ fn events_for_another_core_allocate_nothing() {
         let (tell, told) = mpsc::channel::<Vec<ShardRef>>();
         let other = thread::spawn(move || {
             turned.send(Some(local_timer().shard_ref())).expect("it is waited for");
-            let purgatory: Purgatory<usize, Never> = others.join(1, &told.recv().expect("the shards"));
+            let purgatory: Purgatory<usize, Never> =
+                others.join(1, &told.recv().expect("the shards"));
             while go_on.recv().is_ok() {
                 purgatory.notify(&0);
                 local_timer().turn();

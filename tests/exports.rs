@@ -48,7 +48,8 @@ fn recorded(test: impl FnOnce(&Snapshotter)) {
 /// What has been told of the shard of that name since the last look, by metric and who did it.
 fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
     let name_of = |key: &CompositeKey| {
-        let label = |wanted: &str| key.key().labels().find(|label| label.key() == wanted).map(Label::value);
+        let label =
+            |wanted: &str| key.key().labels().find(|label| label.key() == wanted).map(Label::value);
         let by = label("by").map(|by| format!(" {by}")).unwrap_or_default();
         (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
     };
@@ -76,10 +77,18 @@ fn the_recorder_is_told_what_has_changed() {
             other => panic!("{name}: {other:?}"),
         };
         assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (6, 2));
-        assert_eq!((count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")), (2, 1));
-        assert_eq!((count("corewheel_resets_total own"), count("corewheel_resets_total other")), (1, 0));
+        assert_eq!(
+            (count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")),
+            (2, 1)
+        );
+        assert_eq!(
+            (count("corewheel_resets_total own"), count("corewheel_resets_total other")),
+            (1, 0)
+        );
         assert_eq!((count("corewheel_turns_total"), count("corewheel_runs_total")), (1, 2));
-        assert!(matches!(first.get("corewheel_live"), Some(DebugValue::Gauge(live)) if (0.9..1.1).contains(&live.0)));
+        assert!(
+            matches!(first.get("corewheel_live"), Some(DebugValue::Gauge(live)) if (0.9..1.1).contains(&live.0))
+        );
         let Some(DebugValue::Histogram(late)) = first.get("corewheel_lateness_seconds loop") else {
             panic!("no lateness");
         };
@@ -92,8 +101,12 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
         let second = told(snapshotter, "told");
-        assert!(matches!(second.get("corewheel_added_total"), Some(DebugValue::Counter(1))), "{second:?}");
-        let Some(DebugValue::Histogram(late)) = second.get("corewheel_lateness_seconds loop") else {
+        assert!(
+            matches!(second.get("corewheel_added_total"), Some(DebugValue::Counter(1))),
+            "{second:?}"
+        );
+        let Some(DebugValue::Histogram(late)) = second.get("corewheel_lateness_seconds loop")
+        else {
             panic!("no lateness");
         };
         assert_eq!(late.len(), 1);
@@ -142,7 +155,8 @@ fn a_panic_that_was_caught_is_an_event() {
         assert_eq!(turn(&mut shard), 1);
     });
     let text = log.text();
-    let line = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    let line =
+        |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
     assert!(line(&["ERROR", "a panic was caught", "Callback", "as it should here"]), "{text}");
 }
 
@@ -161,7 +175,10 @@ impl<'a> MakeWriter<'a> for Unruly {
 /// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays where it happened (P6).
 #[test]
 fn a_subscriber_may_call_back_in_and_panic() {
-    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(Unruly).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(Unruly)
+        .finish();
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
         let (tell, told) = std::sync::mpsc::channel();
@@ -171,7 +188,11 @@ fn a_subscriber_may_call_back_in_and_panic() {
         local_timer().add(TICK, || ());
         clock.advance(TICK * 5);
         assert_eq!(local_timer().turn().fired, 2, "the rest of the turn goes on");
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [PanicPlace::Callback], "the hook is called all the same");
+        assert_eq!(
+            told.try_iter().collect::<Vec<_>>(),
+            [PanicPlace::Callback],
+            "the hook is called all the same"
+        );
         // A clock that goes back, another shard's beginning and its end.
         clock.set(TICK * 3);
         local_timer().turn();
@@ -185,7 +206,12 @@ fn a_subscriber_may_call_back_in_and_panic() {
 fn the_recorder_is_told_how_long_callbacks_took() {
     recorded(|snapshotter| {
         let clock = ManualClock::new();
-        Config::new().clock(&clock).name("timed").time_callbacks(1).install().expect("a fresh thread");
+        Config::new()
+            .clock(&clock)
+            .name("timed")
+            .time_callbacks(1)
+            .install()
+            .expect("a fresh thread");
         for _ in 0..2 {
             let slow = clock.clone();
             local_timer().add(TICK, move || slow.advance(TICK * 3));
@@ -194,7 +220,9 @@ fn the_recorder_is_told_how_long_callbacks_took() {
         assert_eq!(local_timer().turn().fired, 2);
         Exporter::new().export();
         let told = told(snapshotter, "timed");
-        let Some(DebugValue::Histogram(took)) = told.get("corewheel_callback_seconds") else { panic!("{told:?}") };
+        let Some(DebugValue::Histogram(took)) = told.get("corewheel_callback_seconds") else {
+            panic!("{told:?}")
+        };
         assert_eq!(took.len(), 2);
         assert!(took.iter().all(|took| (0.003..0.003_75).contains(&took.0)), "{took:?}");
     });
@@ -243,11 +271,17 @@ fn the_end_of_a_shard_is_told() {
         drop(ends.drain());
         exporter.export();
         let last = told(snapshotter, "ends");
-        assert!(matches!(last.get("corewheel_handed_back_total"), Some(DebugValue::Counter(3))), "{last:?}");
+        assert!(
+            matches!(last.get("corewheel_handed_back_total"), Some(DebugValue::Counter(3))),
+            "{last:?}"
+        );
         assert!(gauge(&last, "corewheel_live") < 0.1);
         exporter.export();
         let after = told(snapshotter, "ends");
-        assert!(!matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))), "{after:?}");
+        assert!(
+            !matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
+            "{after:?}"
+        );
         drop(ends);
 
         // With timers that nobody hears of any more.
@@ -277,7 +311,11 @@ fn the_end_of_a_shard_is_told() {
                 .iter()
                 .filter(|(key, ..)| key.key().name() == "corewheel_live")
                 .filter(|(key, ..)| key.key().labels().any(|label| label.value() == "follows"))
-                .map(|(_, _, _, value)| if let DebugValue::Gauge(value) = value { value.0 } else { -1.0 })
+                .map(
+                    |(_, _, _, value)| {
+                        if let DebugValue::Gauge(value) = value { value.0 } else { -1.0 }
+                    },
+                )
                 .collect();
             assert!((live.iter().sum::<f64>() - f64::from(timers)).abs() < 0.1, "{live:?}");
         }
@@ -305,7 +343,8 @@ impl<'a> MakeWriter<'a> for Moody {
 #[test]
 fn a_stall_is_an_event() {
     let writer = Moody::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer.clone()).finish();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(writer.clone()).finish();
     // The watch has a thread of its own.
     tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
     let (tell, told) = std::sync::mpsc::channel();
@@ -323,5 +362,8 @@ fn a_stall_is_an_event() {
     }
     drop(watch);
     let text = writer.log.text();
-    assert!(text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"), "{text}");
+    assert!(
+        text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"),
+        "{text}"
+    );
 }

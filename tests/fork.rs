@@ -137,7 +137,10 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     turn_until(|| !handle.is_pending());
     check(handle.cancel() == Cancel::Ended, "and run")?;
     let counts = local_timer().counts();
-    check(counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back, "the sum")
+    check(
+        counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back,
+        "the sum",
+    )
 }
 
 #[test]
@@ -179,7 +182,8 @@ fn a_child_may_make_threads_with_timers() {
                 let thread = thread::spawn(|| {
                     let (ran, runs) = mpsc::channel();
                     let shard = local_timer().shard_ref();
-                    let add = thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
+                    let add =
+                        thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
                     turn_until(|| runs.try_recv().is_ok());
                     add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
                 });

@@ -53,7 +53,8 @@ impl Queue {
     fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         let future = Mutex::new(Some(Box::pin(future) as Boxed));
-        Arc::new(Task { future, queue: Arc::clone(self), is_queued: AtomicBool::new(false) }).wake();
+        Arc::new(Task { future, queue: Arc::clone(self), is_queued: AtomicBool::new(false) })
+            .wake();
     }
 
     fn is_done(&self) -> bool {
@@ -65,7 +66,8 @@ impl Queue {
         while !self.is_done() {
             let tasks = self.tasks.lock().unwrap();
             let idle = |tasks: &mut VecDeque<_>| tasks.is_empty() && !self.is_done();
-            let (mut tasks, waited) = self.changed.wait_timeout_while(tasks, Duration::from_secs(60), idle).unwrap();
+            let (mut tasks, waited) =
+                self.changed.wait_timeout_while(tasks, Duration::from_secs(60), idle).unwrap();
             assert!(!waited.timed_out(), "a wake was lost");
             let task = tasks.pop_front();
             drop(tasks);
@@ -82,8 +84,9 @@ impl Queue {
         let mut future = task.future.lock().unwrap();
         task.is_queued.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(task));
-        let is_over =
-            future.as_mut().is_some_and(|future| future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        let is_over = future.as_mut().is_some_and(|future| {
+            future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        });
         if is_over {
             *future = None;
             self.unfinished.fetch_sub(1, Ordering::Release);
@@ -124,7 +127,10 @@ async fn serve(timers: Timers, seed: u64) {
                 moved.await;
                 assert!(begun.elapsed() >= delay * 2);
             }
-            _ => timers.timeout(Duration::from_secs(30), operation()).await.expect("it is ready long before"),
+            _ => timers
+                .timeout(Duration::from_secs(30), operation())
+                .await
+                .expect("it is ready long before"),
         }
     }
 }

@@ -164,7 +164,10 @@ impl Simulation {
     }
 }
 
-fn connections_noting_closings(clock: &ManualClock, closed: &Rc<RefCell<Vec<(u64, u64)>>>) -> Connections<u64> {
+fn connections_noting_closings(
+    clock: &ManualClock,
+    closed: &Rc<RefCell<Vec<(u64, u64)>>>,
+) -> Connections<u64> {
     let (clock, closed) = (clock.clone(), Rc::clone(closed));
     Connections::new(ticks(IDLE_TICKS), move |id, silent_for| {
         assert_eq!(silent_for, ticks(IDLE_TICKS) + Duration::from_micros(600), "connection {id}");
@@ -193,7 +196,10 @@ fn simulate(groups: u64) -> Found {
 fn every_silent_connection_is_found_at_its_tick_and_no_other() {
     for groups in [1, 100] {
         let found = simulate(groups);
-        assert!(found.closed == expected_closings(groups), "{groups} groups: not the closings expected");
+        assert!(
+            found.closed == expected_closings(groups),
+            "{groups} groups: not the closings expected"
+        );
         assert_eq!(found.live, groups * GROUP * 8 / 10, "the talking ones are still there");
     }
 }

@@ -175,7 +175,10 @@ fn fill_and_empty<T: Timers>(
     (0..enough_turns(count)).for_each(|_| _ = timers.turn());
     assert_eq!(timers.live(), 0);
     let left = before.bytes() - own;
-    assert!(left - empty <= (full - empty) / 10, "{left} bytes left of {full}, with none it was {empty}");
+    assert!(
+        left - empty <= (full - empty) / 10,
+        "{left} bytes left of {full}, with none it was {empty}"
+    );
     assert!(count < 1_000_000 || left <= full / 10, "{left} bytes left of {full}");
 }
 
@@ -212,10 +215,14 @@ fn what_was_cancelled_from_elsewhere_is_given_back_too() {
     let _alone = alone();
     for &count in sizes() {
         let before = Since::now();
-        fill_and_empty(&mut OfShard::default(), &before, count, |_, handles| cancel_elsewhere(handles));
+        fill_and_empty(&mut OfShard::default(), &before, count, |_, handles| {
+            cancel_elsewhere(handles)
+        });
         in_virtual_time(|clock| {
             let before = Since::now();
-            fill_and_empty(&mut OfThread(clock.clone()), &before, count, |_, handles| cancel_elsewhere(handles));
+            fill_and_empty(&mut OfThread(clock.clone()), &before, count, |_, handles| {
+                cancel_elsewhere(handles)
+            });
         });
     }
 }
@@ -298,7 +305,10 @@ impl Test for Bursts {
         }
         assert_eq!(timers.live(), Self::BASE);
         assert!(base.into_iter().all(|handle| timers.cancel(handle)), "they have seen six bursts");
-        assert!(!gone.into_iter().any(|handle| timers.cancel(handle)), "and nobody else has stayed");
+        assert!(
+            !gone.into_iter().any(|handle| timers.cancel(handle)),
+            "and nobody else has stayed"
+        );
     }
 }
 

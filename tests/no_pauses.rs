@@ -159,7 +159,9 @@ impl Timers for OfShard {
     }
 
     fn reset_all(&mut self, ticks: u64) {
-        self.handles.iter().for_each(|&handle| assert!(self.shard.reset(handle, Duration::from_millis(ticks))));
+        self.handles
+            .iter()
+            .for_each(|&handle| assert!(self.shard.reset(handle, Duration::from_millis(ticks))));
     }
 
     fn pass(&mut self, ticks: u64) -> Did {
@@ -174,7 +176,8 @@ impl Timers for OfShard {
         let after = self.shard.counts();
         let behind = self.shard.is_behind();
         assert!(!behind || self.shard.time_until_next() == Some(Duration::ZERO));
-        let (collected, touched) = (count(after.cancelled - before.cancelled), count(after.touched - before.touched));
+        let (collected, touched) =
+            (count(after.cancelled - before.cancelled), count(after.touched - before.touched));
         Did { fired, collected, touched, behind }
     }
 }
@@ -194,7 +197,12 @@ impl Timers for OfThread {
         self.0.advance(Duration::from_millis(ticks));
         let turn = local_timer().turn_within(BUDGET);
         assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
-        Did { fired: turn.fired, collected: turn.collected, touched: count(turn.touched), behind: turn.behind }
+        Did {
+            fired: turn.fired,
+            collected: turn.collected,
+            touched: count(turn.touched),
+            behind: turn.behind,
+        }
     }
 }
 

@@ -24,8 +24,12 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Lines of this file, and how many live timers were added in each, in the order of the lines.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
     let here = |place: &&LivePlace| place.location.file() == file!();
-    let mut lines: Vec<_> =
-        report.most_frequent().iter().filter(here).map(|place| (place.location.line(), place.live)).collect();
+    let mut lines: Vec<_> = report
+        .most_frequent()
+        .iter()
+        .filter(here)
+        .map(|place| (place.location.line(), place.live))
+        .collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), report.most_frequent().len(), "each place is in this file: {report}");
     lines
@@ -159,7 +163,10 @@ fn the_most_frequent_and_the_oldest_come_first() {
         assert_eq!(report.oldest(), [*other, *leaked]);
         let text = report.to_string();
         let leaks = text.lines().nth(1).expect("a line for the first place");
-        assert!(leaks.contains("100") && leaks.contains("0.010 s") && leaks.contains("origins.rs"), "{text}");
+        assert!(
+            leaks.contains("100") && leaks.contains("0.010 s") && leaks.contains("origins.rs"),
+            "{text}"
+        );
         assert_eq!(old.cancel(), Cancel::Cancelled);
         assert_eq!(timer.live_report().most_frequent().len(), 1);
     });

@@ -13,7 +13,9 @@ use std::{
 };
 
 use common::{TICK, in_virtual_time};
-use corewheel::{Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer};
+use corewheel::{
+    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
+};
 
 /// Timeouts pass a tick after so many operations.
 const IN_A_TICK: u64 = 1000;
@@ -63,13 +65,15 @@ impl Stream<'_> {
         let ticks = u32::try_from(self.live / IN_A_TICK).expect("few");
         let timeout = if how == 0 { TICK * ticks } else { Duration::from_secs(3600) };
         let keys = [number % self.keys, number.wrapping_mul(7919) % self.keys];
-        let outcome = self.purgatory.try_complete_else_watch(op, keys, timeout).expect("there is room");
+        let outcome =
+            self.purgatory.try_complete_else_watch(op, keys, timeout).expect("there is room");
         let Outcome::Waits(id) = outcome else { panic!("none is met when it comes") };
         if how == 1 {
             self.patient.push_back((number, id));
         }
         if self.patient.front().is_some_and(|&(oldest, _)| oldest + self.live < number) {
-            let forced = self.patient.pop_front().is_some_and(|(_, id)| self.purgatory.force_complete(id));
+            let forced =
+                self.patient.pop_front().is_some_and(|(_, id)| self.purgatory.force_complete(id));
             assert!(forced);
         }
         // Each key has an event in three lives.
@@ -109,11 +113,23 @@ fn ten_million_operations_take_no_more_than_the_first() {
             *most = counting::held().max(*most);
         }
         let counts = stream.purgatory.counts();
-        println!("{all} operations, {:?} each, {counts:?}", begun.elapsed() / u32::try_from(all).expect("few"));
-        println!("bytes held: {held:?}, {} for one that waits", held[9] / i64::try_from(counts.live).expect("few"));
-        assert!(held[2..].iter().all(|&most| most <= held[1] + held[1] / 100 + 16 * 1024), "{held:?}");
+        println!(
+            "{all} operations, {:?} each, {counts:?}",
+            begun.elapsed() / u32::try_from(all).expect("few")
+        );
+        println!(
+            "bytes held: {held:?}, {} for one that waits",
+            held[9] / i64::try_from(counts.live).expect("few")
+        );
+        assert!(
+            held[2..].iter().all(|&most| most <= held[1] + held[1] / 100 + 16 * 1024),
+            "{held:?}"
+        );
         let [by_condition, forced, expired] = stream.ended.get();
-        assert_eq!((counts.by_condition, counts.forced, counts.expired), (by_condition, forced, expired));
+        assert_eq!(
+            (counts.by_condition, counts.forced, counts.expired),
+            (by_condition, forced, expired)
+        );
         assert_eq!((counts.added, counts.live), (all, all - by_condition - forced - expired));
         assert_eq!(counts.watches, 2 * counts.live);
         assert!(counts.live.abs_diff(stream.live) < stream.live / 5, "{} wait", counts.live);
@@ -145,7 +161,10 @@ fn the_memory_of_a_burst_goes_back() {
         // The timer gives a page back per turn.
         (0..1_000).for_each(|_| _ = local_timer().turn());
         let left = counting::held() - before;
-        println!("{most} bytes held, {} for each; {left} left", most / i64::try_from(MANY).expect("few"));
+        println!(
+            "{most} bytes held, {} for each; {left} left",
+            most / i64::try_from(MANY).expect("few")
+        );
         assert!(left < 192 * 1024, "{left} bytes are left of {most}");
     });
 }

@@ -81,7 +81,8 @@ fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], 
     for (timer, (_, record)) in given.iter().enumerate() {
         let fired = record.fired.load(Ordering::Relaxed);
         let told: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
-        let winners: Vec<usize> = (0..told.len()).filter(|&one| told[one].0 == Cancel::Cancelled).collect();
+        let winners: Vec<usize> =
+            (0..told.len()).filter(|&one| told[one].0 == Cancel::Cancelled).collect();
         assert_eq!(record.dropped.load(Ordering::Relaxed), 1);
         match (fired, &winners[..]) {
             (1, []) => assert!(
@@ -89,7 +90,9 @@ fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], 
                     || told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
                 "who is told `Ended` sees what was done: {told:?}"
             ),
-            (0, &[winner]) => assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before"),
+            (0, &[winner]) => {
+                assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before")
+            }
             (0, []) => left += 1,
             _ => panic!("fired {fired} times and cancelled by {winners:?}"),
         }
@@ -134,8 +137,16 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
             assert_eq!(last.cancel(), Cancel::Ended);
             (cancellers.map(|canceller| canceller.join().expect("no panic")), handed_back.len())
         });
-        assert_eq!((next.fired.load(Ordering::Relaxed), next.dropped.load(Ordering::Relaxed)), (0, 1));
-        assert_true(Firing::HandsOut, &given, &answers, u32::try_from(handed_back).expect("few") - 1);
+        assert_eq!(
+            (next.fired.load(Ordering::Relaxed), next.dropped.load(Ordering::Relaxed)),
+            (0, 1)
+        );
+        assert_true(
+            Firing::HandsOut,
+            &given,
+            &answers,
+            u32::try_from(handed_back).expect("few") - 1,
+        );
     });
 }
 
@@ -224,13 +235,15 @@ fn handles_outlive_shards_while_others_take_their_place() {
         let mut old = Shard::with_config(config()).expect("valid");
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
-            let asking = scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
+            let asking =
+                scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
             let handed_back = old.drain().len();
             drop(old);
             let mut new = Shard::with_config(config()).expect("valid");
             let heirs = [(); 3].map(|()| new.add(TICK, 2));
             let answers = asking.join().expect("no panic");
-            let cancelled = answers.iter().filter(|(_, answer)| *answer == Cancel::Cancelled).count();
+            let cancelled =
+                answers.iter().filter(|(_, answer)| *answer == Cancel::Cancelled).count();
             assert_eq!(cancelled + handed_back, handles.len(), "{answers:?}");
             assert!(heirs.into_iter().all(TimerHandle::is_pending));
         });

@@ -74,7 +74,9 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
     on_a_thread(|| {
         handles.extend((0..BURST).map(|_| shard.add(TICK * random.u32(10_000..70_000), small())));
         match end {
-            End::CancelledElsewhereShuffled | End::CancelledByTheOwnerShuffled => random.shuffle(&mut handles),
+            End::CancelledElsewhereShuffled | End::CancelledByTheOwnerShuffled => {
+                random.shuffle(&mut handles)
+            }
             End::CancelledBeforeTheyArrive => assert_eq!(calls(|| cancel_all(&handles)), (0, 0)),
             _ => (),
         }
@@ -90,7 +92,9 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
                 assert_eq!(calls(|| cancel_all(&handles)), (0, 0), "a cancel allocates nothing");
             });
         }
-        End::CancelledBeforeTheyArrive => assert_eq!(local_timer().counts().cancelled, bytes(BURST).cast_unsigned()),
+        End::CancelledBeforeTheyArrive => {
+            assert_eq!(local_timer().counts().cancelled, bytes(BURST).cast_unsigned())
+        }
         End::CancelledByTheOwnerShuffled => cancel_all(&handles),
         End::Fired => _ = turn_after(clock, 70_000),
     }
@@ -179,7 +183,10 @@ fn bursts_of_which_few_stay_take_no_more_and_more() {
         }
         let more = held() - before;
         println!("{more} bytes more for {} timers more", 10 * STAY);
-        assert!(more < bytes(10 * STAY * 250) + 100_000, "{more} bytes more than after the second burst");
+        assert!(
+            more < bytes(10 * STAY * 250) + 100_000,
+            "{more} bytes more than after the second burst"
+        );
     });
 }
 
@@ -188,7 +195,12 @@ fn bursts_of_which_few_stay_take_no_more_and_more() {
 const ROUNDS: usize = 2_000;
 
 /// Does `step` on another thread and a turn here, so many times; in the second half nobody allocates or frees.
-fn assert_steady(what: &str, rounds: usize, clock: &ManualClock, mut step: impl FnMut(usize) + Send) {
+fn assert_steady(
+    what: &str,
+    rounds: usize,
+    clock: &ManualClock,
+    mut step: impl FnMut(usize) + Send,
+) {
     let (to_other, asked) = mpsc::channel();
     let (to_owner, done) = mpsc::channel();
     thread::scope(|scope| {
@@ -201,7 +213,10 @@ fn assert_steady(what: &str, rounds: usize, clock: &ManualClock, mut step: impl 
             to_other.send(round).expect("it listens");
             let there = done.recv().expect("it answers");
             let here = calls(|| _ = turn_after(clock, 1));
-            assert!(round < rounds / 2 || (there, here) == ((0, 0), (0, 0)), "{what}: {there:?} {here:?}, {round}");
+            assert!(
+                round < rounds / 2 || (there, here) == ((0, 0), (0, 0)),
+                "{what}: {there:?} {here:?}, {round}"
+            );
         }
         drop(to_other);
     });
@@ -258,7 +273,8 @@ fn cancelling_and_moving_elsewhere_allocates_nothing() {
 fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
     on_a_thread(|| {
         let shard = local_timer().shard_ref();
-        let handles = on_a_thread(|| (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect());
+        let handles =
+            on_a_thread(|| (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect());
         let _ = local_timer().turn();
         (shard, handles)
     })
@@ -285,7 +301,9 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
     let before = held();
     for _ in 0..operations(200) {
         let (sender, receiver) = mpsc::channel();
-        let owner = thread::spawn(move || sender.send(local_timer().shard_ref()).expect("it is waited for"));
+        let owner = thread::spawn(move || {
+            sender.send(local_timer().shard_ref()).expect("it is waited for")
+        });
         let shard = receiver.recv().expect("it has a timer");
         while shard.try_add(TICK, small()).is_ok() {}
         owner.join().expect("no panic");
@@ -330,7 +348,11 @@ fn tens_of_thousands_of_timers_come_and_go() {
     const KEPT: usize = 50;
     let _alone = alone();
     let (mut stale, mut before) = (Vec::with_capacity(KEPT + 1), None);
-    let rounds = if cfg!(debug_assertions) { operations(5_000).min(50_000) } else { operations(40_000).min(200_000) };
+    let rounds = if cfg!(debug_assertions) {
+        operations(5_000).min(50_000)
+    } else {
+        operations(40_000).min(200_000)
+    };
     for round in 0..rounds {
         let (sender, owners) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
@@ -346,11 +368,17 @@ fn tens_of_thousands_of_timers_come_and_go() {
         assert!(moved.reset(HOUR * 2) && (round % 3 > 0 || own.cancel() == Cancel::Cancelled));
         for (shard, handles) in &stale {
             let _: &(ShardRef, [TimerHandle; 3]) = &(ShardRef::clone(shard), *handles);
-            assert!(handles.iter().all(|handle: &TimerHandle| !handle.is_pending() && !handle.reset(TICK)));
+            assert!(
+                handles
+                    .iter()
+                    .all(|handle: &TimerHandle| !handle.is_pending() && !handle.reset(TICK))
+            );
             assert!(handles.iter().all(|handle| handle.cancel_wait() == Ok(Cancel::Ended)));
             assert!(shard.try_add(TICK, never).is_err());
         }
-        assert!(from_here.is_pending() && moved.is_pending() && own.is_pending() == (round % 3 > 0));
+        assert!(
+            from_here.is_pending() && moved.is_pending() && own.is_pending() == (round % 3 > 0)
+        );
         go.send(()).expect("it waits");
         owner.join().expect("no panic");
         if stale.len() == KEPT {

@@ -16,7 +16,9 @@ use std::{
 };
 
 use common::operations;
-use corewheel::{AddErrorReason, Cancel, Config, Cores, Counts, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, Cores, Counts, ShardRef, TimerHandle, local_timer,
+};
 
 /// What the threads themselves know of one timer.
 struct Record {
@@ -71,18 +73,28 @@ impl Record {
     }
 
     fn cancel(&self, handle: TimerHandle, wait: bool) -> Cancel {
-        let answer = if wait { handle.cancel_wait().expect("outside of a callback") } else { handle.cancel() };
+        let answer = if wait {
+            handle.cancel_wait().expect("outside of a callback")
+        } else {
+            handle.cancel()
+        };
         match answer {
             Cancel::Cancelled => {
                 self.cancels.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(self.runs.load(Ordering::Relaxed), 0, "cancelled, and it ran");
             }
-            Cancel::Running if wait => assert_eq!(self.runs.load(Ordering::Relaxed), 1, "it is over"),
+            Cancel::Running if wait => {
+                assert_eq!(self.runs.load(Ordering::Relaxed), 1, "it is over")
+            }
             _ => (),
         }
         if wait || answer != Cancel::Running {
             self.ended.store(true, Ordering::Relaxed);
-            assert!(!handle.is_pending() && handle.cancel() == Cancel::Ended && !handle.reset(Duration::ZERO));
+            assert!(
+                !handle.is_pending()
+                    && handle.cancel() == Cancel::Ended
+                    && !handle.reset(Duration::ZERO)
+            );
         }
         answer
     }
@@ -94,7 +106,8 @@ impl Record {
         assert_eq!(count(&self.drops), 1, "drops of what was captured, {ends:?} runs and cancels");
         match ends {
             (1, 0) => {
-                let (ran_at, due) = (self.ran_at.load(Ordering::Relaxed), self.due.load(Ordering::Relaxed));
+                let (ran_at, due) =
+                    (self.ran_at.load(Ordering::Relaxed), self.due.load(Ordering::Relaxed));
                 assert!(ran_at >= due, "early by {} ns", due - ran_at);
                 Ending::Fired
             }
@@ -143,7 +156,12 @@ struct Worker<'run> {
 }
 
 impl<'run> Worker<'run> {
-    fn new(seed: u64, shards: &'run [ShardRef], others: Vec<Sender<Given>>, given: Receiver<Given>) -> Self {
+    fn new(
+        seed: u64,
+        shards: &'run [ShardRef],
+        others: Vec<Sender<Given>>,
+        given: Receiver<Given>,
+    ) -> Self {
         Self {
             shards,
             others,
@@ -189,7 +207,10 @@ impl<'run> Worker<'run> {
             Err(error) => {
                 assert_eq!(error.reason(), AddErrorReason::ShutDown);
                 drop(error.into_inner());
-                assert_eq!((record.drops.load(Ordering::Relaxed), record.runs.load(Ordering::Relaxed)), (1, 0));
+                assert_eq!(
+                    (record.drops.load(Ordering::Relaxed), record.runs.load(Ordering::Relaxed)),
+                    (1, 0)
+                );
                 self.refused += 1;
                 return;
             }
@@ -217,7 +238,11 @@ impl<'run> Worker<'run> {
         let delay = self.any_delay();
         if let Some(given) = self.take() {
             // Who does not move it only asks.
-            let keeps = if given.mover { given.record.reset(given.handle, delay) } else { given.handle.is_pending() };
+            let keeps = if given.mover {
+                given.record.reset(given.handle, delay)
+            } else {
+                given.handle.is_pending()
+            };
             if keeps {
                 self.held.push(given);
             }
@@ -247,7 +272,10 @@ fn run(worker: &mut Worker<'_>, deadline: Instant, barrier: &Barrier) -> Counts 
             let _ = local_timer().turn_within(worker.random.usize(1..30));
         }
         let counts = local_timer().counts();
-        assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back);
+        assert_eq!(
+            counts.added,
+            counts.live + counts.fired + counts.cancelled + counts.handed_back
+        );
         assert!(counts.held <= counts.live && counts.held <= counts.queued);
     }
     barrier.wait();
@@ -270,7 +298,8 @@ fn every_timer_ends_once_wherever_it_was_added_moved_and_cancelled() {
     let seats = receivers.into_iter().map(|receiver| (senders.clone(), receiver)).collect();
     drop(senders);
     let barrier = Barrier::new(SHARDS);
-    let config = |index: usize| Config::new().tick(Duration::from_micros([50, 100, 500, 1_000][index % 4]));
+    let config =
+        |index: usize| Config::new().tick(Duration::from_micros([50, 100, 500, 1_000][index % 4]));
     let cores = Cores::builder().config(config).start_with(seats, move |core, (others, given)| {
         let mut worker = Worker::new(core.index() as u64, core.shards(), others, given);
         worker.timers = usize::try_from(operations(40_000).min(300_000)).expect("small");
@@ -290,7 +319,10 @@ fn every_timer_ends_once_wherever_it_was_added_moved_and_cancelled() {
     let endings: Vec<_> = records.iter().map(|record| record.ending()).collect();
     let [fired, cancelled, handed_back] = [Ending::Fired, Ending::Cancelled, Ending::HandedBack]
         .map(|ending| endings.iter().filter(|&&other| other == ending).count() as u64);
-    println!("{} timers: {fired} fired, {cancelled} cancelled, {handed_back} handed back", records.len());
+    println!(
+        "{} timers: {fired} fired, {cancelled} cancelled, {handed_back} handed back",
+        records.len()
+    );
     assert_eq!(theirs.added, records.len() as u64);
     assert_eq!((theirs.fired, theirs.cancelled, theirs.live), (fired, cancelled, handed_back));
     assert!(fired > 0 && cancelled > 0 && handed_back > 0);

@@ -19,7 +19,9 @@ fn more_shards_than_can_be_are_refused_and_harm_nobody() {
     };
     assert_eq!(refused, ConfigError::TooManyShards { max: 16_384 });
     on_a_thread(|| {
-        let error = local_timer().try_add(TICK, || ()).expect_err("there is no room for this thread's timer");
+        let error = local_timer()
+            .try_add(TICK, || ())
+            .expect_err("there is no room for this thread's timer");
         assert_eq!(error.reason(), AddErrorReason::TooManyShards);
         assert_eq!((local_timer().len(), local_timer().turn()), (0, Turn::default()));
     });

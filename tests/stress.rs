@@ -53,7 +53,8 @@ impl Record {
     }
 
     fn run(&self) {
-        let early = self.begun.elapsed() < Duration::from_nanos(self.deadline.load(Ordering::Relaxed));
+        let early =
+            self.begun.elapsed() < Duration::from_nanos(self.deadline.load(Ordering::Relaxed));
         self.early.store(early, Ordering::Relaxed);
         self.runs.fetch_add(1, Ordering::Relaxed);
     }
@@ -109,7 +110,9 @@ struct Report {
 
 impl Worker<'_> {
     fn work(&mut self) {
-        while self.plan.begun.elapsed() < self.plan.lasts && (self.records.len() as u64) < self.plan.timers {
+        while self.plan.begun.elapsed() < self.plan.lasts
+            && (self.records.len() as u64) < self.plan.timers
+        {
             for _ in 0..20 {
                 match self.random.u32(..100) {
                     0..50 => self.add(),
@@ -201,7 +204,8 @@ fn total(records: &[Arc<Record>], of: impl Fn(&Record) -> &AtomicU8) -> u64 {
 /// The counters of a thread whose timers nobody cancels at the moment, against its records.
 fn assert_exact(report: &Report) {
     let Report { records, counts } = report;
-    let (runs, cancels) = (total(records, |record| &record.runs), total(records, |record| &record.cancels));
+    let (runs, cancels) =
+        (total(records, |record| &record.runs), total(records, |record| &record.cancels));
     assert_eq!(counts.added, records.len() as u64);
     assert_eq!((counts.fired, counts.runs, counts.cancelled), (runs, runs, cancels));
     assert_eq!((counts.live, counts.held, counts.handed_back), (live_in_records(records), 0, 0));
@@ -214,8 +218,10 @@ fn every_timer_ends_once_whoever_cancels_moves_or_fires_it() {
     let lasts = Duration::from_millis(operations(1_000).min(20_000));
     let plan = Plan { begun: Instant::now(), lasts, timers: operations(40_000).min(300_000) };
     let plan = Arc::new(plan);
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..SHARDS).map(|_| mpsc::channel::<Given>()).unzip();
-    let receivers: Vec<_> = receivers.into_iter().map(|receiver| std::sync::Mutex::new(Some(receiver))).collect();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..SHARDS).map(|_| mpsc::channel::<Given>()).unzip();
+    let receivers: Vec<_> =
+        receivers.into_iter().map(|receiver| std::sync::Mutex::new(Some(receiver))).collect();
     let senders = std::sync::Mutex::new(senders);
     let barrier = Barrier::new(SHARDS);
     let run = move |core: Core| {
@@ -247,9 +253,11 @@ fn every_timer_ends_once_whoever_cancels_moves_or_fires_it() {
         }
         report
     };
-    let config = |index: usize| Config::new().tick(Duration::from_micros([50, 100, 500, 1_000][index % 4]));
+    let config =
+        |index: usize| Config::new().tick(Duration::from_micros([50, 100, 500, 1_000][index % 4]));
     let cores = Cores::builder().shards(SHARDS).config(config).start(run).expect("started");
-    let reports: Vec<Report> = cores.join().into_iter().map(|report| report.expect("no panic")).collect();
+    let reports: Vec<Report> =
+        cores.join().into_iter().map(|report| report.expect("no panic")).collect();
     assert_ends(&reports);
 }
 
@@ -280,9 +288,12 @@ fn assert_ends(reports: &[Report]) {
 fn of_those_who_want_to_end_a_timer_one_wins() {
     let deadline = Instant::now() + Duration::from_millis(operations(300).min(5_000));
     std::thread::scope(|scope| {
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<Given>()).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..2).map(|_| mpsc::channel::<Given>()).unzip();
         for given in receivers {
-            scope.spawn(move || given.into_iter().for_each(|(handle, record)| _ = record.cancel(handle)));
+            scope.spawn(move || {
+                given.into_iter().for_each(|(handle, record)| _ = record.cancel(handle))
+            });
         }
         let owner = scope.spawn(move || {
             let begun = Instant::now();
@@ -292,7 +303,8 @@ fn of_those_who_want_to_end_a_timer_one_wins() {
                 for _ in 0..16 {
                     let record = Record::new(begun);
                     let captured = Captured(Arc::clone(&record));
-                    let handle = local_timer().add(Duration::from_micros(20), move || captured.0.run());
+                    let handle =
+                        local_timer().add(Duration::from_micros(20), move || captured.0.run());
                     for other in &senders {
                         other.send((handle, Arc::clone(&record))).expect("it listens");
                     }
@@ -308,12 +320,16 @@ fn of_those_who_want_to_end_a_timer_one_wins() {
         let report = owner.join().expect("no panic");
         // The cancellers may still be busy with what has ended, but nothing is left to win.
         for record in &report.records {
-            let (runs, drops) = (record.runs.load(Ordering::Relaxed), record.drops.load(Ordering::Relaxed));
+            let (runs, drops) =
+                (record.runs.load(Ordering::Relaxed), record.drops.load(Ordering::Relaxed));
             assert!(runs <= 1 && drops == 1);
         }
         assert_eq!(report.counts.fired, total(&report.records, |record| &record.runs));
         while report.counts.cancelled != total(&report.records, |record| &record.cancels) {
-            assert!(Instant::now() < deadline + Duration::from_secs(20), "a winner did not come back");
+            assert!(
+                Instant::now() < deadline + Duration::from_secs(20),
+                "a winner did not come back"
+            );
         }
         assert!(report.records.iter().all(|record| matches!(record.ended(), (1, 0) | (0, 1))));
         assert_eq!(report.counts.added, report.counts.fired + report.counts.cancelled);

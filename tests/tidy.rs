@@ -19,10 +19,22 @@ const ORDER: &str = "limits sync trace error tick clock prefetch paged origin wh
 
 /// Names that belong to certain files, and what to use everywhere else.
 const HOMES: &[Home] = &[
-    Home { name: "std::sync::atomic", files: &["src/sync.rs"], instead: "take it from `crate::sync`" },
-    Home { name: "core::sync::atomic", files: &["src/sync.rs"], instead: "take it from `crate::sync`" },
+    Home {
+        name: "std::sync::atomic",
+        files: &["src/sync.rs"],
+        instead: "take it from `crate::sync`",
+    },
+    Home {
+        name: "core::sync::atomic",
+        files: &["src/sync.rs"],
+        instead: "take it from `crate::sync`",
+    },
     Home { name: "crossbeam_epoch", files: &["src/reclaim.rs"], instead: "ask `crate::reclaim`" },
-    Home { name: "Instant::now", files: &["src/clock.rs", "src/clock/"], instead: "ask the shard's clock" },
+    Home {
+        name: "Instant::now",
+        files: &["src/clock.rs", "src/clock/"],
+        instead: "ask the shard's clock",
+    },
     Home { name: "unsafe", files: UNSAFE, instead: "find a safe way" },
 ];
 
@@ -59,11 +71,6 @@ const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;
 
-const FILE_LINES_MAX: usize = 400;
-
-/// Lines that hold code; comments are free.
-const FUNCTION_LINES_MAX: usize = 60;
-
 struct Home {
     name: &'static str,
     files: &'static [&'static str],
@@ -74,7 +81,7 @@ struct Home {
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 5] = [order, homes, reasons, sizes, words];
+const RULES: [Rule; 4] = [order, homes, reasons, words];
 
 #[test]
 fn src_is_tidy() {
@@ -93,7 +100,8 @@ fn untidy(path: &Path) -> Vec<String> {
 }
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path());
+    let entries =
+        fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path());
     let mut files: Vec<PathBuf> = entries
         .flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
@@ -114,7 +122,9 @@ fn order(source: &Source) -> Vec<Finding> {
             (Some(own), Some(used)) if used <= own => return None,
             (Some(_), Some(_)) => format!("`{own}` uses `{used}`, which comes after it in ORDER"),
             (None, _) => format!("`{own}` has no place in ORDER yet"),
-            (_, None) => format!("`{used}` is no module of ORDER: import from the module where it lives"),
+            (_, None) => {
+                format!("`{used}` is no module of ORDER: import from the module where it lives")
+            }
         };
         Some((name.line, what))
     };
@@ -126,16 +136,22 @@ fn homes(source: &Source) -> Vec<Finding> {
     let is_stranger = |home: &&Home| !home.files.iter().any(|file| source.is_in(file));
     let found = HOMES.iter().filter(is_stranger).flat_map(|home| {
         let names = source.names.iter().filter(|name| name.contains(home.name));
-        names.map(|name| (name.line, format!("`{}` outside {:?}: {}", home.name, home.files, home.instead)))
+        names.map(|name| {
+            (name.line, format!("`{}` outside {:?}: {}", home.name, home.files, home.instead))
+        })
     });
     found.collect()
 }
 
 /// Every atomic operation says why it may have the ordering it has, as in `// Release: publishes the payload`.
 fn reasons(source: &Source) -> Vec<Finding> {
-    let orderings = source.names.iter().filter(|name| !name.import && ORDERINGS.contains(&name.last()));
-    let silent = orderings.filter(|name| !gives_reason(&source.comments_above(name.line, REASON_REACH), name.last()));
-    silent.map(|name| (name.line, format!("no comment above says `{}: ` and a reason", name.last()))).collect()
+    let orderings =
+        source.names.iter().filter(|name| !name.import && ORDERINGS.contains(&name.last()));
+    let silent = orderings
+        .filter(|name| !gives_reason(&source.comments_above(name.line, REASON_REACH), name.last()));
+    silent
+        .map(|name| (name.line, format!("no comment above says `{}: ` and a reason", name.last())))
+        .collect()
 }
 
 fn gives_reason(comments: &str, ordering: &str) -> bool {
@@ -145,24 +161,14 @@ fn gives_reason(comments: &str, ordering: &str) -> bool {
     })
 }
 
-/// Files and functions stay short enough to be read at once.
-fn sizes(source: &Source) -> Vec<Finding> {
-    let length = source.lines.len();
-    let file = (length > FILE_LINES_MAX).then(|| (length, format!("{length} lines, more than {FILE_LINES_MAX}")));
-    let functions = (1..=length).filter(|&line| source.at(line).starts_function()).filter_map(|line| {
-        let code = source.function_length(line);
-        (code > FUNCTION_LINES_MAX)
-            .then(|| (line, format!("a function of {code} lines, more than {FUNCTION_LINES_MAX}")))
-    });
-    file.into_iter().chain(functions).collect()
-}
-
 /// One word for one thing, in names and in comments.
 fn words(source: &Source) -> Vec<Finding> {
     let lines = source.lines.iter().zip(1..);
     let found = lines.flat_map(|(line, number)| {
         let phrase = line.phrase();
-        let says = move |word: &str| phrase.contains(&format!(" {word} ")) || phrase.contains(&format!(" {word}s "));
+        let says = move |word: &str| {
+            phrase.contains(&format!(" {word} ")) || phrase.contains(&format!(" {word}s "))
+        };
         let banned = WORDS.iter().filter(move |(word, _)| says(word));
         banned.map(move |(word, instead)| (number, format!("\"{word}\": say {instead}")))
     });
@@ -178,8 +184,14 @@ fn found(rule: Rule, file: &str, text: &str) -> Vec<usize> {
 
 #[test]
 fn order_finds_what_comes_later_or_has_no_place() {
-    assert_eq!(found(order, "src/clock.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;"), [2]);
-    assert_eq!(found(order, "src/wheel/slot.rs", "use crate::{\n    tick::Tick,\n    shard::{A, B},\n};"), [3, 3]);
+    assert_eq!(
+        found(order, "src/clock.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;"),
+        [2]
+    );
+    assert_eq!(
+        found(order, "src/wheel/slot.rs", "use crate::{\n    tick::Tick,\n    shard::{A, B},\n};"),
+        [3, 3]
+    );
     assert_eq!(found(order, "src/wheel.rs", "fn a() {\n    crate::local::turn();\n}"), [2]);
     assert_eq!(found(order, "src/wheel.rs", "use super::slab::Slab;"), [1]);
     assert_eq!(found(order, "src/wheel/slot.rs", "use super::super::slab::Slab;"), [1]);
@@ -192,7 +204,14 @@ fn order_allows_what_comes_before_and_tests() {
     let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n}";
     assert_eq!(found(order, "src/wheel.rs", tests), []);
     assert_eq!(found(order, "src/wheel/tests.rs", "use crate::local::turn;"), []);
-    assert_eq!(found(order, "src/wheel.rs", "use crate::{limits, tick::Tick, wheel::slot};\n// crate::local"), []);
+    assert_eq!(
+        found(
+            order,
+            "src/wheel.rs",
+            "use crate::{limits, tick::Tick, wheel::slot};\n// crate::local"
+        ),
+        []
+    );
     assert_eq!(found(order, "src/wheel/slot.rs", "use super::level;\nuse self::part::Part;"), []);
     assert_eq!(found(order, "src/lib.rs", "pub use crate::local::local_timer;"), []);
 }
@@ -212,23 +231,44 @@ fn homes_leaves_residents_text_and_tests_alone() {
     assert_eq!(found(homes, "src/sync.rs", "pub(crate) use std::sync::atomic::fence;"), []);
     assert_eq!(found(homes, "src/clock/fast.rs", "Instant::now()"), []);
     assert_eq!(found(homes, "src/reclaim.rs", "unsafe { guard.defer_unchecked(free) }"), []);
-    assert_eq!(found(homes, "src/slab.rs", "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";"), []);
-    assert_eq!(found(homes, "src/slab.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}"), []);
+    assert_eq!(
+        found(
+            homes,
+            "src/slab.rs",
+            "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";"
+        ),
+        []
+    );
+    assert_eq!(
+        found(homes, "src/slab.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}"),
+        []
+    );
 }
 
 #[test]
 fn reasons_finds_silent_operations() {
     assert_eq!(found(reasons, "src/state.rs", "fn a() {\n    word.load(Acquire)\n}"), [2]);
     assert_eq!(
-        found(reasons, "src/state.rs", "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}"),
+        found(
+            reasons,
+            "src/state.rs",
+            "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}"
+        ),
         [3]
     );
     assert_eq!(
-        found(reasons, "src/state.rs", "// Release: publishes the payload.\nword.load(Ordering::Acquire)"),
+        found(
+            reasons,
+            "src/state.rs",
+            "// Release: publishes the payload.\nword.load(Ordering::Acquire)"
+        ),
         [2]
     );
     assert_eq!(found(reasons, "src/state.rs", "// Relaxed: fine.\nword.load(Relaxed)"), [2]);
-    let far = format!("// SeqCst: orders it with the sleeper.\n{}fence(SeqCst);", "b();\n".repeat(REASON_REACH + 1));
+    let far = format!(
+        "// SeqCst: orders it with the sleeper.\n{}fence(SeqCst);",
+        "b();\n".repeat(REASON_REACH + 1)
+    );
     assert_eq!(found(reasons, "src/parker.rs", &far), [REASON_REACH + 3]);
 }
 
@@ -237,24 +277,29 @@ fn reasons_accepts_a_comment_in_reach() {
     let swap = "// AcqRel: takes the payload, publishes the claim.\n// Relaxed on failure: nothing is read.\n\
                 word.compare_exchange(\n    old,\n    new,\n    Ordering::AcqRel,\n    Ordering::Relaxed,\n)";
     assert_eq!(found(reasons, "src/state.rs", swap), []);
-    let long = format!("// SeqCst: a long story,\n{}fence(SeqCst);", "// told at length,\n".repeat(2 * REASON_REACH));
+    let long = format!(
+        "// SeqCst: a long story,\n{}fence(SeqCst);",
+        "// told at length,\n".repeat(2 * REASON_REACH)
+    );
     assert_eq!(found(reasons, "src/parker.rs", &long), []);
-    assert_eq!(found(reasons, "src/state.rs", "use crate::sync::Ordering::{Acquire, Release};"), []);
-}
-
-#[test]
-fn sizes_finds_long_files_and_functions() {
-    let lines = |count| "    b();\n".repeat(count);
-    assert_eq!(found(sizes, "src/a.rs", &lines(FILE_LINES_MAX + 1)), [FILE_LINES_MAX + 1]);
-    assert_eq!(found(sizes, "src/a.rs", &lines(FILE_LINES_MAX)), []);
-    let function = |count| format!("fn short();\nfn a(\n) {{\n{}    // free\n}}\n{}", lines(count), lines(99));
-    assert_eq!(found(sizes, "src/a.rs", &function(FUNCTION_LINES_MAX - 2)), [2]);
-    assert_eq!(found(sizes, "src/a.rs", &function(FUNCTION_LINES_MAX - 3)), []);
+    assert_eq!(
+        found(reasons, "src/state.rs", "use crate::sync::Ordering::{Acquire, Release};"),
+        []
+    );
 }
 
 #[test]
 fn words_finds_synonyms_in_names_and_comments() {
-    assert_eq!(found(words, "src/a.rs", "// The Buckets of a level.\nlet slot = 1;\nlet next_bucket = 2;"), [1, 3]);
-    assert_eq!(found(words, "src/a.rs", "struct TimeoutWheel;\nfn schedule(a: u64);\n/// On schedule."), [1, 2]);
-    assert_eq!(found(words, "src/a.rs", "// Slots, deadlines; a bucketful.\nlet a = \"bucket\";"), []);
+    assert_eq!(
+        found(words, "src/a.rs", "// The Buckets of a level.\nlet slot = 1;\nlet next_bucket = 2;"),
+        [1, 3]
+    );
+    assert_eq!(
+        found(words, "src/a.rs", "struct TimeoutWheel;\nfn schedule(a: u64);\n/// On schedule."),
+        [1, 2]
+    );
+    assert_eq!(
+        found(words, "src/a.rs", "// Slots, deadlines; a bucketful.\nlet a = \"bucket\";"),
+        []
+    );
 }

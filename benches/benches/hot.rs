@@ -46,7 +46,8 @@ impl Pace {
 fn wheel_add_cancel(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/insert+remove");
     for live in LIVE {
-        let (mut churn, mut pace) = (Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT), Pace::default());
+        let (mut churn, mut pace) =
+            (Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT), Pace::default());
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
                 churn.pair();
@@ -107,7 +108,8 @@ fn local_add_cancel(criterion: &mut Criterion) {
                 cancel
             });
         });
-        let ended = handles.into_iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
+        let ended =
+            handles.into_iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
         assert_eq!(ended, live, "a timer fired during the bench: it did not measure what it says");
     }
 }
@@ -116,10 +118,13 @@ fn local_add_cancel(criterion: &mut Criterion) {
 /// `fast` is the monotonic one.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
-    for (name, clock) in
-        [("monotonic", Clock::monotonic()), ("fast", Clock::fast()), ("boot_time", Clock::boot_time())]
-    {
-        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("a valid configuration");
+    for (name, clock) in [
+        ("monotonic", Clock::monotonic()),
+        ("fast", Clock::fast()),
+        ("boot_time", Clock::boot_time()),
+    ] {
+        let mut shard =
+            Shard::with_config(Config::new().clock(clock)).expect("a valid configuration");
         group.bench_function(BenchmarkId::new(name, "turn"), |bench| bench.iter(|| shard.turn()));
         let timer = shard.add(Duration::from_secs(30), ());
         group.bench_function(BenchmarkId::new(name, "reset"), |bench| {

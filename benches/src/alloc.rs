@@ -35,7 +35,8 @@ fn count(allocations: i64, grown: usize, shrunk: usize) {
     if COUNTING.load(Ordering::Relaxed) {
         ALLOCATIONS.fetch_add(allocations, Ordering::Relaxed);
         // No object is greater than `isize::MAX`.
-        BYTES.fetch_add(grown.cast_signed() as i64 - shrunk.cast_signed() as i64, Ordering::Relaxed);
+        BYTES
+            .fetch_add(grown.cast_signed() as i64 - shrunk.cast_signed() as i64, Ordering::Relaxed);
     }
 }
 

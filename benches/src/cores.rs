@@ -34,7 +34,10 @@ fn all() -> &'static [CoreId] {
 pub fn pin(core: usize) {
     let cores = all();
     if !cores.is_empty() {
-        assert!(core_affinity::set_for_current(cores[core % cores.len()]), "core {core} can be pinned to");
+        assert!(
+            core_affinity::set_for_current(cores[core % cores.len()]),
+            "core {core} can be pinned to"
+        );
     }
 }
 
@@ -46,7 +49,10 @@ pub fn losses() -> Option<u64> {
 }
 
 /// Runs both at the same time, on the first two cores.
-pub fn on_two<A: Send, B: Send>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B + Send) -> (A, B) {
+pub fn on_two<A: Send, B: Send>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> (A, B) {
     thread::scope(|scope| {
         let first = scope.spawn(|| pinned(0, first));
         let second = scope.spawn(|| pinned(1, second));
@@ -85,7 +91,8 @@ pub fn line_nanos() -> f64 {
         (round * TRIPS..(round + 1) * TRIPS).for_each(pass_on);
         started.elapsed().as_nanos() as f64 / TRIPS as f64
     };
-    let (trips, ()) = on_two(|| (0..TIMED).map(time).collect(), || (0..TIMED * TRIPS).for_each(pass_back));
+    let (trips, ()) =
+        on_two(|| (0..TIMED).map(time).collect(), || (0..TIMED * TRIPS).for_each(pass_back));
     median(trips)
 }
 

@@ -112,7 +112,8 @@ impl DelayedOperation for Operation {
 
     fn on_complete(self, how: Completion) {
         let ended = &self.board.ended[self.core as usize];
-        let ended = if how == Completion::Condition { &ended.by_condition } else { &ended.otherwise };
+        let ended =
+            if how == Completion::Condition { &ended.by_condition } else { &ended.otherwise };
         ended.fetch_add(1, Relaxed);
     }
 }

@@ -19,7 +19,11 @@
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
 //!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
 //!   generic or marked for it.
-#![allow(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "figures are read by people")]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures are read by people"
+)]
 #![allow(clippy::cast_possible_truncation, reason = "a run has few timers and ticks")]
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 

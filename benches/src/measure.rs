@@ -26,9 +26,11 @@ pub struct Effort {
 
 impl Effort {
     /// What `compare` takes.
-    pub const NORMAL: Self = Self { timed: Duration::from_millis(250), warm_up_max: Duration::from_secs(1) };
+    pub const NORMAL: Self =
+        Self { timed: Duration::from_millis(250), warm_up_max: Duration::from_secs(1) };
     /// What `compare --quick` takes: a million timers have not settled by then.
-    pub const QUICK: Self = Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
+    pub const QUICK: Self =
+        Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
 }
 
 /// One figure of one run.
@@ -88,7 +90,11 @@ pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
 }
 
 /// As [`ns_per_operation`], in a task that yields after each batch so that its runtime's timers have their turn.
-pub async fn ns_per_operation_in_task(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
+pub async fn ns_per_operation_in_task(
+    load: &mut impl Load,
+    operations: u64,
+    effort: Effort,
+) -> f64 {
     let mut warm_up = Timing::start(effort.warm_up_max);
     while warm_up.operations < operations && warm_up.goes_on() {
         warm_up.count(load.batch());

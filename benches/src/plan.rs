@@ -192,7 +192,8 @@ impl Peer {
 
     /// Whether it is one of ours.
     pub fn is_corewheel(self) -> bool {
-        let one_core = matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal);
+        let one_core =
+            matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal);
         one_core || matches!(self, Self::CorewheelLocalFast | Self::CorewheelTimers | Self::Stack)
     }
 
@@ -242,7 +243,10 @@ impl Peer {
     }
 
     fn has_a_clock(self) -> bool {
-        let tokio = matches!(self, Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt);
+        let tokio = matches!(
+            self,
+            Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt
+        );
         tokio || matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast)
     }
 
@@ -260,26 +264,36 @@ impl Peer {
         );
         let reason = match pass {
             _ if pass.needs_two_cores() && cores::count() < 2 => "there is one core",
-            _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => "built without --cfg tokio_unstable",
+            _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => {
+                "built without --cfg tokio_unstable"
+            }
             Pass::Call if !self.has_a_clock() => "reads no clock",
             Pass::Purgatory if !self.has_delayed_operations() => "has no delayed operations",
             Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
             _ if self == Self::CorewheelLocalFast && pass.runs_in_virtual_time() => {
                 "in virtual time it is corewheel-local"
             }
-            Pass::LateFine if !matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast) => "has no such tick",
+            Pass::LateFine if !matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast) => {
+                "has no such tick"
+            }
             Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
             Pass::Flood if matches!(self, Self::CorewheelShard | Self::CorewheelLocalFast) => {
                 "corewheel-local stands for it"
             }
             Pass::Scaling if self.is_floor() => "is what the others are held against",
-            Pass::Scaling if !self.is_corewheel() && self != Self::Linked64 => "left out to save time",
+            Pass::Scaling if !self.is_corewheel() && self != Self::Linked64 => {
+                "left out to save time"
+            }
             Pass::Within | Pass::Spread if !self.is_asked_when_to_wake() => "left out to save time",
             Pass::Spread if self == Self::CorewheelWheel => "leaves that to its caller",
             Pass::Allocations if !self.is_corewheel() => "counted for corewheel",
-            _ if !self.has_virtual_time() && pass.waits_in_virtual_time() => "no virtual time in this runtime",
+            _ if !self.has_virtual_time() && pass.waits_in_virtual_time() => {
+                "no virtual time in this runtime"
+            }
             _ if self.is_floor() && pass.fires() => "never fires",
-            _ if self == Self::Single65536 && pass.reaches_far() => "has no place for delays above 65 s",
+            _ if self == Self::Single65536 && pass.reaches_far() => {
+                "has no place for delays above 65 s"
+            }
             _ if !paused && pass.is_pause() => "left out to save time",
             _ => return None,
         };
@@ -296,7 +310,9 @@ impl Workload {
             Self::Drain => &[Pass::Drain],
             Self::Reset => &[Pass::Reset],
             Self::Steady => &[Pass::Steady],
-            Self::Pause => &[Pass::Pause, Pass::PauseAllDue, Pass::PauseAfterReset, Pass::PauseAfterSleep],
+            Self::Pause => {
+                &[Pass::Pause, Pass::PauseAllDue, Pass::PauseAfterReset, Pass::PauseAfterSleep]
+            }
             Self::Idle => &[Pass::Idle, Pass::IdleHour],
             Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
             Self::Call => &[Pass::Call],
@@ -337,9 +353,11 @@ impl Pass {
             Self::Asked => &[1, 64, 1000],
             // Tasks, and keys.
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
-            Self::Memory | Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep => {
-                &[1_000_000]
-            }
+            Self::Memory
+            | Self::Pause
+            | Self::PauseAllDue
+            | Self::PauseAfterReset
+            | Self::PauseAfterSleep => &[1_000_000],
             _ => &[1000, 10_000, 100_000, 1_000_000],
         }
     }
@@ -371,18 +389,23 @@ impl Pass {
 
     /// Whether time is told to move in it.
     pub fn runs_in_virtual_time(self) -> bool {
-        let by_the_clock = matches!(self, Self::Call | Self::Late | Self::LateFine) || self.is_about_futures();
+        let by_the_clock =
+            matches!(self, Self::Call | Self::Late | Self::LateFine) || self.is_about_futures();
         !by_the_clock && !self.crosses_cores() && self != Self::Asked
     }
 
     /// Whether there is more to it than operations that nobody waits for.
     fn waits_in_virtual_time(self) -> bool {
-        let operations = matches!(self, Self::Churn | Self::ChurnLongest | Self::Churn30 | Self::Reset);
+        let operations =
+            matches!(self, Self::Churn | Self::ChurnLongest | Self::Churn30 | Self::Reset);
         self.runs_in_virtual_time() && !operations
     }
 
     fn is_pause(self) -> bool {
-        matches!(self, Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep)
+        matches!(
+            self,
+            Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep
+        )
     }
 
     /// Whether it is about what fires, or does not in time.

@@ -17,9 +17,9 @@ use crate::{
     delayed::{Corewheel, Locked},
     measure::{self, Effort, Sample, ns_per_operation_in_task, settled},
     peers::{
-        BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, DelayQueuePeer,
-        DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
-        TokioSleepRealTime,
+        BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel,
+        DelayQueuePeer, DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64,
+        Single65536, TokioSleep, TokioSleepRealTime,
     },
     plan::{Job, Pass, Peer},
     timers::{Timers, Waking},
@@ -82,7 +82,9 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
         Pass::Churn => churn::run::<T>(name, n, Delay::MIXED, effort),
         Pass::ChurnLongest => churn::longest::<T>(name, n, effort),
         Pass::Churn30 | Pass::Call => churn::run::<T>(name, n, Delay::TIMEOUT, effort),
-        Pass::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => drain::run_fill::<T>(n, effort),
+        Pass::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => {
+            drain::run_fill::<T>(n, effort)
+        }
         Pass::Drain => drain::run::<T>(n, effort),
         Pass::Reset => reset::run::<T>(name, n, effort),
         Pass::Steady => steady::run::<T>(name, n, effort),
@@ -130,7 +132,11 @@ fn run_delayed(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
 /// A loop that sleeps until the peer has something to do.
 fn run_loop<T: Waking>(job: Job) -> Vec<Sample> {
     let name = &job.pass.name();
-    if job.pass == Pass::Within { within::run::<T>(name, job.n) } else { spread::run::<T>(name, job.n) }
+    if job.pass == Pass::Within {
+        within::run::<T>(name, job.n)
+    } else {
+        spread::run::<T>(name, job.n)
+    }
 }
 
 /// In a task of a tokio runtime, by the machine's clock.
@@ -140,7 +146,8 @@ where
 {
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
     let load = unconstrained(load_in_task::<T>(job));
-    runtime(job.peer).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
+    runtime(job.peer)
+        .block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
 }
 
 async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
@@ -150,7 +157,12 @@ async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
         Pass::Reset => ns_per_operation_in_task(&mut Reset::<T>::new(n), settled(n), effort).await,
         Pass::ChurnLongest => {
             let mut churn = Churn::<T>::new(n, Delay::MIXED);
-            ns_per_operation_in_task(&mut churn, settled(n), Effort { timed: Duration::ZERO, ..effort }).await;
+            ns_per_operation_in_task(
+                &mut churn,
+                settled(n),
+                Effort { timed: Duration::ZERO, ..effort },
+            )
+            .await;
             let mut wall = Longest::of(churn, measure::Clock::Wall);
             ns_per_operation_in_task(&mut wall, 0, effort).await;
             let wall_sample = wall.sample(&name);
@@ -168,13 +180,16 @@ async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
 
 /// Each load in a thread of its own: some peers are the thread's.
 fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
-    let churn = || memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort);
+    let churn = || {
+        memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort)
+    };
     let reset = || memory::allocations("allocations-reset", n, &mut Reset::<T>::new(n), effort);
     let steady = || memory::allocations("allocations-steady", n, &mut Steady::<T>::new(n), effort);
     let mut samples = vec![in_thread(churn), in_thread(reset), in_thread(steady)];
     if peer == Peer::CorewheelLocal {
         let churn = || Churn::<CorewheelLocalRealTime<false>>::new(n, Delay::TIMEOUT);
-        samples.push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
+        samples
+            .push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
     }
     samples
 }
@@ -190,7 +205,9 @@ fn run_late(job: Job) -> Vec<Sample> {
         (_, Pass::LateFine) => local(Duration::from_micros(50)),
         (Peer::CorewheelLocal | Peer::CorewheelLocalFast, _) => local(Duration::from_millis(1)),
         (Peer::BTree, _) => late::run(name, size, late::btree),
-        (Peer::DelayQueue, _) => late::run(name, size, |size| late::delay_queue(size, &runtime(peer))),
+        (Peer::DelayQueue, _) => {
+            late::run(name, size, |size| late::delay_queue(size, &runtime(peer)))
+        }
         _ => late::run(name, size, |size| late::tokio_sleep(size, &runtime(peer))),
     }
 }
@@ -198,7 +215,9 @@ fn run_late(job: Job) -> Vec<Sample> {
 /// The runtime of a peer that lives in one.
 fn runtime(peer: Peer) -> Runtime {
     match peer {
-        Peer::TokioThreads | Peer::TokioAlt => build(Builder::new_multi_thread().worker_threads(1), peer),
+        Peer::TokioThreads | Peer::TokioAlt => {
+            build(Builder::new_multi_thread().worker_threads(1), peer)
+        }
         _ => build(&mut Builder::new_current_thread(), peer),
     }
 }

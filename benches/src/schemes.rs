@@ -127,7 +127,9 @@ impl Accuracy {
         match self {
             Self::Exact => 0,
             Self::UpToTicks(ticks) => ticks,
-            Self::Fraction { numerator, denominator } => (interval * numerator / denominator).max(1),
+            Self::Fraction { numerator, denominator } => {
+                (interval * numerator / denominator).max(1)
+            }
         }
     }
 }
@@ -182,8 +184,12 @@ pub struct Cost {
 
 impl Cost {
     /// O(1) throughout.
-    pub const CONSTANT: Self =
-        Self { start: Growth::Constant, stop: Growth::Constant, tick: Growth::Constant, expiry: Growth::Constant };
+    pub const CONSTANT: Self = Self {
+        start: Growth::Constant,
+        stop: Growth::Constant,
+        tick: Growth::Constant,
+        expiry: Growth::Constant,
+    };
 }
 
 /// Something to do with every scheme.

@@ -33,7 +33,8 @@ fn ends_in_each_way<D: Delayed>() {
         assert!(delayed.add(operation(0, 0), FOR_EVER).is_none(), "nothing to wait for");
         assert_eq!(ended(), [1, 0]);
 
-        let [by_event, by_force] = [1, 1].map(|wanted| delayed.add(operation(0, wanted), FOR_EVER).expect("waits"));
+        let [by_event, by_force] =
+            [1, 1].map(|wanted| delayed.add(operation(0, wanted), FOR_EVER).expect("waits"));
         delayed.add(operation(1, 1), 3).expect("waits");
         delayed.notify(0);
         assert_eq!(ended(), [1, 0], "there was no event");
@@ -62,7 +63,8 @@ fn each_ends_once_in_each_way() {
 }
 
 /// Long enough for every thread to get its turn on a busy machine.
-const EFFORT: Effort = Effort { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(50) };
+const EFFORT: Effort =
+    Effort { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(50) };
 
 fn comes_out<D: Delayed>() {
     let samples = purgatory::run::<D>("purgatory", 100, EFFORT);

@@ -33,7 +33,8 @@ fn value(samples: &[Sample], name: &str) -> f64 {
 fn leaves_nothing(stage: &dyn Stage) {
     for yields in [0, 1, 3] {
         let samples = guarded::run("async", Size { yields, ..SIZE }, stage);
-        let [cpu, floor, rate] = ["async-cpu", "async-floor", "async-rate"].map(|name| value(&samples, name));
+        let [cpu, floor, rate] =
+            ["async-cpu", "async-floor", "async-rate"].map(|name| value(&samples, name));
         assert!(cpu > 0.0 && floor > 0.0 && rate > 0.0, "{samples:?}");
     }
     // A thread that has to look may have to wait for its core.
@@ -111,7 +112,10 @@ impl LocalTimeouts for Leaky {
 fn what_is_left_is_counted() {
     let size = Size { tasks: 60, operations: 1, ..SIZE };
     for stage in [&Workers::new(two_workers(), Leaky) as &dyn Stage, &TwoCores(Leaky)] {
-        assert_eq!(value(&guarded::run("async", size, stage), "async-left").to_bits(), 60f64.to_bits());
+        assert_eq!(
+            value(&guarded::run("async", size, stage), "async-left").to_bits(),
+            60f64.to_bits()
+        );
     }
 }
 
@@ -132,12 +136,18 @@ fn an_operation_is_ready_after_as_many_polls_as_it_yields() {
 #[test]
 fn peers_with_futures_meet() {
     for pass in [Pass::Async, Pass::AsyncReady, Pass::AsyncLate] {
-        for peer in [Peer::CorewheelTimers, Peer::CorewheelLocal, Peer::TokioThreads, Peer::PingoraTimeout] {
+        for peer in
+            [Peer::CorewheelTimers, Peer::CorewheelLocal, Peer::TokioThreads, Peer::PingoraTimeout]
+        {
             assert!(peer.is_for(pass) && peer.refusal(pass).is_none());
         }
-        assert!(!Peer::BTree.is_for(pass) && !Peer::MutexStd.is_for(pass) && !Peer::Stack.is_for(pass));
+        assert!(
+            !Peer::BTree.is_for(pass) && !Peer::MutexStd.is_for(pass) && !Peer::Stack.is_for(pass)
+        );
     }
     for peer in [Peer::CorewheelTimers, Peer::PingoraTimeout] {
-        assert!(!peer.is_for(Pass::Churn) && !peer.is_for(Pass::Xcancel) && !peer.is_for(Pass::Mailbox));
+        assert!(
+            !peer.is_for(Pass::Churn) && !peer.is_for(Pass::Xcancel) && !peer.is_for(Pass::Mailbox)
+        );
     }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use corewheel_bench::{
     peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel, Heap4,
-        LazyBinaryHeap, Linked64, Single65536, TokioSleep,
+        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
+        Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
     },
     timers::{Timers, connection, payload},
 };
@@ -100,9 +100,11 @@ impl<T: Timers> Model<T> {
     }
 
     fn advance(&mut self) {
-        self.now += if self.rng.u32(..20) == 0 { self.rng.u64(1..=3000) } else { self.rng.u64(1..=3) };
+        self.now +=
+            if self.rng.u32(..20) == 0 { self.rng.u64(1..=3000) } else { self.rng.u64(1..=3) };
         let mut fired = BTreeSet::new();
-        self.timers.advance(self.now, |payload| assert!(fired.insert(connection(payload)), "fired twice"));
+        self.timers
+            .advance(self.now, |payload| assert!(fired.insert(connection(payload)), "fired twice"));
         let due = self.live.iter().filter(|(_, (deadline, _))| *deadline <= self.now);
         assert_eq!(fired, due.map(|(&id, _)| id).collect(), "at tick {}", self.now);
         for id in fired {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use corewheel_bench::schemes::{
-    Accuracy, Handle, Hierarchy, Kafka, Linux, Netty, RoundsWheel, Scheme, SimpleWheel, SortedSlots, Visitor, names,
-    visit_all,
+    Accuracy, Handle, Hierarchy, Kafka, Linux, Netty, RoundsWheel, Scheme, SimpleWheel,
+    SortedSlots, Visitor, names, visit_all,
 };
 use fastrand::Rng;
 
@@ -32,7 +32,15 @@ struct Test<S> {
 impl<S: Scheme> Test<S> {
     fn new(seed: u64) -> Self {
         let (scheme, rng) = (S::new(), Rng::with_seed(seed));
-        Self { scheme, model: BTreeMap::new(), stale: Vec::new(), now: 0, next_id: 0, latest: 0, rng }
+        Self {
+            scheme,
+            model: BTreeMap::new(),
+            stale: Vec::new(),
+            now: 0,
+            next_id: 0,
+            latest: 0,
+            rng,
+        }
     }
 
     /// Short, medium and long ones, some at the very limits.
@@ -88,9 +96,16 @@ impl<S: Scheme> Test<S> {
         self.now += ticks;
         for id in expired {
             let timer = self.model.remove(id);
-            let timer = timer.unwrap_or_else(|| panic!("{}: timer {id} is not outstanding", S::NAME));
+            let timer =
+                timer.unwrap_or_else(|| panic!("{}: timer {id} is not outstanding", S::NAME));
             let latest = timer.deadline + S::ACCURACY.lateness(timer.interval);
-            assert!(timer.deadline <= self.now, "{}: {} is early for {}", S::NAME, self.now, timer.deadline);
+            assert!(
+                timer.deadline <= self.now,
+                "{}: {} is early for {}",
+                S::NAME,
+                self.now,
+                timer.deadline
+            );
             assert!(first <= latest, "{}: {first} is late for {}", S::NAME, timer.deadline);
             self.latest = self.latest.max(first.saturating_sub(timer.deadline));
             self.stale.push(timer.handle);
@@ -113,7 +128,11 @@ impl<S: Scheme> Test<S> {
 
     /// All that is left expires in its time, and no handle works a second time.
     fn finish(&mut self) {
-        let last = self.model.values().map(|timer| timer.deadline + S::ACCURACY.lateness(timer.interval)).max();
+        let last = self
+            .model
+            .values()
+            .map(|timer| timer.deadline + S::ACCURACY.lateness(timer.interval))
+            .max();
         self.pass(last.map_or(0, |last| last.saturating_sub(self.now)));
         assert!(self.model.is_empty(), "{}: a timer did not expire", S::NAME);
         assert!(self.stale.iter().all(|&handle| !self.scheme.stop_timer(handle)));
@@ -138,7 +157,12 @@ impl Visitor for AgainstModel {
             }
             test.finish();
             if let Accuracy::UpToTicks(ticks) = S::ACCURACY {
-                assert_eq!(test.latest, ticks, "{}: the documented accuracy is not the real one", S::NAME);
+                assert_eq!(
+                    test.latest,
+                    ticks,
+                    "{}: the documented accuracy is not the real one",
+                    S::NAME
+                );
             }
         }
     }

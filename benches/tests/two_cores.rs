@@ -90,7 +90,10 @@ fn check_asked<O: asked::Owner>() {
         let names: Vec<&str> = samples.iter().map(|sample| sample.workload.as_str()).collect();
         let requests = ["asked-add", "asked-reset", "asked-run"];
         assert_eq!(names, requests.map(|name| [name.to_owned(), format!("{name}-call")]).concat());
-        assert!(samples.chunks(2).all(|pair| 0.0 < pair[1].value && pair[1].value < pair[0].value), "{samples:?}");
+        assert!(
+            samples.chunks(2).all(|pair| 0.0 < pair[1].value && pair[1].value < pair[0].value),
+            "{samples:?}"
+        );
     }
 }
 
@@ -116,7 +119,11 @@ fn check_flood(outcome: impl Fn(Load) -> flood::Outcome) {
     let samples = flood::run("flood", LOAD, &SETTINGS, outcome);
     let settings: BTreeSet<&str> = samples.iter().map(|sample| sample.setting.as_str()).collect();
     assert_eq!(settings.len(), SETTINGS.len());
-    assert_eq!(samples.iter().filter(|sample| sample.workload == "flood-took").count(), 2, "two of them are floods");
+    assert_eq!(
+        samples.iter().filter(|sample| sample.workload == "flood-took").count(),
+        2,
+        "two of them are floods"
+    );
 }
 
 fn flooded<O: Owner>() {
@@ -137,7 +144,8 @@ fn keeps_messages<M: Mailbox>() {
     const COUNT: u32 = 70;
     let nodes = Nodes::new(COUNT as usize);
     let (mut sender, mut receiver) = M::open(&nodes);
-    let (mut free, mut sent): (BTreeSet<u32>, BTreeSet<u32>) = ((1..=COUNT).collect(), BTreeSet::new());
+    let (mut free, mut sent): (BTreeSet<u32>, BTreeSet<u32>) =
+        ((1..=COUNT).collect(), BTreeSet::new());
     let mut rng = Rng::with_seed(5);
     for _ in 0..5000 {
         for _ in 0..rng.u32(..3) {

@@ -18,7 +18,9 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
     while let Some(next) = timers.next_deadline() {
         assert!(next > now, "nothing is left to do at {now}");
         now = next;
-        timers.advance(now, |payload| assert_eq!(std::mem::replace(&mut fired[connection(payload)], now), 0));
+        timers.advance(now, |payload| {
+            assert_eq!(std::mem::replace(&mut fired[connection(payload)], now), 0)
+        });
     }
     fired
 }
@@ -26,8 +28,9 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
 /// Each timer fires in its window, though the loop sleeps; an exact one in its tick.
 fn keeps_windows<T: Waking>(add: fn(&mut T, u64, u64, usize)) {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(3));
-    let windows: Vec<(u64, u64)> =
-        (0..TIMERS).map(|id| (rng.u64(1..LONGEST), if id % 3 == 0 { 0 } else { rng.u64(..LONGEST / 10) })).collect();
+    let windows: Vec<(u64, u64)> = (0..TIMERS)
+        .map(|id| (rng.u64(1..LONGEST), if id % 3 == 0 { 0 } else { rng.u64(..LONGEST / 10) }))
+        .collect();
     for (id, &(deadline, width)) in windows.iter().enumerate() {
         add(&mut timers, deadline, width, id);
     }

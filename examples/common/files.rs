@@ -26,14 +26,16 @@ pub(crate) fn reserve(needs: Needs, ask_for: impl Fn(u64) -> String) -> Result<(
     let Needs { connections, ends, cores, load_threads } = needs;
     let rest = PER_CORE * cores as u64 + PER_LOAD_THREAD * load_threads as u64 + OTHERS;
     let needed = ends * connections as u64 + rest;
-    let (soft, hard) = Resource::NOFILE.get().map_err(|error| format!("the file limit cannot be read: {error}"))?;
+    let (soft, hard) = Resource::NOFILE
+        .get()
+        .map_err(|error| format!("the file limit cannot be read: {error}"))?;
     if needed <= soft {
         return Ok(());
     }
     if needed <= hard {
-        return Resource::NOFILE
-            .set(needed, hard)
-            .map_err(|error| format!("the file limit cannot be raised from {soft} to {needed}: {error}"));
+        return Resource::NOFILE.set(needed, hard).map_err(|error| {
+            format!("the file limit cannot be raised from {soft} to {needed}: {error}")
+        });
     }
     let instead = ask_for(hard.saturating_sub(rest) / ends);
     Err(format!(

@@ -39,9 +39,14 @@ fn can_be_redrawn() -> bool {
     io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-fn draw(is_over: impl Fn() -> bool, (start, end): (Instant, Option<Duration>), mut look: impl FnMut() -> Frame) {
+fn draw(
+    is_over: impl Fn() -> bool,
+    (start, end): (Instant, Option<Duration>),
+    mut look: impl FnMut() -> Frame,
+) {
     let screen = MultiProgress::new();
-    let template = if end.is_some() { "{elapsed:>4} {wide_bar} {msg}" } else { "{elapsed:>4} {msg}" };
+    let template =
+        if end.is_some() { "{elapsed:>4} {wide_bar} {msg}" } else { "{elapsed:>4} {msg}" };
     let progress = screen.add(ProgressBar::new(end.map_or(0, millis)).with_style(style(template)));
     let mut lines: Vec<ProgressBar> = Vec::new();
     each(REDRAW, is_over, || {

@@ -53,7 +53,9 @@ impl Listeners {
         run: impl Fn(Core, Seat) -> io::Result<R> + Send + Sync + 'static,
     ) -> io::Result<Seats<R>> {
         let (wakers, seats): (Vec<_>, Vec<_>) = prepare(self.listeners)?.into_iter().unzip();
-        let cores = Cores::builder().config(move |index| wake_through(&wakers[index])).start_with(seats, run)?;
+        let cores = Cores::builder()
+            .config(move |index| wake_through(&wakers[index]))
+            .start_with(seats, run)?;
         Ok(Seats { cores, address: self.address })
     }
 }

@@ -25,7 +25,9 @@ impl Timers {
     fn traffic(&mut self, core: &ShardMetrics) -> String {
         let (now, counts) = (Instant::now(), core.counts);
         let (then, before) = self.seen.insert(core.number, (now, counts)).unwrap_or((now, counts));
-        let per_second = |count: fn(&Counts) -> u64| rate(count(&counts).saturating_sub(count(&before)), now - then);
+        let per_second = |count: fn(&Counts) -> u64| {
+            rate(count(&counts).saturating_sub(count(&before)), now - then)
+        };
         format!(
             "{}: {:>7} live, {:>3} in the mailbox; per second {:>8} added {:>8} moved {:>8} cancelled {:>8} fired",
             core.name,
@@ -58,7 +60,8 @@ fn lateness(core: &ShardMetrics) -> String {
 
 /// In how many slots of each level there are timers; the levels that nobody uses are left out.
 fn levels(core: &ShardMetrics) -> String {
-    let used = core.levels.iter().enumerate().filter(|&(number, level)| number < 2 || level.occupied > 0);
+    let used =
+        core.levels.iter().enumerate().filter(|&(number, level)| number < 2 || level.occupied > 0);
     let levels: Vec<String> = used.map(|(_, level)| describe(level)).collect();
     // A loop says so when it has been asked, and turns.
     let levels = if levels.is_empty() { "not said yet".to_owned() } else { levels.join(", ") };

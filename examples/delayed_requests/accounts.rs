@@ -41,10 +41,16 @@ impl Accounts {
 
     /// Where the server's counts and the clients' records disagree.
     pub(crate) fn failures(&self, seen: &Answers) -> Vec<String> {
-        let Totals { added, by_condition, expired, otherwise, live, watches, elsewhere } = self.totals;
+        let Totals { added, by_condition, expired, otherwise, live, watches, elsewhere } =
+            self.totals;
         let compared = [
             ("operations added", added, "requests", seen.requests),
-            ("completed by their condition", by_condition, "completed", seen.completed_by_condition),
+            (
+                "completed by their condition",
+                by_condition,
+                "completed",
+                seen.completed_by_condition,
+            ),
             ("timed out", expired, "timed out", seen.timed_out),
             ("forced or handed back", otherwise, "that could be", 0),
             ("waiting at the end", live, "unanswered", seen.unanswered),
@@ -56,7 +62,9 @@ impl Accounts {
             format!("the server counts {counted} {counts}, the clients saw {seen} {requests}")
         }));
         if self.cores > 1 && elsewhere == 0 {
-            failures.push(String::from("no request arrived on another core than that of its partition or group"));
+            failures.push(String::from(
+                "no request arrived on another core than that of its partition or group",
+            ));
         }
         failures
     }

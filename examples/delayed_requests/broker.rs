@@ -81,7 +81,11 @@ impl Broker {
     }
 
     /// Does what is asked; the answer comes when it is complete, here and now or later.
-    pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> Result<(), Refused> {
+    pub(crate) fn serve(
+        &mut self,
+        request: Request,
+        stream: &Rc<TcpStream>,
+    ) -> Result<(), Refused> {
         let timeout = Duration::from_millis(request.timeout_ms.into());
         let reply = Reply {
             stream: Rc::clone(stream),
@@ -101,12 +105,20 @@ impl Broker {
                 self.follow(partition, follower, from)?;
                 self.fetch(partition, Reader::Follower, from + u64::from(least), reply, timeout)?
             }
-            What::Join { group, member, generation } => self.join(group, member, generation, reply, timeout)?,
+            What::Join { group, member, generation } => {
+                self.join(group, member, generation, reply, timeout)?
+            }
         };
         Ok(())
     }
 
-    fn produce(&self, id: PartitionId, bytes: u32, reply: Reply, timeout: Duration) -> Result<Outcome, Refused> {
+    fn produce(
+        &self,
+        id: PartitionId,
+        bytes: u32,
+        reply: Reply,
+        timeout: Duration,
+    ) -> Result<Outcome, Refused> {
         let end = self.log.partition(id).ok_or(Refused)?.append(bytes);
         self.fetches.notify(&id);
         let produce = DelayedProduce { log: Arc::clone(&self.log), partition: id, end, reply };
@@ -135,7 +147,8 @@ impl Broker {
         timeout: Duration,
     ) -> Result<Outcome, Refused> {
         self.log.partition(id).ok_or(Refused)?;
-        let fetch = DelayedFetch { log: Arc::clone(&self.log), partition: id, reader, wanted, reply };
+        let fetch =
+            DelayedFetch { log: Arc::clone(&self.log), partition: id, reader, wanted, reply };
         Ok(self.fetches.try_complete_else_watch(fetch, [id], timeout)?)
     }
 

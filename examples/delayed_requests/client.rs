@@ -63,7 +63,9 @@ impl Client {
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        self.stream.as_mut().map_or(Ok(()), |stream| registry.register(stream, token, Interest::READABLE))
+        self.stream
+            .as_mut()
+            .map_or(Ok(()), |stream| registry.register(stream, token, Interest::READABLE))
     }
 
     /// Whether its last request has been answered.
@@ -76,11 +78,25 @@ impl Client {
         self.at
     }
 
-    pub(crate) fn send(&mut self, what: What, timeout: Duration, expected: Expected, board: &Board) {
+    pub(crate) fn send(
+        &mut self,
+        what: What,
+        timeout: Duration,
+        expected: Expected,
+        board: &Board,
+    ) {
         let Ok(number) = u32::try_from(self.records.len()) else { return };
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         let sent = Instant::now();
-        self.records.push(Record { what, sent, timeout, expected, completed: 0, timed_out: 0, answered: None });
+        self.records.push(Record {
+            what,
+            sent,
+            timeout,
+            expected,
+            completed: 0,
+            timed_out: 0,
+            answered: None,
+        });
         self.is_waiting = true;
         let stream = self.stream.as_mut();
         if stream.is_some_and(|stream| Request { number, timeout_ms, what }.send(stream).is_err()) {

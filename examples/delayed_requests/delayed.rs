@@ -48,7 +48,9 @@ pub(crate) struct DelayedJoin {
 
 impl DelayedOperation for DelayedProduce {
     fn try_complete(&mut self) -> bool {
-        self.log.partition(self.partition).is_some_and(|partition| partition.replicated() >= self.end)
+        self.log
+            .partition(self.partition)
+            .is_some_and(|partition| partition.replicated() >= self.end)
     }
 
     fn on_complete(self, how: Completion) {

@@ -56,7 +56,11 @@ impl EventLoop {
             let (asleep, timeout) = (Instant::now(), sleep.timeout());
             net::unless_interrupted(self.poll.poll(&mut events, timeout))?;
             drop(sleep);
-            held_up = held_up.max(timeout.map_or(Duration::ZERO, |timeout| asleep.elapsed().saturating_sub(timeout)));
+            held_up =
+                held_up
+                    .max(timeout.map_or(Duration::ZERO, |timeout| {
+                        asleep.elapsed().saturating_sub(timeout)
+                    }));
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept_all()?,
@@ -103,7 +107,9 @@ impl Connection {
     fn serve(&mut self, broker: &mut Broker) -> Result<(), Refused> {
         loop {
             match self.messages.next(&mut &*self.stream) {
-                Heard::Message(bytes) => broker.serve(Request::of(bytes).ok_or(Refused)?, &self.stream)?,
+                Heard::Message(bytes) => {
+                    broker.serve(Request::of(bytes).ok_or(Refused)?, &self.stream)?
+                }
                 Heard::Nothing => return Ok(()),
                 Heard::End => return Err(Refused),
             }

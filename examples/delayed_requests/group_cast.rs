@@ -33,7 +33,12 @@ struct Join {
 impl GroupCast {
     pub(crate) fn new(index: u32, plan: &Plan) -> Self {
         // Groups are at different points of their four rounds.
-        let mut cast = Self { group: GroupId(index), generation: index, joins: [None; MEMBERS], is_over: false };
+        let mut cast = Self {
+            group: GroupId(index),
+            generation: index,
+            joins: [None; MEMBERS],
+            is_over: false,
+        };
         cast.begin(plan, plan.first_round(index, plan.groups) / 4);
         cast
     }
@@ -59,7 +64,11 @@ impl GroupCast {
         }
         for ((member, join), index) in members.iter_mut().zip(&mut self.joins).zip(0..) {
             if let Some(Join { expected, .. }) = join.take_if(|join| join.at <= now) {
-                let what = What::Join { group: self.group, member: index, generation: self.generation.into() };
+                let what = What::Join {
+                    group: self.group,
+                    member: index,
+                    generation: self.generation.into(),
+                };
                 member.send(what, plan.timeout, expected, board);
             }
         }
@@ -79,15 +88,20 @@ impl GroupCast {
         self.joins = [(); MEMBERS].map(|()| {
             step += 1;
             // Where all join they come one after the other; else the others' requests time out together.
-            let wait = if of_others == Expected::Condition { plan.pause() * step / 4 } else { Duration::ZERO };
+            let wait = if of_others == Expected::Condition {
+                plan.pause() * step / 4
+            } else {
+                Duration::ZERO
+            };
             Some(Join { at: at + wait, expected: of_others })
         });
         self.joins[odd_one] = match of_others {
             Expected::Condition => self.joins[odd_one],
             Expected::TimeOut => None,
-            Expected::Either => {
-                Some(Join { at: at + plan.contested(self.generation / 4), expected: Expected::Condition })
-            }
+            Expected::Either => Some(Join {
+                at: at + plan.contested(self.generation / 4),
+                expected: Expected::Condition,
+            }),
         };
     }
 }

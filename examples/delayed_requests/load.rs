@@ -36,10 +36,13 @@ pub(crate) fn start(
     server: SocketAddr,
     start: Instant,
 ) -> io::Result<Vec<JoinHandle<io::Result<Seen>>>> {
-    let crowds: io::Result<Vec<_>> = (0..THREADS).map(|thread| Crowd::new(plan, board, server, thread)).collect();
+    let crowds: io::Result<Vec<_>> =
+        (0..THREADS).map(|thread| Crowd::new(plan, board, server, thread)).collect();
     let crowds = crowds?.into_iter().zip(0..);
     crowds
-        .map(|(crowd, thread)| thread::Builder::new().name(format!("load-{thread}")).spawn(move || crowd.run(start)))
+        .map(|(crowd, thread)| {
+            thread::Builder::new().name(format!("load-{thread}")).spawn(move || crowd.run(start))
+        })
         .collect()
 }
 
@@ -89,9 +92,15 @@ impl Troupe {
 }
 
 impl Crowd {
-    fn new(plan: &Arc<Plan>, board: &Arc<Board>, server: SocketAddr, thread: u32) -> io::Result<Self> {
+    fn new(
+        plan: &Arc<Plan>,
+        board: &Arc<Board>,
+        server: SocketAddr,
+        thread: u32,
+    ) -> io::Result<Self> {
         let (plan, board) = (Arc::clone(plan), Arc::clone(board));
-        let mut crowd = Self { poll: Poll::new()?, troupes: Vec::new(), places: Vec::new(), plan, board };
+        let mut crowd =
+            Self { poll: Poll::new()?, troupes: Vec::new(), places: Vec::new(), plan, board };
         let plan = Arc::clone(&crowd.plan);
         // Numbers are dealt out two by two, so that a thread's partitions do not all belong to the same core.
         let is_mine = |index: &u32| index / 2 % THREADS == thread;
@@ -134,7 +143,8 @@ impl Crowd {
                 }
             }
         }
-        let mut clients: Vec<_> = self.troupes.into_iter().flat_map(|troupe| troupe.clients).collect();
+        let mut clients: Vec<_> =
+            self.troupes.into_iter().flat_map(|troupe| troupe.clients).collect();
         // A last look at each: nobody may be answered twice.
         for client in &mut clients {
             client.receive(&self.board);

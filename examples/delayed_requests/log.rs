@@ -36,7 +36,10 @@ impl Log {
     pub(crate) fn new(partitions: u32, followers: usize, groups: u32, members: usize) -> Self {
         let partition = |_| Partition { end: AtomicU64::new(0), followed: Marks::new(followers) };
         let group = |_| Group { joined: Marks::new(members) };
-        Self { partitions: (0..partitions).map(partition).collect(), groups: (0..groups).map(group).collect() }
+        Self {
+            partitions: (0..partitions).map(partition).collect(),
+            groups: (0..groups).map(group).collect(),
+        }
     }
 
     pub(crate) fn partition(&self, PartitionId(id): PartitionId) -> Option<&Partition> {

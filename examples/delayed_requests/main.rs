@@ -97,7 +97,13 @@ fn run(args: &Args, plan: Plan) -> io::Result<Verdict> {
     }
     let start = Instant::now();
     let load = load::start(&plan, &board, server.address(), start)?;
-    view::show_until(|| load.iter().all(JoinHandle::is_finished), plan.end, start, &board, args.json);
+    view::show_until(
+        || load.iter().all(JoinHandle::is_finished),
+        plan.end,
+        start,
+        &board,
+        args.json,
+    );
 
     // The clients keep their sockets until the server has ended: whoever it still owes an answer is missed, not gone.
     let (mut clients, mut held_up) = (Vec::new(), Duration::ZERO);

@@ -52,7 +52,12 @@ impl PartitionCast {
     pub(crate) fn new(index: u32, plan: &Plan) -> Self {
         let until = plan.first_round(index, plan.partitions);
         let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
-        Self { partition: PartitionId(index), phase: Phase::Well { until }, stalls: index, produces_at }
+        Self {
+            partition: PartitionId(index),
+            phase: Phase::Well { until },
+            stalls: index,
+            produces_at,
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -70,7 +75,8 @@ impl PartitionCast {
         debug_assert_eq!(clients.len(), OF_A_PARTITION);
         let (followers, others) = clients.split_at_mut(FOLLOWERS);
         let (producers, consumers) = others.split_at_mut(PRODUCERS);
-        let mut stage = Stage { partition: self.partition, followers, producers, consumers, plan, board };
+        let mut stage =
+            Stage { partition: self.partition, followers, producers, consumers, plan, board };
         self.advance(&mut stage, now);
         stage.follow(self.phase);
         match self.phase {
@@ -96,7 +102,9 @@ impl PartitionCast {
             if now < plan.last_call {
                 let is_contested = self.stalls % 2 == 1;
                 stage.stall(if is_contested { Expected::Either } else { Expected::TimeOut });
-                self.phase = Phase::Stalled { until: is_contested.then(|| now + plan.contested(self.stalls)) };
+                self.phase = Phase::Stalled {
+                    until: is_contested.then(|| now + plan.contested(self.stalls)),
+                };
                 self.stalls += 1;
             } else {
                 stage.followers.iter_mut().for_each(|follower| follower.expect(Expected::TimeOut));
@@ -138,7 +146,12 @@ impl Stage<'_> {
         }
         for (follower, index) in self.followers.iter_mut().zip(0..) {
             if follower.is_idle() && !(stalls && index == STALLS) {
-                let what = What::Follow { partition: self.partition, follower: index, from: follower.at(), least: 1 };
+                let what = What::Follow {
+                    partition: self.partition,
+                    follower: index,
+                    from: follower.at(),
+                    least: 1,
+                };
                 follower.send(what, self.plan.follower_timeout(), Expected::Condition, self.board);
             }
         }
@@ -154,12 +167,21 @@ impl Stage<'_> {
             }
         }
         // The answer brings those back whose moment has passed.
-        moments.iter().copied().filter(|&moment| moment > now).min().unwrap_or(now + self.plan.pause())
+        moments
+            .iter()
+            .copied()
+            .filter(|&moment| moment > now)
+            .min()
+            .unwrap_or(now + self.plan.pause())
     }
 
     fn consume(&mut self) {
         for consumer in self.consumers.iter_mut().filter(|consumer| consumer.is_idle()) {
-            let what = What::Fetch { partition: self.partition, from: consumer.at(), least: RECORD * RECORDS_WANTED };
+            let what = What::Fetch {
+                partition: self.partition,
+                from: consumer.at(),
+                least: RECORD * RECORDS_WANTED,
+            };
             consumer.send(what, self.plan.timeout, Expected::Condition, self.board);
         }
     }

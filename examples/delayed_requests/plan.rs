@@ -60,7 +60,8 @@ impl Plan {
     /// How long after a request its contested condition comes about, in the stall of this number.
     pub(crate) fn contested(&self, stall: u32) -> Duration {
         // Seven and eight have no common divisor: every step has its turn.
-        self.timeout.saturating_sub(CONTEST) + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
+        self.timeout.saturating_sub(CONTEST)
+            + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
     }
 
     /// When a partition or group, one of so many, begins to differ from the others: they should not all stall at once.

@@ -18,7 +18,9 @@ pub(crate) fn print_start(args: &Args, plan: &Plan, pinned: &[Option<usize>]) {
         args.duration(),
     );
     for (index, _) in pinned.iter().enumerate().filter(|(_, core)| core.is_none()) {
-        eprintln!("event loop {index} could not be pinned to a core; it runs where the system puts it");
+        eprintln!(
+            "event loop {index} could not be pinned to a core; it runs where the system puts it"
+        );
     }
 }
 
@@ -29,7 +31,8 @@ pub(crate) fn print(verdict: &Verdict, json: bool) {
 }
 
 fn print_as_json(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
-    let line = serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
+    let line =
+        serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
     writeln!(out, "{line}")
 }
 
@@ -60,12 +63,19 @@ fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         answers.wrongly_timed_out,
         answers.early,
     )?;
-    writeln!(out, "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us")?;
+    writeln!(
+        out,
+        "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us"
+    )?;
     writeln!(
         out,
         "                      (limit: p99 {limit_p99} us, and {held_up} us that the machine held up a thread)"
     )?;
-    writeln!(out, "contested           {:>8}  the condition came about when they timed out", answers.contested)?;
+    writeln!(
+        out,
+        "contested           {:>8}  the condition came about when they timed out",
+        answers.contested
+    )?;
     writeln!(
         out,
         "both                {:>8}  twice {}, unanswered {}",
@@ -76,7 +86,11 @@ fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         "the server counts   {:>8}  = {} completed + {} timed out + {} waiting",
         server.totals.added, server.totals.by_condition, server.totals.expired, server.totals.live,
     )?;
-    writeln!(out, "across cores        {:>8}  watches left {}", server.totals.elsewhere, server.totals.watches)?;
+    writeln!(
+        out,
+        "across cores        {:>8}  watches left {}",
+        server.totals.elsewhere, server.totals.watches
+    )?;
     for failure in &verdict.failures {
         writeln!(out, "FAILURE: {failure}")?;
     }

@@ -84,8 +84,8 @@ pub(crate) struct Lateness {
 impl Verdict {
     pub(crate) fn reach(evidence: &Evidence) -> Self {
         let mut answers = Answers::default();
-        let mut lateness =
-            Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3).expect("the bounds are constants, and right");
+        let mut lateness = Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3)
+            .expect("the bounds are constants, and right");
         for client in &evidence.clients {
             answers.strays += client.strays;
             client.records.iter().for_each(|record| answers.take_in(record, &mut lateness));
@@ -98,7 +98,9 @@ impl Verdict {
         failures.extend(lateness.failures());
         failures.extend(server.failures(&answers));
         if answers.wrongly_timed_out > 0 && held_up > evidence.timeout / 4 {
-            failures.push(format!("the machine held up one of the threads for {held_up:?}: the run is void"));
+            failures.push(format!(
+                "the machine held up one of the threads for {held_up:?}: the run is void"
+            ));
         }
         Self {
             ok: failures.is_empty(),
@@ -162,7 +164,8 @@ impl Answers {
             (self.early, "requests timed out before their timeout was over"),
         ];
         let real = complaints.iter().filter(|(count, _)| *count > 0);
-        let mut failures: Vec<_> = real.map(|(count, complaint)| format!("{count} {complaint}")).collect();
+        let mut failures: Vec<_> =
+            real.map(|(count, complaint)| format!("{count} {complaint}")).collect();
         if self.expected_timed_out == 0 || self.completed_by_condition == 0 || self.contested == 0 {
             failures.push(String::from("the run was too short to say anything"));
         }
@@ -185,7 +188,8 @@ impl Lateness {
     fn failures(&self) -> Option<String> {
         let Self { p99, limit_p99, held_up, .. } = self;
         let limit = limit_p99.saturating_add(*held_up);
-        (*p99 > limit).then(|| format!("the lateness has a p99 of {p99} us, over the limit of {limit} us"))
+        (*p99 > limit)
+            .then(|| format!("the lateness has a p99 of {p99} us, over the limit of {limit} us"))
     }
 }
 

@@ -46,11 +46,15 @@ impl Request {
         let (kind, target, who, amount, at) = match self.what {
             What::Produce { partition: PartitionId(id), bytes } => (0, id, 0, bytes, 0),
             What::Fetch { partition: PartitionId(id), from, least } => (1, id, 0, least, from),
-            What::Follow { partition: PartitionId(id), follower, from, least } => (2, id, follower, least, from),
+            What::Follow { partition: PartitionId(id), follower, from, least } => {
+                (2, id, follower, least, from)
+            }
             What::Join { group: GroupId(id), member, generation } => (3, id, member, 0, generation),
         };
         let mut bytes = [0; REQUEST];
-        for (place, word) in bytes.chunks_mut(4).zip([self.number, self.timeout_ms, kind, target, who, amount]) {
+        for (place, word) in
+            bytes.chunks_mut(4).zip([self.number, self.timeout_ms, kind, target, who, amount])
+        {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes[24..].copy_from_slice(&at.to_le_bytes());
@@ -59,7 +63,8 @@ impl Request {
 
     /// `None` if these bytes are no request.
     pub(crate) fn of(bytes: [u8; REQUEST]) -> Option<Self> {
-        let [number, timeout_ms, kind, target, who, amount] = [0, 4, 8, 12, 16, 20].map(|at| word(&bytes, at));
+        let [number, timeout_ms, kind, target, who, amount] =
+            [0, 4, 8, 12, 16, 20].map(|at| word(&bytes, at));
         let at = long(&bytes, 24);
         let partition = PartitionId(target);
         let what = match kind {

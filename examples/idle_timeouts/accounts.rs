@@ -59,7 +59,12 @@ impl Accounts {
         let compared = [
             ("timers added", self.added, "connections opened", ever_open),
             ("timers fired", self.fired, "connections closed by the server", closed),
-            ("timers cancelled", self.cancelled, "connections left or released", seen.closed_by_client + released),
+            (
+                "timers cancelled",
+                self.cancelled,
+                "connections left or released",
+                seen.closed_by_client + released,
+            ),
             ("live timers", self.live_at_end, "open connections not released", still_armed),
         ];
         let differing = compared.iter().filter(|(_, counted, _, seen)| counted != seen);
@@ -69,8 +74,9 @@ impl Accounts {
         }));
         if self.resets_refused < released {
             let refused = self.resets_refused;
-            failures
-                .push(format!("{released} timers were cancelled from elsewhere, but only {refused} resets refused"));
+            failures.push(format!(
+                "{released} timers were cancelled from elsewhere, but only {refused} resets refused"
+            ));
         }
         failures
     }

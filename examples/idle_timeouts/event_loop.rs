@@ -55,7 +55,11 @@ enum Served {
 }
 
 impl EventLoop {
-    pub(crate) fn new((poll, listener): Seat, idle: Duration, handles: Sender<(u32, TimerHandle)>) -> Self {
+    pub(crate) fn new(
+        (poll, listener): Seat,
+        idle: Duration,
+        handles: Sender<(u32, TimerHandle)>,
+    ) -> Self {
         // Dropping the client closes its socket.
         let connections = Connections::new(idle, |_client, _silent_for| ());
         Self { poll, listener, connections, handles, resets_refused: 0 }
@@ -98,8 +102,9 @@ impl EventLoop {
 
     fn accept(&mut self, stream: TcpStream) -> io::Result<()> {
         let key = self.connections.accept(Client::new(stream));
-        let register =
-            |client: &mut Client| self.poll.registry().register(&mut client.stream, Token(key), Interest::READABLE);
+        let register = |client: &mut Client| {
+            self.poll.registry().register(&mut client.stream, Token(key), Interest::READABLE)
+        };
         self.connections.with(key, register).unwrap_or(Ok(()))
     }
 

@@ -58,8 +58,14 @@ impl Crowd {
             .filter(|id| id / 10 % THREADS == thread)
             .map(|id| Client::new(id, plan.role(id)))
             .collect();
-        let moment = |(index, client): (usize, &Client)| Reverse((plan.connects_at(client.id), index));
-        Ok(Self { agenda: clients.iter().enumerate().map(moment).collect(), poll: Poll::new()?, clients, brief })
+        let moment =
+            |(index, client): (usize, &Client)| Reverse((plan.connects_at(client.id), index));
+        Ok(Self {
+            agenda: clients.iter().enumerate().map(moment).collect(),
+            poll: Poll::new()?,
+            clients,
+            brief,
+        })
     }
 
     fn run(mut self) -> io::Result<Vec<Client>> {

@@ -69,7 +69,9 @@ fn main() -> ExitCode {
     let args = Args::read();
     let (connections, load_threads) = (args.connections as usize, load::THREADS as usize);
     let needs = Needs { connections, ends: 2, cores: args.cores(), load_threads };
-    if let Err(reason) = files::reserve(needs, |possible| format!("at most --connections {possible}")) {
+    if let Err(reason) =
+        files::reserve(needs, |possible| format!("at most --connections {possible}"))
+    {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }
@@ -95,8 +97,12 @@ fn run(args: &Args) -> io::Result<Verdict> {
     }
     let start = Instant::now();
     let admin = admin::start(&plan, &board, handles, start)?;
-    let load =
-        load::start(&Brief { plan: Arc::clone(&plan), board: Arc::clone(&board), server: server.address(), start })?;
+    let load = load::start(&Brief {
+        plan: Arc::clone(&plan),
+        board: Arc::clone(&board),
+        server: server.address(),
+        start,
+    })?;
     view::show_until(plan.end, start, &board, args);
 
     // The clients end first and keep their sockets; so when the server takes its counts, who is open is open on both ends.
@@ -106,7 +112,13 @@ fn run(args: &Args) -> io::Result<Verdict> {
     }
     let admin = join(admin)?;
     let cores = server.stop();
-    Ok(Verdict::reach(&Evidence { clients, admin, cores, idle: plan.idle, late_limit: args.late_limit() }))
+    Ok(Verdict::reach(&Evidence {
+        clients,
+        admin,
+        cores,
+        idle: plan.idle,
+        late_limit: args.late_limit(),
+    }))
 }
 
 fn join<T>(thread: JoinHandle<T>) -> io::Result<T> {

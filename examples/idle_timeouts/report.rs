@@ -15,7 +15,9 @@ pub(crate) fn print_start(args: &Args, pinned: &[Option<usize>]) {
         args.run(),
     );
     for (index, _) in pinned.iter().enumerate().filter(|(_, core)| core.is_none()) {
-        eprintln!("event loop {index} could not be pinned to a core; it runs where the system puts it");
+        eprintln!(
+            "event loop {index} could not be pinned to a core; it runs where the system puts it"
+        );
     }
 }
 
@@ -26,16 +28,27 @@ pub(crate) fn print(verdict: &Verdict, json: bool) {
 }
 
 fn print_as_json(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
-    let line = serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
+    let line =
+        serde_json::to_string(verdict).expect("a verdict is numbers and strings under fixed names");
     writeln!(out, "{line}")
 }
 
 fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     let Verdict { seen, accounts, .. } = verdict;
     let Lateness { p50, p99, p999, max, limit_p99 } = verdict.lateness_us;
-    writeln!(out, "silent connections    {:>6}  closed by the server {}", seen.silent, seen.closed_idle)?;
-    writeln!(out, "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us")?;
-    writeln!(out, "                      (limit: p99 {limit_p99} us, seen by the clients' clocks)")?;
+    writeln!(
+        out,
+        "silent connections    {:>6}  closed by the server {}",
+        seen.silent, seen.closed_idle
+    )?;
+    writeln!(
+        out,
+        "  late by             p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us"
+    )?;
+    writeln!(
+        out,
+        "                      (limit: p99 {limit_p99} us, seen by the clients' clocks)"
+    )?;
     writeln!(out, "closed too early      {:>6}", seen.closed_early)?;
     writeln!(out, "closed wrongly        {:>6}", seen.closed_wrongly)?;
     writeln!(out, "closed by the client  {:>6}", seen.closed_by_client)?;
@@ -44,7 +57,11 @@ fn print_in_words(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         "cancelled remotely    {:>6}  silent and still open {}",
         verdict.cancelled_remotely, seen.kept_open
     )?;
-    writeln!(out, "open at the end       {:>6}  without all their echoes {}", seen.open_at_end, seen.unanswered)?;
+    writeln!(
+        out,
+        "open at the end       {:>6}  without all their echoes {}",
+        seen.open_at_end, seen.unanswered
+    )?;
     writeln!(
         out,
         "timers added          {:>6}  = {} live + {} fired + {} cancelled",

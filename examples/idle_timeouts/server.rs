@@ -16,7 +16,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts so many loops, each on a core. The receiver gets the handle of every connection's idle timer.
-    pub(crate) fn start(cores: usize, idle: Duration) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
+    pub(crate) fn start(
+        cores: usize,
+        idle: Duration,
+    ) -> io::Result<(Self, Receiver<(u32, TimerHandle)>)> {
         let (handles, published) = mpsc::channel();
         let run = move |core: Core, seat| EventLoop::new(seat, idle, handles.clone()).run(&core);
         let seats = Listeners::bind(0, cores)?.start(run)?;

@@ -13,7 +13,8 @@ const STRETCHES: u32 = 10;
 
 /// How late the silent connections were closed that were closed in each stretch.
 pub(crate) fn lateness(clients: &[Client], idle: Duration, late_limit: Duration) -> Vec<Lateness> {
-    let closings: Vec<(Instant, Duration)> = clients.iter().filter_map(|client| closing(client, idle)).collect();
+    let closings: Vec<(Instant, Duration)> =
+        clients.iter().filter_map(|client| closing(client, idle)).collect();
     let (Some(first), Some(last)) =
         (closings.iter().map(|&(at, _)| at).min(), closings.iter().map(|&(at, _)| at).max())
     else {

@@ -98,7 +98,11 @@ impl Verdict {
             cancelled_remotely: evidence.admin.cancelled,
             accounts,
             lateness_us: lateness,
-            lateness_us_by_stretch: stretches::lateness(&evidence.clients, evidence.idle, evidence.late_limit),
+            lateness_us_by_stretch: stretches::lateness(
+                &evidence.clients,
+                evidence.idle,
+                evidence.late_limit,
+            ),
             failures,
         }
     }
@@ -129,7 +133,8 @@ impl Seen {
     fn take_in_unconnected(&mut self, error: Option<&io::Error>) {
         self.unconnected += 1;
         if let Some(error) = error {
-            self.refusal.get_or_insert_with(|| format!("a connection could not be opened: {error}"));
+            self.refusal
+                .get_or_insert_with(|| format!("a connection could not be opened: {error}"));
         }
     }
 
@@ -183,7 +188,9 @@ impl Lateness {
 
     fn failures(&self) -> Option<String> {
         let Self { p99, limit_p99, .. } = self;
-        (p99 > limit_p99).then(|| format!("the lateness has a p99 of {p99} us, over the limit of {limit_p99} us"))
+        (p99 > limit_p99).then(|| {
+            format!("the lateness has a p99 of {p99} us, over the limit of {limit_p99} us")
+        })
     }
 }
 
@@ -194,7 +201,8 @@ fn complain(complaints: &[(u64, &str)]) -> Vec<String> {
 }
 
 pub(crate) fn empty_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3).expect("the bounds are constants, and right")
+    Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3)
+        .expect("the bounds are constants, and right")
 }
 
 pub(crate) fn micros(time: Duration) -> u64 {

@@ -72,7 +72,11 @@ impl Args {
     /// For a server that is checked: one that closes idle connections soon, and has room for what is to expire.
     pub(crate) fn for_check(&self, idle: u32) -> Self {
         // Keys are not spread quite evenly over the cores.
-        Self { idle, max_keys: self.max_keys.max(self.expiring + self.expiring / 8 + 1_000), ..self.clone() }
+        Self {
+            idle,
+            max_keys: self.max_keys.max(self.expiring + self.expiring / 8 + 1_000),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn with_room_for(&self, keys: u32) -> Self {

@@ -68,7 +68,16 @@ enum Stopped {
 impl Connection {
     pub(crate) fn new(stream: TcpStream, id: u64, idle: LocalHandle) -> Self {
         let (input, replies) = (Input::new(), Replies::new());
-        Self { stream, id, input, replies, idle, arrived: Arrived::Nothing, is_leaving: false, is_ready: false }
+        Self {
+            stream,
+            id,
+            input,
+            replies,
+            idle,
+            arrived: Arrived::Nothing,
+            is_leaving: false,
+            is_ready: false,
+        }
     }
 
     /// A number that no other connection of this core has had.
@@ -102,7 +111,12 @@ impl Connection {
     }
 
     /// Reads once, takes the commands that are there, and sends what can be sent.
-    pub(crate) fn serve(&mut self, dispatch: &mut Dispatch<'_>, scratch: &mut [u8], idle: Duration) -> Served {
+    pub(crate) fn serve(
+        &mut self,
+        dispatch: &mut Dispatch<'_>,
+        scratch: &mut [u8],
+        idle: Duration,
+    ) -> Served {
         match self.go_on(dispatch, scratch) {
             Err(_) => Served::Ends,
             Ok(_) if self.replies.owed() > OWED_END => Served::Ends,
@@ -211,7 +225,9 @@ struct Progress {
 fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(length) => Ok(Some(length)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

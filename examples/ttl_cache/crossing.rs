@@ -85,7 +85,13 @@ impl Batch {
             self.bytes.extend_from_slice(word);
             self.spans.push(Span::new(start..self.bytes.len()));
         }
-        self.requests.push(Asked { run, hash: request.hash, to, spans: self.spans.len(), answer: 0 });
+        self.requests.push(Asked {
+            run,
+            hash: request.hash,
+            to,
+            spans: self.spans.len(),
+            answer: 0,
+        });
     }
 
     /// Carries requests out, in order, until there is no room for further answers.
@@ -192,7 +198,8 @@ impl Crossing {
 
     fn return_to(&self, from: usize, answered: Box<Batch>) {
         let core = self.own;
-        let _ = self.shards[from].try_run(move || here::with(|here| here.take_back(core, answered)));
+        let _ =
+            self.shards[from].try_run(move || here::with(|here| here.take_back(core, answered)));
     }
 }
 

@@ -9,8 +9,10 @@ use crate::reply::{NO_INTEGER, Refused, Reply, SYNTAX};
 use crate::resp::{self, Words};
 use crate::unit::Unit;
 
-const NX: Refused = Refused::Because("ERR NX and XX, GT or LT options at the same time are not compatible");
-const GT_AND_LT: Refused = Refused::Because("ERR GT and LT options at the same time are not compatible");
+const NX: Refused =
+    Refused::Because("ERR NX and XX, GT or LT options at the same time are not compatible");
+const GT_AND_LT: Refused =
+    Refused::Because("ERR GT and LT options at the same time are not compatible");
 /// What is answered about a key that is not there, and about one without a deadline.
 const NO_KEY: i64 = -2;
 const NO_DEADLINE: i64 = -1;
@@ -78,7 +80,11 @@ impl Conditions {
                 _ => return Err(SYNTAX),
             }
         }
-        if conditions.if_none && (conditions.if_any || conditions.only.is_some()) { Err(NX) } else { Ok(conditions) }
+        if conditions.if_none && (conditions.if_any || conditions.only.is_some()) {
+            Err(NX)
+        } else {
+            Ok(conditions)
+        }
     }
 
     fn only(&mut self, only: Only) -> Result<(), Refused> {
@@ -112,11 +118,19 @@ pub(crate) fn pttl(keys: &mut Keys, request: &Request<'_>, reply: &mut Reply<'_>
     ask(keys, request, |at, clock| clock.millis_until(at), reply)
 }
 
-pub(crate) fn expiretime(keys: &mut Keys, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
+pub(crate) fn expiretime(
+    keys: &mut Keys,
+    request: &Request<'_>,
+    reply: &mut Reply<'_>,
+) -> Answered {
     ask(keys, request, |at, _| seconds(at.unix_millis()), reply)
 }
 
-pub(crate) fn pexpiretime(keys: &mut Keys, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
+pub(crate) fn pexpiretime(
+    keys: &mut Keys,
+    request: &Request<'_>,
+    reply: &mut Reply<'_>,
+) -> Answered {
     ask(keys, request, |at, _| at.unix_millis(), reply)
 }
 

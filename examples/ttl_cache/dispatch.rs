@@ -43,7 +43,9 @@ impl Dispatch<'_> {
                 });
             }
             Ok(Route::Key(run)) => self.about_key(run, words, replies),
-            Ok(Route::EachKey(run, step, kind)) => self.about_each_key(run, step, kind, words, replies),
+            Ok(Route::EachKey(run, step, kind)) => {
+                self.about_each_key(run, step, kind, words, replies)
+            }
             Ok(Route::EveryCore(run, kind)) => self.about_every_core(run, kind, words, replies),
         }
         After::Stay
@@ -60,7 +62,14 @@ impl Dispatch<'_> {
         }
     }
 
-    fn about_each_key(&mut self, run: Run, step: usize, kind: Kind, words: Words<'_>, replies: &mut Replies) {
+    fn about_each_key(
+        &mut self,
+        run: Run,
+        step: usize,
+        kind: Kind,
+        words: Words<'_>,
+        replies: &mut Replies,
+    ) {
         let (name, rest) = (words.spans()[0], &words.spans()[1..]);
         let answer = replies.promise(kind, rest.len() / step);
         for (part, spans) in rest.chunks_exact(step).enumerate() {
@@ -84,7 +93,13 @@ impl Dispatch<'_> {
     }
 
     /// A part of an answer that other cores have parts of.
-    fn answer_here(&mut self, run: Run, request: &Request<'_>, replies: &mut Replies, to: (u64, usize)) {
+    fn answer_here(
+        &mut self,
+        run: Run,
+        request: &Request<'_>,
+        replies: &mut Replies,
+        to: (u64, usize),
+    ) {
         let mut bytes = Vec::new();
         commands::answer(run, self.keys, request, &mut bytes);
         replies.deliver(to.0, to.1, &bytes);

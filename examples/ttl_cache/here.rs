@@ -90,7 +90,8 @@ impl Here {
         stream.set_nodelay(true)?;
         let key = connections.next_key();
         self.registry.register(&mut stream, Token(key), Interest::READABLE | Interest::WRITABLE)?;
-        let idle = local_timer().add_local(self.setup.idle, move || with(|here| here.close_idle(key)));
+        let idle =
+            local_timer().add_local(self.setup.idle, move || with(|here| here.close_idle(key)));
         connections.insert(stream, idle);
         Ok(())
     }

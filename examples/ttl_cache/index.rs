@@ -136,7 +136,10 @@ mod tests {
         for _ in 0..20_000 {
             let number = random.usize(0..entries.len());
             let (hash, name) = (entries[number].hash, entries[number].name);
-            assert_eq!(index.find(&mut entries, hash, |entry| entry.name == name), model.get(&name).copied());
+            assert_eq!(
+                index.find(&mut entries, hash, |entry| entry.name == name),
+                model.get(&name).copied()
+            );
             if model.remove(&name).is_some() {
                 index.remove(&mut entries, number);
             } else {

@@ -25,7 +25,8 @@ use crate::moment::{Clock, Moment};
 use crate::record::Record;
 use crate::reply::Refused;
 
-const FULL: Refused = Refused::Because("OOM no room for another key: there are as many as --max-keys allows");
+const FULL: Refused =
+    Refused::Because("OOM no room for another key: there are as many as --max-keys allows");
 const NO_MEMORY: Refused =
     Refused::Because("OOM no memory for another value: keys take as much as --max-memory allows");
 
@@ -135,7 +136,8 @@ impl Keys {
         }
         self.take_room(0, PER_KEY + key.len() + value.len())?;
         let record = Record::new(key, value);
-        let number = self.entries.insert(Entry { record, hash, next: Link::default(), expiry: None });
+        let number =
+            self.entries.insert(Entry { record, hash, next: Link::default(), expiry: None });
         self.index.insert(&mut self.entries, number);
         Ok(number)
     }
@@ -162,7 +164,8 @@ impl Keys {
             return;
         }
         let armed = self.entries[number].expiry.map(|expiry| expiry.timer);
-        let timer = armed.filter(|timer| timer.reset(delay)).unwrap_or_else(|| self.arm(number, delay));
+        let timer =
+            armed.filter(|timer| timer.reset(delay)).unwrap_or_else(|| self.arm(number, delay));
         self.entries[number].expiry = Some(Expiry { at, timer });
     }
 
@@ -268,7 +271,11 @@ mod tests {
         assert_eq!(local_timer().turn().fired, 1);
         let mut keys = shared.borrow_mut();
         assert_eq!((keys.len(), keys.expiring(), keys.expired()), (2, 1, 1));
-        assert!(keys.find(1, b"a").is_none() && keys.find(2, b"b").is_some() && keys.find(3, b"c").is_some());
+        assert!(
+            keys.find(1, b"a").is_none()
+                && keys.find(2, b"b").is_some()
+                && keys.find(3, b"c").is_some()
+        );
         keys.clear();
         assert_eq!((keys.len(), keys.expiring(), keys.bytes()), (0, 0, 0));
         assert!(local_timer().is_empty());
@@ -297,7 +304,13 @@ mod tests {
         keys.set_value(number, b"a longer one").expect("there is room");
         assert_eq!(keys.append(number, b"!"), Ok(13));
         assert_eq!((keys.value(number), keys.bytes()), (b"a longer one!".as_slice(), bytes + 8));
-        assert!(keys.append(number, &[0; 1_000]).is_err() && keys.set_value(number, &[0; 1_000]).is_err());
-        assert_eq!((keys.find(1, b"key"), keys.find(1, b"kez"), keys.bytes()), (Some(number), None, bytes + 8));
+        assert!(
+            keys.append(number, &[0; 1_000]).is_err()
+                && keys.set_value(number, &[0; 1_000]).is_err()
+        );
+        assert_eq!(
+            (keys.find(1, b"key"), keys.find(1, b"kez"), keys.bytes()),
+            (Some(number), None, bytes + 8)
+        );
     }
 }

@@ -75,8 +75,11 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let needs = Needs { connections: args.max_clients(), ends: 1, cores: args.cores(), load_threads: 0 };
-    if let Err(reason) = files::reserve(needs, |possible| format!("at most --max-clients {possible}")) {
+    let needs =
+        Needs { connections: args.max_clients(), ends: 1, cores: args.cores(), load_threads: 0 };
+    if let Err(reason) =
+        files::reserve(needs, |possible| format!("at most --max-clients {possible}"))
+    {
         eprintln!("error: {reason}");
         return ExitCode::from(IMPOSSIBLE);
     }
@@ -104,6 +107,7 @@ fn serve(args: &Args) -> io::Result<()> {
         view::start(&server.board)?;
     }
     let ends = server.wait().into_iter().enumerate();
-    let failures: Vec<String> = ends.filter_map(|(core, end)| Some(format!("core {core} {}", end.err()?))).collect();
+    let failures: Vec<String> =
+        ends.filter_map(|(core, end)| Some(format!("core {core} {}", end.err()?))).collect();
     if failures.is_empty() { Ok(()) } else { Err(io::Error::other(failures.join("; "))) }
 }

@@ -11,7 +11,10 @@ pub(crate) struct Record {
 impl Record {
     /// A key is no longer than a word of a command, so its length is not cut off.
     pub(crate) fn new(key: &[u8], value: &[u8]) -> Self {
-        Self { bytes: [key, value].concat().into(), key: u32::try_from(key.len()).unwrap_or(u32::MAX) }
+        Self {
+            bytes: [key, value].concat().into(),
+            key: u32::try_from(key.len()).unwrap_or(u32::MAX),
+        }
     }
 
     pub(crate) fn key(&self) -> &[u8] {

@@ -48,7 +48,8 @@ impl Replies {
 
     /// Whether another answer may wait.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() < (WAITING_BYTES / self.longest.max(1)).clamp(*WAITING.start(), *WAITING.end())
+        self.waiting.len()
+            < (WAITING_BYTES / self.longest.max(1)).clamp(*WAITING.start(), *WAITING.end())
     }
 
     /// How many bytes are there and have not been sent.

@@ -14,7 +14,8 @@ pub(crate) enum Refused {
 }
 
 pub(crate) const SYNTAX: Refused = Refused::Because("ERR syntax error");
-pub(crate) const NO_INTEGER: Refused = Refused::Because("ERR value is not an integer or out of range");
+pub(crate) const NO_INTEGER: Refused =
+    Refused::Because("ERR value is not an integer or out of range");
 
 /// The end of a buffer, where one answer goes.
 pub(crate) struct Reply<'a>(pub(crate) &'a mut Vec<u8>);
@@ -68,7 +69,10 @@ impl Reply<'_> {
 impl Refused {
     pub(crate) fn unknown(command: &[u8]) -> Self {
         // One line, and not a long one, whatever was sent.
-        let shown = command.iter().take(64).map(|&byte| if byte.is_ascii_graphic() { char::from(byte) } else { '?' });
+        let shown = command
+            .iter()
+            .take(64)
+            .map(|&byte| if byte.is_ascii_graphic() { char::from(byte) } else { '?' });
         Self::Unknown(shown.collect())
     }
 }
@@ -78,8 +82,12 @@ impl Display for Refused {
         match self {
             Self::Because(why) => f.write_str(why),
             Self::Unknown(command) => write!(f, "ERR unknown command '{command}'"),
-            Self::WrongCount(command) => write!(f, "ERR wrong number of arguments for '{command}' command"),
-            Self::BadDeadline(command) => write!(f, "ERR invalid expire time in '{command}' command"),
+            Self::WrongCount(command) => {
+                write!(f, "ERR wrong number of arguments for '{command}' command")
+            }
+            Self::BadDeadline(command) => {
+                write!(f, "ERR invalid expire time in '{command}' command")
+            }
         }
     }
 }

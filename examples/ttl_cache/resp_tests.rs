@@ -12,7 +12,9 @@ fn commands(bytes: &[u8], step: usize) -> (Commands, Result<(), Malformed>) {
             match parser.read(&bytes[start..end]) {
                 Ok(Some(length)) => {
                     assert!(length > 0 && start + length <= end);
-                    found.push(parser.words(&bytes[start..end]).iter().map(<[u8]>::to_vec).collect());
+                    found.push(
+                        parser.words(&bytes[start..end]).iter().map(<[u8]>::to_vec).collect(),
+                    );
                     parser.next();
                     start += length;
                 }
@@ -66,10 +68,16 @@ fn everything_has_a_limit() {
     assert_eq!(error(most.as_bytes()), None);
     assert_eq!(error(format!("*{}\r\n", WORDS_MAX + 1).as_bytes()), Some(Malformed::WordCount));
     assert_eq!(error(format!("*1\r\n${WORD_MAX}\r\n").as_bytes()), None);
-    assert_eq!(error(format!("*1\r\n${}\r\n", WORD_MAX + 1).as_bytes()), Some(Malformed::WordLength));
+    assert_eq!(
+        error(format!("*1\r\n${}\r\n", WORD_MAX + 1).as_bytes()),
+        Some(Malformed::WordLength)
+    );
     assert_eq!(error(&vec![b'a'; LINE_MAX]), None);
     assert_eq!(error(&vec![b'a'; LINE_MAX + 1]), Some(Malformed::LongLine));
-    assert_eq!(error(&[b"*1".as_slice(), &vec![b'0'; LINE_MAX]].concat()), Some(Malformed::LongLine));
+    assert_eq!(
+        error(&[b"*1".as_slice(), &vec![b'0'; LINE_MAX]].concat()),
+        Some(Malformed::LongLine)
+    );
     let word = [format!("${WORD_MAX}\r\n").as_bytes(), &vec![b'a'; WORD_MAX], b"\r\n"].concat();
     let bytes = [b"*4\r\n".as_slice(), &word, &word, &word, &word].concat();
     assert_eq!(error(&bytes), Some(Malformed::LongCommand));
@@ -81,7 +89,8 @@ fn any_bytes_at_all_are_taken() {
     let alphabet = b"*$-0123456789\r\n\r\n aZ\xff";
     for _ in 0..20_000 {
         let length = random.usize(0..60);
-        let bytes: Vec<u8> = (0..length).map(|_| alphabet[random.usize(0..alphabet.len())]).collect();
+        let bytes: Vec<u8> =
+            (0..length).map(|_| alphabet[random.usize(0..alphabet.len())]).collect();
         let whole = commands(&bytes, bytes.len().max(1));
         let in_pieces = commands(&bytes, random.usize(1..4));
         assert_eq!(whole, in_pieces, "{bytes:?}");

@@ -28,8 +28,10 @@ impl Server {
         let board = Arc::new(Board::new(args.cores()));
         let listeners = Listeners::bind(port, args.cores())?;
         let port = listeners.address.port();
-        let setup = set_up(args, Service { board: Arc::clone(&board), port, started: Instant::now() });
-        let seats = listeners.start(move |core, seat| EventLoop::new(seat, &core, &setup)?.run(&core))?;
+        let setup =
+            set_up(args, Service { board: Arc::clone(&board), port, started: Instant::now() });
+        let seats =
+            listeners.start(move |core, seat| EventLoop::new(seat, &core, &setup)?.run(&core))?;
         Ok(Self { seats, board })
     }
 

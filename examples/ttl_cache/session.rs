@@ -75,13 +75,20 @@ pub(crate) fn hello(service: &Service, words: Words<'_>, reply: &mut Reply<'_>) 
     if words.iter().any(|word| word.eq_ignore_ascii_case(b"auth")) {
         return Err(Refused::Because("ERR AUTH called without any password configured"));
     }
-    let text = [("server", "corewheel ttl_cache"), ("version", VERSION), ("mode", "standalone"), ("role", "master")];
+    let text = [
+        ("server", "corewheel ttl_cache"),
+        ("version", VERSION),
+        ("mode", "standalone"),
+        ("role", "master"),
+    ];
     reply.array(2 * (text.len() + 2));
     for (name, value) in text {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }
-    for (name, value) in [("proto", PROTOCOL), ("cores", i64::try_from(service.board.cores()).unwrap_or(i64::MAX))] {
+    for (name, value) in
+        [("proto", PROTOCOL), ("cores", i64::try_from(service.board.cores()).unwrap_or(i64::MAX))]
+    {
         reply.bulk(name.as_bytes());
         reply.integer(value);
     }
@@ -116,7 +123,8 @@ pub(crate) fn config(_: &Service, words: Words<'_>, reply: &mut Reply<'_>) -> An
         ));
     }
     let known = [("save", ""), ("appendonly", "no"), ("databases", "1")];
-    let asked = |name: &str| words.from(2).iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let asked =
+        |name: &str| words.from(2).iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let found: Vec<_> = known.into_iter().filter(|(name, _)| asked(name)).collect();
     reply.array(2 * found.len());
     for word in found.into_iter().flat_map(|(name, value)| [name, value]) {

@@ -138,7 +138,8 @@ fn summand(request: &Request<'_>) -> Result<i64, Refused> {
 
 fn add(keys: &mut Keys, request: &Request<'_>, summand: i64, reply: &mut Reply<'_>) -> Answered {
     let found = request.find(keys);
-    let held = found.map_or(Some(0), |number| resp::number(keys.value(number))).ok_or(NO_INTEGER)?;
+    let held =
+        found.map_or(Some(0), |number| resp::number(keys.value(number))).ok_or(NO_INTEGER)?;
     let sum = held.checked_add(summand).ok_or(OVERFLOW)?;
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(sum).as_bytes();

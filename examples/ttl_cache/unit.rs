@@ -35,7 +35,12 @@ impl Unit {
     }
 
     /// The deadline that a word gives a key with its value: there must be some time left by its sign.
-    pub(crate) fn positive(self, word: &[u8], clock: Clock, command: &'static str) -> Result<Moment, Refused> {
+    pub(crate) fn positive(
+        self,
+        word: &[u8],
+        clock: Clock,
+        command: &'static str,
+    ) -> Result<Moment, Refused> {
         let number = resp::number(word).ok_or(NO_INTEGER)?;
         let moment = if number > 0 { self.moment(number, clock) } else { None };
         moment.ok_or(Refused::BadDeadline(command))

@@ -50,7 +50,11 @@ impl Stream {
             assert_eq!(read_pieces(bytes.chunks(1)), whole, "byte by byte as at once");
             for at in 0..bytes.len() {
                 let (first, second) = bytes.split_at(at);
-                assert_eq!(read_pieces([first, second].into_iter()), whole, "cut at {at} as at once");
+                assert_eq!(
+                    read_pieces([first, second].into_iter()),
+                    whole,
+                    "cut at {at} as at once"
+                );
             }
         }
         if let Some(written) = self.written() {
@@ -96,7 +100,10 @@ fn read_whole(bytes: &[u8]) -> Outcome {
     loop {
         match parser.read(&bytes[start..]) {
             Ok(Some(length)) => {
-                assert!(length > 0 && start + length <= bytes.len(), "a command is within its bytes");
+                assert!(
+                    length > 0 && start + length <= bytes.len(),
+                    "a command is within its bytes"
+                );
                 let words = parser.words(&bytes[start..]);
                 assert!(words.len() <= WORDS_MAX, "bounded memory");
                 found.push(words.iter().map(<[u8]>::to_vec).collect());
@@ -104,7 +111,10 @@ fn read_whole(bytes: &[u8]) -> Outcome {
                 start += length;
             }
             Ok(None) => {
-                assert!(bytes.len() - start <= COMMAND_MAX + LINE_MAX, "what is not understood yet is bounded");
+                assert!(
+                    bytes.len() - start <= COMMAND_MAX + LINE_MAX,
+                    "what is not understood yet is bounded"
+                );
                 return (found, Ok(()));
             }
             Err(malformed) => return (found, Err(malformed)),
@@ -135,8 +145,10 @@ fn pieces<'of>(bytes: &'of [u8], lengths: &'of [u16]) -> impl Iterator<Item = &'
     std::iter::from_fn(move || {
         // At least a byte, and not so few that a long stream takes for ever.
         let least = 1 + bytes.len() / 4_096;
-        let length =
-            lengths.next().map_or(rest.len(), |&length| usize::from(length)).clamp(least, rest.len().max(least));
+        let length = lengths
+            .next()
+            .map_or(rest.len(), |&length| usize::from(length))
+            .clamp(least, rest.len().max(least));
         let piece;
         (piece, rest) = rest.split_at(length.min(rest.len()));
         (!piece.is_empty()).then_some(piece)

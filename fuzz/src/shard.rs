@@ -148,10 +148,14 @@ impl Pair {
                 (0..count).for_each(|_| self.add(delay, |shard, id| shard.add(delay.time(), id)));
             }
             Operation::AddWithin(delay, slack) => {
-                self.add_between(delay, slack, |shard, id| shard.add_within(delay.time(), slack.time(), id));
+                self.add_between(delay, slack, |shard, id| {
+                    shard.add_within(delay.time(), slack.time(), id)
+                });
             }
             Operation::AddSpread(delay, range) => {
-                self.add_between(delay, range, |shard, id| shard.add_spread(delay.time(), range.time(), id));
+                self.add_between(delay, range, |shard, id| {
+                    shard.add_spread(delay.time(), range.time(), id)
+                });
             }
             Operation::AddAt(at) => self.add_at(at),
             Operation::Cancel(which) => self.cancel(which),
@@ -193,7 +197,12 @@ impl Pair {
         self.add_between(delay, Span(Moment::Near(0), 0), add);
     }
 
-    fn add_between(&mut self, delay: Span, range: Span, add: impl FnOnce(&mut Shard<u32>, u32) -> TimerHandle) {
+    fn add_between(
+        &mut self,
+        delay: Span,
+        range: Span,
+        add: impl FnOnce(&mut Shard<u32>, u32) -> TimerHandle,
+    ) {
         let from = self.read().saturating_add(delay.nanos());
         self.add_due((from, from.saturating_add(range.nanos())), add);
     }
@@ -224,7 +233,11 @@ impl Pair {
     fn cancel(&mut self, which: u16) {
         if let Some(place) = self.any_live(which) {
             let gone = self.live.swap_remove(place);
-            assert_eq!(self.shard.cancel(gone.handle), Some(gone.id), "a live timer is cancelled, with its payload");
+            assert_eq!(
+                self.shard.cancel(gone.handle),
+                Some(gone.id),
+                "a live timer is cancelled, with its payload"
+            );
             self.ended.push(gone.handle);
             self.cancelled += 1;
         }
@@ -249,7 +262,10 @@ impl Pair {
 
     fn reset_at(&mut self, place: usize, delay: Span) {
         let due = self.read().saturating_add(delay.nanos());
-        assert!(self.shard.reset(self.live[place].handle, delay.time()), "a live timer can be moved");
+        assert!(
+            self.shard.reset(self.live[place].handle, delay.time()),
+            "a live timer can be moved"
+        );
         self.is_moved(place, (due, due), self.pass.nanos / TICK);
     }
 
@@ -321,7 +337,8 @@ impl Pair {
         let place = self.live.iter().position(|timer| timer.id == expired.payload);
         let timer = self.live.swap_remove(place.expect("a timer ends once"));
         let deadline = nanos(expired.deadline - self.origin);
-        let (tick, Pass { number, nanos: now, last, is_disturbed, .. }) = (deadline / TICK, self.pass);
+        let (tick, Pass { number, nanos: now, last, is_disturbed, .. }) =
+            (deadline / TICK, self.pass);
         assert_eq!(deadline % TICK, 0, "a deadline is a tick's");
         assert!(tick >= timer.due.0.div_ceil(TICK) && deadline <= now, "never early");
         assert!(tick <= timer.due.1.div_ceil(TICK).max(timer.placed), "by its own deadline");
@@ -337,7 +354,8 @@ impl Pair {
     fn pass_is_over(&mut self) {
         let Pass { number, nanos, budget, .. } = self.pass;
         if budget.is_none() && number > 0 {
-            let is_due = |timer: &Timer| timer.since < number && timer.due.1.div_ceil(TICK) <= nanos / TICK;
+            let is_due =
+                |timer: &Timer| timer.since < number && timer.due.1.div_ceil(TICK) <= nanos / TICK;
             assert!(!self.live.iter().any(is_due), "never late");
             assert!(self.shard.counts().held <= self.cancelled_now, "cancelled payloads go");
         }
@@ -345,12 +363,19 @@ impl Pair {
 
     fn compare(&mut self) {
         let (counts, live) = (self.shard.counts(), self.live.len() as u64);
-        assert_eq!((counts.added, counts.fired, counts.handed_back), (self.added.into(), self.fired, 0));
+        assert_eq!(
+            (counts.added, counts.fired, counts.handed_back),
+            (self.added.into(), self.fired, 0)
+        );
         assert_eq!(counts.cancelled + counts.held, self.cancelled);
-        assert_eq!((counts.live, self.shard.len() as u64), (live + counts.held, live + counts.held));
+        assert_eq!(
+            (counts.live, self.shard.len() as u64),
+            (live + counts.held, live + counts.held)
+        );
         assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled);
         let until = self.shard.time_until_next().map(nanos);
-        let truth = self.live.iter().map(|timer| timer.due.1.div_ceil(TICK).saturating_mul(TICK)).min();
+        let truth =
+            self.live.iter().map(|timer| timer.due.1.div_ceil(TICK).saturating_mul(TICK)).min();
         assert_eq!(until.is_some(), counts.live > 0);
         if let (Some(until), Some(truth)) = (until, truth) {
             let now = self.latest.max(self.time());

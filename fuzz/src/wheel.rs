@@ -64,7 +64,14 @@ impl Run {
     pub fn check<const BITS: u32, const LEVELS: usize>(&self) {
         let wheel = Wheel::starting_at(self.start);
         let (live, stale) = (Vec::new(), Vec::new());
-        let mut pair = Pair::<BITS, LEVELS> { wheel, now: self.start, live, stale, was_reset: false, values: 0 };
+        let mut pair = Pair::<BITS, LEVELS> {
+            wheel,
+            now: self.start,
+            live,
+            stale,
+            was_reset: false,
+            values: 0,
+        };
         for &operation in &self.operations {
             pair.apply(operation);
             pair.compare();
@@ -77,10 +84,16 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Insert(at) => self.insert(at.from(self.now)),
-            Operation::InsertWithin(at, slack) => self.insert_within(at.from(self.now), slack.length()),
-            Operation::InsertMany(at, count) => (0..count).for_each(|_| self.insert(at.from(self.now))),
+            Operation::InsertWithin(at, slack) => {
+                self.insert_within(at.from(self.now), slack.length())
+            }
+            Operation::InsertMany(at, count) => {
+                (0..count).for_each(|_| self.insert(at.from(self.now)))
+            }
             Operation::Reset(which, at) => self.reset(which, at.from(self.now)),
-            Operation::ResetAll(at) => (0..self.live.len()).for_each(|place| self.reset_at(place, at.from(self.now))),
+            Operation::ResetAll(at) => {
+                (0..self.live.len()).for_each(|place| self.reset_at(place, at.from(self.now)))
+            }
             Operation::Remove(which) => self.remove(which),
             Operation::Leave(stay) => {
                 while self.live.len() > stay.into() {
@@ -89,8 +102,12 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             }
             Operation::Stale(which) => self.use_stale(which),
             Operation::Advance(to) => self.advance(to.from(self.now), usize::MAX, usize::MAX),
-            Operation::AdvanceWithin(to, budget) => self.advance(to.from(self.now), budget.into(), usize::MAX),
-            Operation::AdvanceAndStop(to, most) => self.advance(to.from(self.now), usize::MAX, most.into()),
+            Operation::AdvanceWithin(to, budget) => {
+                self.advance(to.from(self.now), budget.into(), usize::MAX)
+            }
+            Operation::AdvanceAndStop(to, most) => {
+                self.advance(to.from(self.now), usize::MAX, most.into())
+            }
             Operation::Wake => {
                 let next = self.wheel.next_deadline().unwrap_or(self.now);
                 self.advance(next, usize::MAX, usize::MAX);
@@ -108,7 +125,10 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     fn insert_within(&mut self, deadline: u64, slack: u64) {
         if self.live.len() < MOST {
             let key = self.wheel.insert_within(deadline, slack, self.values);
-            self.note(key, roundest(deadline.max(self.now.saturating_add(1)), deadline.saturating_add(slack)));
+            self.note(
+                key,
+                roundest(deadline.max(self.now.saturating_add(1)), deadline.saturating_add(slack)),
+            );
         }
     }
 
@@ -132,7 +152,11 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     fn remove(&mut self, which: u16) {
         if let Some(place) = usize::from(which).checked_rem(self.live.len()) {
             let gone = self.live.swap_remove(place);
-            assert_eq!(self.wheel.remove(gone.key), Some(gone.value), "a live entry can be taken out");
+            assert_eq!(
+                self.wheel.remove(gone.key),
+                Some(gone.value),
+                "a live entry can be taken out"
+            );
             self.stale.push(gone.key);
         }
     }
@@ -148,7 +172,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.now = self.now.max(to);
         let (before, mut last, mut taken) = (self.wheel.touched(), 0, 0);
         for (deadline, value) in self.wheel.advance_within(to, budget).take(most) {
-            let place = self.live.iter().position(|live| live.value == value).expect("an entry fires once");
+            let place =
+                self.live.iter().position(|live| live.value == value).expect("an entry fires once");
             let fired = self.live.swap_remove(place);
             assert_eq!(fired.deadline, deadline, "at its own tick");
             assert!(deadline <= self.now, "never early");
@@ -165,11 +190,15 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     fn compare(&self) {
         assert_eq!((self.wheel.len(), self.wheel.now()), (self.live.len(), self.now));
-        let (next, truth) = (self.wheel.next_deadline(), self.live.iter().map(|live| live.deadline).min());
+        let (next, truth) =
+            (self.wheel.next_deadline(), self.live.iter().map(|live| live.deadline).min());
         assert_eq!(next.is_some(), truth.is_some());
         if let (Some(next), Some(truth)) = (next, truth) {
             assert!(next <= truth, "a sleep until {next} would miss {truth}");
-            assert!(self.was_reset || Self::is_a_slots_start(next, truth), "woken at {next} for nothing");
+            assert!(
+                self.was_reset || Self::is_a_slots_start(next, truth),
+                "woken at {next} for nothing"
+            );
         }
         // Of a large geometry it would take too long.
         #[cfg(debug_assertions)]

@@ -38,7 +38,9 @@ pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'stati
 /// For how long a model is explored without a bound, if it is.
 fn exhaustive() -> Option<Duration> {
     let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok()?;
-    Some(Duration::from_secs(60 * minutes.parse::<u64>().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes")))
+    Some(Duration::from_secs(
+        60 * minutes.parse::<u64>().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes"),
+    ))
 }
 
 /// As [`explore`], with up to so many preemptions: for models that would take minutes with three.
@@ -46,7 +48,12 @@ fn exhaustive() -> Option<Duration> {
 /// # Panics
 ///
 /// As [`explore`].
-pub fn explore_within(preemptions: usize, name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
+pub fn explore_within(
+    preemptions: usize,
+    name: &str,
+    floor: usize,
+    model: impl Fn() + Send + Sync + 'static,
+) {
     // What is global and not loom's (the ledger of shard numbers, what epochs have given up) is to be the same in every
     // execution, so models run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +90,10 @@ pub fn explore_within(preemptions: usize, name: &str, floor: usize, model: impl 
         Some(_) => 2,
         None => floor,
     };
-    assert!(explored >= floor, "{name} explored {explored} interleavings, fewer than {floor}: is it blind?");
+    assert!(
+        explored >= floor,
+        "{name} explored {explored} interleavings, fewer than {floor}: is it blind?"
+    );
 }
 
 /// The tick of the models.

@@ -22,10 +22,17 @@ fn fire_or_cancel_has_one_winner() {
         let canceller = thread::spawn(move || handle.cancel());
         let fired = expired(&mut shard).len();
         let answer = canceller.join().unwrap();
-        assert_eq!(fired == 0, answer == Cancel::Cancelled, "{fired} fired, and the canceller was told {answer:?}");
+        assert_eq!(
+            fired == 0,
+            answer == Cancel::Cancelled,
+            "{fired} fired, and the canceller was told {answer:?}"
+        );
         assert!(expired(&mut shard).is_empty());
         let counts = shard.counts();
-        assert_eq!((counts.added, counts.live, counts.held, counts.fired + counts.cancelled), (1, 0, 0, 1));
+        assert_eq!(
+            (counts.added, counts.live, counts.held, counts.fired + counts.cancelled),
+            (1, 0, 0, 1)
+        );
     });
 }
 
@@ -50,7 +57,9 @@ fn who_is_told_ended_sees_what_the_callback_did() {
         match answer {
             Cancel::Cancelled => assert_eq!(fired, 0),
             Cancel::Running => assert_eq!(fired, 1),
-            Cancel::Ended => assert_eq!((fired, seen), (1, 1), "the callback's writes must be visible"),
+            Cancel::Ended => {
+                assert_eq!((fired, seen), (1, 1), "the callback's writes must be visible")
+            }
         }
     });
 }
@@ -64,7 +73,8 @@ fn of_two_cancels_and_the_owner_one_wins() {
         let others = [(); 2].map(|()| thread::spawn(move || handle.cancel()));
         let own = shard.cancel(handle);
         let answers = others.map(|other| other.join().unwrap());
-        let won = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count() + usize::from(own.is_some());
+        let won = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count()
+            + usize::from(own.is_some());
         assert_eq!(won, 1);
         drop(own);
         assert!(expired(&mut shard).is_empty());
@@ -314,7 +324,11 @@ fn cancel_wait_returns_when_the_callback_has() {
         let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
         let fired = local_timer().turn().fired;
         let (answer, seen) = canceller.join().unwrap();
-        assert_eq!((fired, seen), if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) }, "{answer:?}");
+        assert_eq!(
+            (fired, seen),
+            if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) },
+            "{answer:?}"
+        );
     });
 }
 
@@ -337,7 +351,11 @@ fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
         let fired = local_timer().turn().fired;
         elsewhere(move || core.add(TICK, || ()));
         let (answer, seen) = canceller.join().unwrap();
-        assert_eq!((fired, seen), if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) }, "{answer:?}");
+        assert_eq!(
+            (fired, seen),
+            if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) },
+            "{answer:?}"
+        );
     });
 }
 
@@ -364,7 +382,10 @@ fn cancel_wait_returns_when_the_last_run_has() {
         fired += local_timer().turn().fired;
         let (answer, seen) = canceller.join().unwrap();
         assert_eq!(runs(&clock, 4), []);
-        assert!(answer != Cancel::Ended && seen == if fired == 0 { 0 } else { 2 }, "{answer:?} {fired} {seen}");
+        assert!(
+            answer != Cancel::Ended && seen == if fired == 0 { 0 } else { 2 },
+            "{answer:?} {fired} {seen}"
+        );
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (0, 0));
     });
 }
@@ -377,7 +398,8 @@ fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
         let (mut shard, clock) = shard();
         let handles = [0, 1].map(|id| shard.add(TICK, id));
         clock.advance(TICK);
-        let cancellers = [(); 2].map(|()| thread::spawn(move || handles.map(corewheel::TimerHandle::cancel)));
+        let cancellers =
+            [(); 2].map(|()| thread::spawn(move || handles.map(corewheel::TimerHandle::cancel)));
         let mut endings = [0; 2];
         for id in expired(&mut shard) {
             endings[id] += 1;
@@ -392,6 +414,9 @@ fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
         assert!(next.is_pending());
         assert!(expired(&mut shard).is_empty());
         let counts = shard.counts();
-        assert_eq!((counts.added, counts.live, counts.held, counts.fired + counts.cancelled), (3, 1, 0, 2));
+        assert_eq!(
+            (counts.added, counts.live, counts.held, counts.fired + counts.cancelled),
+            (3, 1, 0, 2)
+        );
     });
 }

@@ -11,7 +11,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard, shard_with_a_page_to_spare, stage,
+    SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard,
+    shard_with_a_page_to_spare, stage,
 };
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
@@ -89,24 +90,29 @@ fn cancel_and_page_reclaimed() {
 /// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
 #[test]
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
-    explore_within(2, "who_is_told_ended_sees_what_came_before_also_in_a_new_page", 240_000, || {
-        let (mut shard, clock, first) = shard_with_a_page_to_spare();
-        let work = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&work);
-        let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
-        work.store(1, Ordering::Relaxed);
-        clock.advance(TICK);
-        let fired = expired(&mut shard);
-        shard.turn();
-        let (added, in_a_new_page) = add_four(&mut shard, first);
-        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
-        let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
-        assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
-        assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
-        clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [2; 4]);
-    });
+    explore_within(
+        2,
+        "who_is_told_ended_sees_what_came_before_also_in_a_new_page",
+        240_000,
+        || {
+            let (mut shard, clock, first) = shard_with_a_page_to_spare();
+            let work = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::clone(&work);
+            let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
+            work.store(1, Ordering::Relaxed);
+            clock.advance(TICK);
+            let fired = expired(&mut shard);
+            shard.turn();
+            let (added, in_a_new_page) = add_four(&mut shard, first);
+            assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+            let (answer, seen) = canceller.join().unwrap();
+            assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
+            assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
+            assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
+            clock.advance(TICK);
+            assert_eq!(expired(&mut shard), [2; 4]);
+        },
+    );
 }
 
 /// The timer is handed back, by the deadline that the other thread was told it has: one that is still being moved by the

@@ -87,7 +87,11 @@ fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
 /// Nothing is left: neither timers, nor messages, nor wakers.
 fn assert_over(tasks: &[&Arc<Task>]) {
     let counts = local_timer().counts();
-    assert_eq!((counts.live, counts.held, counts.queued, counts.panicked), (0, 0, 0, 0), "{counts:?}");
+    assert_eq!(
+        (counts.live, counts.held, counts.queued, counts.panicked),
+        (0, 0, 0, 0),
+        "{counts:?}"
+    );
     assert_eq!(counts.added, counts.fired + counts.cancelled, "{counts:?}");
     for task in tasks {
         assert_eq!(Arc::strong_count(task), 1);
@@ -307,6 +311,9 @@ fn the_last_turn_wakes_or_the_end_does() {
         });
         let (fired, sleeping) = owner.join().unwrap();
         let told = sleeping.join().unwrap();
-        assert!(told == Ok(()) || (told, fired) == (Err(AddErrorReason::ShutDown), 0), "{told:?}, {fired} fired");
+        assert!(
+            told == Ok(()) || (told, fired) == (Err(AddErrorReason::ShutDown), 0),
+            "{told:?}, {fired} fired"
+        );
     });
 }

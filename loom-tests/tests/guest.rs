@@ -11,7 +11,10 @@ use loom::{
     },
     thread,
 };
-use loom_tests::{Dropped, Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs, stage};
+use loom_tests::{
+    Dropped, Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs,
+    stage,
+};
 
 /// Two nodes are in the pool, and nothing else is there.
 fn with_two_nodes(core: &ShardRef) {
@@ -35,7 +38,11 @@ fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHa
 /// Nothing is left of so many timers that were added: neither of them nor of their messages.
 fn assert_all_ended(added: u64) {
     let counts = local_timer().counts();
-    assert_eq!((counts.added, counts.live, counts.fired + counts.cancelled), (added, 0, added), "{counts:?}");
+    assert_eq!(
+        (counts.added, counts.live, counts.fired + counts.cancelled),
+        (added, 0, added),
+        "{counts:?}"
+    );
     assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
 }
 
@@ -50,7 +57,9 @@ fn a_timer_added_from_elsewhere_fires_once() {
         let adder = race(move || {
             // Relaxed, here and below: what orders them is what the model is about.
             work.store(1, Ordering::Relaxed);
-            core.add(TICK * 2, move || _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed))
+            core.add(TICK * 2, move || {
+                _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed)
+            })
         });
         assert_eq!(local_timer().turn().fired, 0);
         clock.advance(TICK);
@@ -147,7 +156,8 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
         let core = local_timer().shard_ref();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let (posted, own_seen, other) = (Arc::clone(&post), Arc::clone(&own_done), Arc::clone(&other_done));
+        let (posted, own_seen, other) =
+            (Arc::clone(&post), Arc::clone(&own_done), Arc::clone(&other_done));
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
@@ -184,7 +194,11 @@ fn a_guest_fires_or_is_moved_or_cancelled() {
         let fired = local_timer().turn().fired;
         let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
         let later = runs(&clock, 4);
-        assert_eq!(fired + later.len() + usize::from(answer == Cancel::Cancelled), 1, "moved: {moved}, {answer:?}");
+        assert_eq!(
+            fired + later.len() + usize::from(answer == Cancel::Cancelled),
+            1,
+            "moved: {moved}, {answer:?}"
+        );
         assert!(later.is_empty() || moved && later == [3]);
         assert!(!moved || fired == 0, "it fired by its old deadline");
         assert_all_ended(1);
@@ -274,7 +288,8 @@ fn no_node_is_taken_twice_from_the_pool() {
             other.add(TICK, || ())
         });
         let _ = local_timer().turn();
-        let added = [one.join().unwrap(), other.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
+        let added =
+            [one.join().unwrap(), other.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 3), [1; 3]);
         assert_all_ended(6);
@@ -418,8 +433,9 @@ fn ends_before_it_arrives<R: 'static>(
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
     explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 6_500, || {
         let (dropped, drops) = Drops::watched();
-        let (mover, _core) =
-            ends_before_it_arrives(dropped, |timer| race(move || (timer.reset(TICK * 2), timer.cancel())));
+        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
+            race(move || (timer.reset(TICK * 2), timer.cancel()))
+        });
         let (moved, answer) = mover.join().unwrap();
         assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
         assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
@@ -430,14 +446,18 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// moves it has said that it was cancelled.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end", 2_700, || {
-        let (dropped, drops) = Drops::watched();
-        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
-            let mover = thread::spawn(move || timer.reset(TICK * 2));
-            assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
-            mover
-        });
-        mover.join().unwrap();
-        assert_eq!(drops.wait(), 1);
-    });
+    explore(
+        "a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end",
+        2_700,
+        || {
+            let (dropped, drops) = Drops::watched();
+            let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
+                let mover = thread::spawn(move || timer.reset(TICK * 2));
+                assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
+                mover
+            });
+            mover.join().unwrap();
+            assert_eq!(drops.wait(), 1);
+        },
+    );
 }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use corewheel::{
-    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup, ShardRef,
-    local_purgatory, local_timer,
+    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup,
+    ShardRef, local_purgatory, local_timer,
 };
 use loom::{
     sync::{
@@ -58,7 +58,10 @@ impl Seen {
 
     fn add(&self, purgatory: &Purgatory<usize, Op>, keys: &[usize]) -> Option<OperationId> {
         let op = Op { is_met: Arc::clone(&self.is_met), ended: Arc::clone(&self.ended) };
-        match purgatory.try_complete_else_watch(op, keys.iter().copied(), TICK).expect("there is room") {
+        match purgatory
+            .try_complete_else_watch(op, keys.iter().copied(), TICK)
+            .expect("there is room")
+        {
             Outcome::Completed => None,
             Outcome::Waits(id) => Some(id),
         }
@@ -88,7 +91,10 @@ fn timer() -> (ManualClock, ShardRef) {
 fn assert_over(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
     assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
-    assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent, local_timer().len()), (0, 0, 0, 0, 0));
+    assert_eq!(
+        (counts.live, counts.watches, counts.keys, counts.unsent, local_timer().len()),
+        (0, 0, 0, 0, 0)
+    );
 }
 
 /// The event of another thread, which has no timer, against the timeout.
@@ -270,7 +276,9 @@ impl Other {
 
 /// Two cores, of which this is the first; an operation here that watches these keys; and its request on the way to the other
 /// core.
-fn two_cores(keys: &[usize]) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Seen) {
+fn two_cores(
+    keys: &[usize],
+) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Seen) {
     let (clock, own) = timer();
     let (group, seen) = (group(), Seen::new());
     let (other, others) = Other::start(&group);
@@ -292,9 +300,15 @@ fn two_cores(keys: &[usize]) -> (Other, ManualClock, ShardRef, PurgatoryGroup<us
 /// The event is told of while the watch on the other core is on its way there, is being confirmed, or is in place.
 #[test]
 fn no_event_falls_between_the_registrations_on_two_cores() {
-    explore("an event on the own core, and a watch on the way", 1600, || events_on_two_cores(0, false));
-    explore("an event on the other core, and a watch on the way", 120, || events_on_two_cores(1, false));
-    explore("an event on the other core, and a watch in place", 16, || events_on_two_cores(1, true));
+    explore("an event on the own core, and a watch on the way", 1600, || {
+        events_on_two_cores(0, false)
+    });
+    explore("an event on the other core, and a watch on the way", 120, || {
+        events_on_two_cores(1, false)
+    });
+    explore("an event on the other core, and a watch in place", 16, || {
+        events_on_two_cores(1, true)
+    });
 }
 
 fn events_on_two_cores(key: usize, is_in_place: bool) {

@@ -13,7 +13,11 @@ use loom_tests::{
 /// Nothing is left of one timer that was added: neither of it nor of its messages.
 fn assert_one_ended<T>(shard: &Shard<T>) {
     let counts = shard.counts();
-    assert_eq!((counts.added, counts.live, counts.fired + counts.cancelled), (1, 0, 1), "{counts:?}");
+    assert_eq!(
+        (counts.added, counts.live, counts.fired + counts.cancelled),
+        (1, 0, 1),
+        "{counts:?}"
+    );
     assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
 }
 
@@ -90,21 +94,25 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
 /// S1: what the canceller did happens before the owner drops the payload, also if that meets the message of a reset before.
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
-    explore("a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel", 50, || {
-        let (mut shard, _clock) = shard();
-        let (payload, work, seen) = SeesOnDrop::watched();
-        let handle = shard.add(TICK * 3, payload);
-        assert!(elsewhere(move || handle.reset(TICK * 5)));
-        let canceller = race(move || {
-            // Relaxed, here and below: what orders them is what the model is about.
-            work.store(1, Ordering::Relaxed);
-            handle.cancel()
-        });
-        assert!(expired(&mut shard).is_empty());
-        let dropped = seen.load(Ordering::Relaxed);
-        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
-        assert!(dropped == 0 || dropped == 11, "{dropped}");
-    });
+    explore(
+        "a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel",
+        50,
+        || {
+            let (mut shard, _clock) = shard();
+            let (payload, work, seen) = SeesOnDrop::watched();
+            let handle = shard.add(TICK * 3, payload);
+            assert!(elsewhere(move || handle.reset(TICK * 5)));
+            let canceller = race(move || {
+                // Relaxed, here and below: what orders them is what the model is about.
+                work.store(1, Ordering::Relaxed);
+                handle.cancel()
+            });
+            assert!(expired(&mut shard).is_empty());
+            let dropped = seen.load(Ordering::Relaxed);
+            assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+            assert!(dropped == 0 || dropped == 11, "{dropped}");
+        },
+    );
 }
 
 /// Another thread moves the next timer of the node: were it used again too early, it would be in the mailbox twice.
@@ -118,18 +126,25 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
-    explore("a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message", 1_700, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, 1);
-        let mover = race(move || handle.reset(TICK * 2));
-        assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
-        assert_eq!(shard.cancel(handle), None);
-        assert!(move_the_next_timer(&mut shard).is_empty());
-        let _ = mover.join().unwrap();
-        assert_eq!(expiries(&mut shard, &clock, 4), [1]);
-        let counts = shard.counts();
-        assert_eq!((counts.cancelled, counts.fired, counts.live, counts.held, counts.queued), (1, 1, 0, 0, 0));
-    });
+    explore(
+        "a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message",
+        1_700,
+        || {
+            let (mut shard, clock) = shard();
+            let handle = shard.add(TICK * 3, 1);
+            let mover = race(move || handle.reset(TICK * 2));
+            assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
+            assert_eq!(shard.cancel(handle), None);
+            assert!(move_the_next_timer(&mut shard).is_empty());
+            let _ = mover.join().unwrap();
+            assert_eq!(expiries(&mut shard, &clock, 4), [1]);
+            let counts = shard.counts();
+            assert_eq!(
+                (counts.cancelled, counts.fired, counts.live, counts.held, counts.queued),
+                (1, 1, 0, 0, 0)
+            );
+        },
+    );
 }
 
 #[test]
@@ -157,7 +172,10 @@ fn two_resets_both_hold_and_one_of_them_counts() {
         let fired = expired(&mut shard).len();
         assert_eq!(movers.map(|mover| mover.join().unwrap()), [fired == 0; 2]);
         let later = expiries(&mut shard, &clock, 4);
-        assert!(if fired == 0 { later == [2] || later == [3] } else { later.is_empty() }, "{fired} {later:?}");
+        assert!(
+            if fired == 0 { later == [2] || later == [3] } else { later.is_empty() },
+            "{fired} {later:?}"
+        );
         assert_one_ended(&shard);
     });
 }
@@ -274,7 +292,10 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
         let fired = local_timer().turn().fired;
         let (moved, answer) = mover.join().unwrap();
         assert!(moved || fired == 1);
-        assert!(if fired == 0 { answer == Cancel::Cancelled } else { answer != Cancel::Ended }, "{answer:?}");
+        assert!(
+            if fired == 0 { answer == Cancel::Cancelled } else { answer != Cancel::Ended },
+            "{answer:?}"
+        );
         assert_eq!(runs(&clock, 4), []);
         assert_eq!(Arc::strong_count(&kept), 1);
         let counts = local_timer().counts();

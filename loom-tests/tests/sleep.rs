@@ -13,7 +13,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    TICK, answers, asks, config, elsewhere, expired, expiries, explore, explore_within, local, runs, shard, stage,
+    TICK, answers, asks, config, elsewhere, expired, expiries, explore, explore_within, local,
+    runs, shard, stage,
 };
 
 /// Under loom two cancelled timers are a debt that wakes (in production 1 024 are).
@@ -253,7 +254,11 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         let was_woken = wakes.fetch_add(0, Ordering::AcqRel) > 0;
         assert!(expired(&mut shard).is_empty());
         if sleeps && !was_woken {
-            assert_eq!(shard.time_until_next(), Some(TICK * 3), "it sleeps until the third tick, and this is before");
+            assert_eq!(
+                shard.time_until_next(),
+                Some(TICK * 3),
+                "it sleeps until the third tick, and this is before"
+            );
         }
         movers.answer();
         let fired = expiries(&mut shard, &clock, 5);

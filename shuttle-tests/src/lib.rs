@@ -35,7 +35,10 @@ const PREEMPTIONS: usize = 4;
 /// If the program fails.
 pub fn explore(name: &str, program: impl Fn() + Send + Sync + Copy + 'static) {
     let seeds = seeds();
-    println!("{name}: {} interleavings", 2 * INTERLEAVINGS * usize::try_from(seeds.end - seeds.start).unwrap_or(0));
+    println!(
+        "{name}: {} interleavings",
+        2 * INTERLEAVINGS * usize::try_from(seeds.end - seeds.start).unwrap_or(0)
+    );
     for seed in seeds {
         run(seed, RandomScheduler::new_from_seed(seed, INTERLEAVINGS), program);
         run(seed, PctScheduler::new_from_seed(seed, PREEMPTIONS, INTERLEAVINGS), program);

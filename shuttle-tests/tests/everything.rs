@@ -78,7 +78,11 @@ impl Record {
         let (started, finished) = (self.started.load(Relaxed), self.finished.load(Relaxed));
         match answer {
             Cancel::Cancelled => {
-                assert_eq!(self.cancelled.fetch_add(1, Relaxed), 0, "two were told that they cancelled it");
+                assert_eq!(
+                    self.cancelled.fetch_add(1, Relaxed),
+                    0,
+                    "two were told that they cancelled it"
+                );
                 assert_eq!(started, finished, "cancelled while it runs");
                 self.runs_at_most.fetch_min(started, Relaxed);
             }
@@ -105,12 +109,18 @@ impl Record {
             Kind::Periodic => assert!(!told_running || cancelled == 0, "ended twice"),
             // None of them: it was pending when its shard or thread ended.
             Kind::Callback | Kind::Payload => {
-                assert!(started + cancelled + handed_back <= 1, "{started}, {cancelled}, {handed_back}");
+                assert!(
+                    started + cancelled + handed_back <= 1,
+                    "{started}, {cancelled}, {handed_back}"
+                );
                 assert!(!told_running || started == 1, "told that it runs, but it never did");
             }
         }
         if self.kind == Kind::Callback && started == 1 {
-            assert!(!self.told_ended_early.load(Relaxed), "who is told `Ended` sees what the callback did");
+            assert!(
+                !self.told_ended_early.load(Relaxed),
+                "who is told `Ended` sees what the callback did"
+            );
         }
     }
 }
@@ -199,7 +209,10 @@ impl World {
 
     fn config(self: &Arc<Self>) -> Config {
         let world = Arc::clone(self);
-        Config::new().tick(TICK).clock(&self.clock).on_wake(move || _ = world.wakes.fetch_add(1, Relaxed))
+        Config::new()
+            .tick(TICK)
+            .clock(&self.clock)
+            .on_wake(move || _ = world.wakes.fetch_add(1, Relaxed))
     }
 
     fn add_callback(self: &Arc<Self>) {

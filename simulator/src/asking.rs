@@ -30,7 +30,11 @@ pub(crate) fn cancel(id: Id, how: How) {
         (Some(handle), How::Wait) => {
             let answer = handle.cancel_wait();
             let is_refused = answer.is_err();
-            with(|world| world.expect(is_refused == is_turning, || format!("cancel_wait of timer {id}: {answer:?}")));
+            with(|world| {
+                world.expect(is_refused == is_turning, || {
+                    format!("cancel_wait of timer {id}: {answer:?}")
+                })
+            });
             answer.unwrap_or_else(|_| handle.cancel())
         }
         (Some(handle), How::Guard) => {
@@ -88,7 +92,9 @@ pub(crate) fn ask(id: Id) {
         None => here::local(id).is_some_and(corewheel::LocalHandle::is_pending),
         Some(handle) => handle.is_pending(),
     };
-    with(|world| world.expect(is_pending == expected, || format!("timer {id} is pending: {is_pending}")));
+    with(|world| {
+        world.expect(is_pending == expected, || format!("timer {id} is pending: {is_pending}"))
+    });
 }
 
 /// Whether a timer that has a handle is this thread's own; `None` if there is no way to it from here.

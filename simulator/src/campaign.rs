@@ -72,7 +72,8 @@ pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
 
 impl Found {
     fn new(seed: u64, plan: &Plan, failure: Failure, bug: Option<Bug>) -> Self {
-        let (smallest, shrunk) = shrink(plan, failure.clone(), |plan| conductor::run(plan, bug).err());
+        let (smallest, shrunk) =
+            shrink(plan, failure.clone(), |plan| conductor::run(plan, bug).err());
         let steps = smallest.steps.iter().map(ToString::to_string).collect();
         let setting = smallest.setting.to_string();
         Self { seed, failure, setting, steps, shrunk }
@@ -82,7 +83,12 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, failure, setting, steps, shrunk } = self;
-        writeln!(f, "seed {seed} failed at step {}: {}", grouped(failure.step as u64), failure.what)?;
+        writeln!(
+            f,
+            "seed {seed} failed at step {}: {}",
+            grouped(failure.step as u64),
+            failure.what
+        )?;
         writeln!(f, "  so few steps fail: {}", shrunk.what)?;
         writeln!(f, "    {setting}")?;
         steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;

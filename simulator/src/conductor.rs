@@ -55,7 +55,8 @@ struct Hangs;
 pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
     number_shards_from_zero();
     let world = Box::new(World::new(plan, bug));
-    let mut conductor = Conductor { plan: Arc::new(plan.clone()), world: Some(world), cores: Vec::new() };
+    let mut conductor =
+        Conductor { plan: Arc::new(plan.clone()), world: Some(world), cores: Vec::new() };
     for core in 0..CORES {
         let thread = conductor.start(core);
         conductor.cores.push(Some(thread));
@@ -173,7 +174,8 @@ fn number_shards_from_zero() {
     const MOST: usize = CORES * PLACES + 3;
     let number = |shard: &Shard<()>| -> u32 {
         let text = format!("{shard:?}");
-        let digits = text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
+        let digits =
+            text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
         digits.collect::<String>().parse().unwrap_or(0)
     };
     let mut shards: Vec<Shard<()>> = (0..MOST).map(|_| Shard::new()).collect();

@@ -41,7 +41,12 @@ pub(crate) fn live(
     refer: &Sender<ShardRef>,
 ) {
     here::become_core(core, link);
-    let mut this = Core { number: core, shards: [const { None }; PLACES], delayed: Delayed::default(), sleep: None };
+    let mut this = Core {
+        number: core,
+        shards: [const { None }; PLACES],
+        delayed: Delayed::default(),
+        sleep: None,
+    };
     for (place, (life, config)) in configs.into_iter().enumerate() {
         if place == 0 {
             config.install().expect("a new thread");
@@ -51,7 +56,8 @@ pub(crate) fn live(
     }
     refer.send(local_timer().shard_ref()).expect("somebody waits");
     while this.is_told(plan) {
-        here::with_link(|link| link.replies.send(Reply::Done(here::take()))).expect("the conductor waits");
+        here::with_link(|link| link.replies.send(Reply::Done(here::take())))
+            .expect("the conductor waits");
     }
     // The shards end in the order in which their numbers are wanted again.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
@@ -69,7 +75,8 @@ impl Core {
             Ok(Job::Leave(world)) => {
                 here::put(world);
                 self.guarded(Self::leave);
-                here::with_link(|link| link.replies.send(Reply::Done(here::take()))).expect("the conductor waits");
+                here::with_link(|link| link.replies.send(Reply::Done(here::take())))
+                    .expect("the conductor waits");
                 false
             }
             Ok(Job::GoOn(_)) => unreachable!("a core that has not paused was told to go on"),
@@ -101,8 +108,12 @@ impl Core {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Add { id, place, way, delay, more, script } => self.add(id, place, way, [delay, more], script),
-            Act::AddElsewhere { id, to, at_once, delay, script } => adding::elsewhere(id, to, at_once, delay, script),
+            Act::Add { id, place, way, delay, more, script } => {
+                self.add(id, place, way, [delay, more], script)
+            }
+            Act::AddElsewhere { id, to, at_once, delay, script } => {
+                adding::elsewhere(id, to, at_once, delay, script)
+            }
             Act::Cancel { id, how } => self.cancel(id, how),
             Act::Reset { id, delay, by_handle } => self.reset(id, delay, by_handle),
             Act::Ask { id } => asking::ask(id),
@@ -118,7 +129,9 @@ impl Core {
             Act::Event { key, is_met } => self.event(key, is_met),
             Act::Force { id } => self.force(id),
             Act::HandBack { key } => self.hand_back(key),
-            Act::Flood { with, first, count, to, delay } => flood(with, first..first + count, to, delay),
+            Act::Flood { with, first, count, to, delay } => {
+                flood(with, first..first + count, to, delay)
+            }
             Act::WakePanics { of } => wake_panics(of),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
@@ -135,11 +148,15 @@ impl Core {
     /// The place of a timer's shard, if that is one of this core's that hold payloads.
     fn place_of(&self, id: Id) -> Option<usize> {
         let life = with(|world| world.timers.get(id as usize).map(|timer| timer.life))?;
-        self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(number, _)| *number == life))
+        self.shards
+            .iter()
+            .position(|shard| shard.as_ref().is_some_and(|(number, _)| *number == life))
     }
 
     fn counts(&self, place: usize) -> Counts {
-        self.shards[place].as_ref().map_or_else(|| local_timer().counts(), |(_, shard)| shard.counts())
+        self.shards[place]
+            .as_ref()
+            .map_or_else(|| local_timer().counts(), |(_, shard)| shard.counts())
     }
 
     fn length(&self, place: usize) -> usize {
@@ -148,7 +165,8 @@ impl Core {
 
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
-        let until = shard.map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next());
+        let until = shard
+            .map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next());
         self.has_asked(place);
         until.map(nanos)
     }
@@ -160,7 +178,8 @@ impl Core {
     }
 
     fn compare(&self, place: usize) {
-        let (life, counts, until) = (self.life(place), self.counts(place), self.time_until_next(place));
+        let (life, counts, until) =
+            (self.life(place), self.counts(place), self.time_until_next(place));
         let length = self.length(place) as u64;
         with(|world| {
             world.expect(length == counts.live, || format!("{length} live, and {counts:?}"));
@@ -186,7 +205,9 @@ impl Core {
             == (foreseen.answer == corewheel::Cancel::Cancelled).then_some(id);
         ledger.drop_quietly(payload);
         with(|world| {
-            world.expect(is_right, || format!("cancel of timer {id} by its shard, not {:?}", foreseen.answer));
+            world.expect(is_right, || {
+                format!("cancel of timer {id} by its shard, not {:?}", foreseen.answer)
+            });
         });
         self.compare(place);
     }
@@ -203,13 +224,17 @@ impl Core {
         });
         let answer = shard.reset(handle, std::time::Duration::from_nanos(delay));
         with(|world| {
-            world.expect(answer == foreseen.answer, || format!("reset of timer {id} by its shard: {answer}"));
+            world.expect(answer == foreseen.answer, || {
+                format!("reset of timer {id} by its shard: {answer}")
+            });
         });
         self.compare(place);
     }
 
     fn share(&self, id: Id) {
-        if let Some(handle) = here::local(id).filter(|_| with(|world| world.is_local(id, self.number))) {
+        if let Some(handle) =
+            here::local(id).filter(|_| with(|world| world.is_local(id, self.number)))
+        {
             let shared = handle.share();
             with(|world| {
                 world.timers[id as usize].handle = Some(shared);
@@ -225,15 +250,22 @@ impl Core {
         match at {
             At::NextDeadline => {
                 let shard = self.shards[place].as_ref();
-                let next = shard.map_or_else(|| local_timer().next_deadline(), |(_, shard)| shard.next_deadline());
+                let next = shard.map_or_else(
+                    || local_timer().next_deadline(),
+                    |(_, shard)| shard.next_deadline(),
+                );
                 let until = self.time_until_next(place);
                 with(|world| {
                     world.operation(Operation::NextDeadline, life);
                     let core = world.lives[life].core;
                     let (clock, now) = (&world.cores[core].clock, world.latest(life));
-                    let ahead = next.map(|next| (next + clock.elapsed()).saturating_duration_since(clock.now()));
+                    let ahead = next.map(|next| {
+                        (next + clock.elapsed()).saturating_duration_since(clock.now())
+                    });
                     let waits = ahead.map(|ahead| nanos(ahead).saturating_sub(now));
-                    world.expect(waits == until, || format!("{next:?} is in {waits:?}, not in {until:?}"));
+                    world.expect(waits == until, || {
+                        format!("{next:?} is in {waits:?}, not in {until:?}")
+                    });
                 });
             }
             At::TimeUntilNext => with(|world| world.operation(Operation::TimeUntilNext, life)),

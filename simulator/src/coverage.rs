@@ -154,7 +154,9 @@ impl Coverage {
 
     /// Adds what another episode has done.
     pub(crate) fn join(&mut self, other: &Self) {
-        let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        let add = |to: &mut [u64], from: &[u64]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from)
+        };
         self.episodes += 1;
         self.fired += other.fired;
         self.needless += other.needless;
@@ -180,8 +182,11 @@ impl Coverage {
     /// The pairs of which the operation has never come under the fault.
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
         let row = |(fault, row): (usize, &[u64; OPERATIONS])| {
-            let missing = (0..OPERATIONS).filter(|&operation| row[operation] == 0).collect::<Vec<_>>();
-            missing.into_iter().map(move |operation| (Fault::NAMES[fault], Operation::NAMES[operation]))
+            let missing =
+                (0..OPERATIONS).filter(|&operation| row[operation] == 0).collect::<Vec<_>>();
+            missing
+                .into_iter()
+                .map(move |operation| (Fault::NAMES[fault], Operation::NAMES[operation]))
         };
         self.pairs.iter().enumerate().flat_map(row).collect()
     }

@@ -33,7 +33,8 @@ impl Options {
     /// A minute, if nothing else is said.
     fn extent(&self) -> Extent {
         let minutes = self.minutes.or(self.operations.is_none().then_some(1.0));
-        let time = minutes.map_or(Duration::MAX, |minutes| Duration::from_secs_f64(60.0 * minutes.max(0.0)));
+        let time = minutes
+            .map_or(Duration::MAX, |minutes| Duration::from_secs_f64(60.0 * minutes.max(0.0)));
         Extent { operations: self.operations.unwrap_or(u64::MAX), time }
     }
 }
@@ -61,7 +62,10 @@ fn main() -> ExitCode {
         Err(found) => {
             println!("{found}");
             if options.json {
-                println!("{}", json!({ "ok": false, "seed": found.seed, "what": found.failure.what }));
+                println!(
+                    "{}",
+                    json!({ "ok": false, "seed": found.seed, "what": found.failure.what })
+                );
             }
             ExitCode::FAILURE
         }

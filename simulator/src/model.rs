@@ -127,7 +127,14 @@ impl World {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
-            OfCore { clock, stalls: 0, lives: [usize::MAX; PLACES], shard: None, gone: None, farthest: start }
+            OfCore {
+                clock,
+                stalls: 0,
+                lives: [usize::MAX; PLACES],
+                shard: None,
+                gone: None,
+                farthest: start,
+            }
         };
         Self {
             setting: plan.setting.clone(),
@@ -147,10 +154,14 @@ impl World {
 
     /// A shard is about to be made; its number, and how.
     pub(crate) fn new_life(&mut self, core: usize, place: usize) -> (usize, Config) {
-        let (number, tick, limit) = (self.lives.len(), self.setting.ticks[place], self.setting.limits[place]);
+        let (number, tick, limit) =
+            (self.lives.len(), self.setting.ticks[place], self.setting.limits[place]);
         let clock = &self.cores[core].clock;
-        let config =
-            Config::new().tick(Duration::from_nanos(tick)).clock(clock).limit(limit).capacity(self.setting.capacity);
+        let config = Config::new()
+            .tick(Duration::from_nanos(tick))
+            .clock(clock)
+            .limit(limit)
+            .capacity(self.setting.capacity);
         let config = self.ledger.hooks(config, number);
         self.lives.push(Life::new(core, tick, limit, nanos(clock.elapsed())));
         if place > 0 {

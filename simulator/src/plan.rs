@@ -213,7 +213,10 @@ impl fmt::Display for Step {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ticks, limits, starts, .. } = self;
-        write!(f, "by place: ticks of {ticks:?} ns, at most {limits:?} timers; by core: from {starts:?} ns on")
+        write!(
+            f,
+            "by place: ticks of {ticks:?} ns, at most {limits:?} timers; by core: from {starts:?} ns on"
+        )
     }
 }
 

@@ -11,8 +11,13 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The smallest plan that was found to fail, and how it does.
-pub(crate) fn shrink(plan: &Plan, failure: Failure, fails: impl Fn(&Plan) -> Option<Failure>) -> (Plan, Failure) {
-    let mut smallest = Smallest { plan: plan.clone(), failure, fails, until: Instant::now() + PATIENCE };
+pub(crate) fn shrink(
+    plan: &Plan,
+    failure: Failure,
+    fails: impl Fn(&Plan) -> Option<Failure>,
+) -> (Plan, Failure) {
+    let mut smallest =
+        Smallest { plan: plan.clone(), failure, fails, until: Instant::now() + PATIENCE };
     if smallest.failure.hangs {
         return (smallest.plan, smallest.failure);
     }

@@ -44,10 +44,16 @@ impl Coverage {
     /// The same, for programs.
     pub fn json(&self) -> Value {
         let counts = |names: &[&str], counts: &[u64]| -> Value {
-            names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect()
+            names
+                .iter()
+                .zip(counts)
+                .map(|(name, count)| ((*name).to_owned(), Value::from(*count)))
+                .collect()
         };
         let pairs = Fault::NAMES.iter().zip(&self.pairs);
-        let pairs: Value = pairs.map(|(fault, row)| ((*fault).to_owned(), counts(Operation::NAMES, row))).collect();
+        let pairs: Value = pairs
+            .map(|(fault, row)| ((*fault).to_owned(), counts(Operation::NAMES, row)))
+            .collect();
         json!({
             "operations": self.operations(),
             "virtual_years": self.years(),

@@ -21,7 +21,10 @@ fn found(bug: Bug) -> Box<Found> {
     let extent = Extent { operations: 1_000_000, time: Duration::MAX };
     let found = simulate(0, extent, Some(bug), |_| ()).expect_err("there is a bug");
     let again = episode(found.seed, Some(bug)).expect_err("it is there again");
-    assert_eq!((again.failure.step, &again.failure.what), (found.failure.step, &found.failure.what));
+    assert_eq!(
+        (again.failure.step, &again.failure.what),
+        (found.failure.step, &found.failure.what)
+    );
     assert_eq!(again.steps, found.steps);
     found
 }
@@ -33,7 +36,10 @@ fn a_cancel_that_is_lost_is_found_and_shrunk() {
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
     let text = found.to_string();
-    assert!(text.contains(&format!("cargo xtask simulate --seed {} --operations 1", found.seed)), "{text}");
+    assert!(
+        text.contains(&format!("cargo xtask simulate --seed {} --operations 1", found.seed)),
+        "{text}"
+    );
 }
 
 #[test]

@@ -4,7 +4,12 @@
 //! of the processor, and where the kernel itself takes its time from it: the kernel watches it for jumps and for cores
 //! that disagree, and leaves it at the first sign. Where the kernel does not say (no `/sys`), invariance is enough.
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom"))))]
+#[cfg(all(
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(miri),
+    not(all(loom, feature = "loom"))
+))]
 mod machine {
     #![allow(unsafe_code)]
 
@@ -55,7 +60,12 @@ mod machine {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom")))))]
+#[cfg(not(all(
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(miri),
+    not(all(loom, feature = "loom"))
+)))]
 mod machine {
     pub(in super::super) fn is_usable() -> bool {
         false
@@ -77,14 +87,21 @@ pub(super) use self::machine::read;
 /// The counter, once everything before is done.
 pub(super) use self::machine::read_after;
 
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri), not(all(loom, feature = "loom"))))]
+#[cfg(all(
+    test,
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(miri),
+    not(all(loom, feature = "loom"))
+))]
 mod tests {
     use std::fs;
 
     /// By what the kernel says of the processor, which it has asked itself.
     #[test]
     fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
-        let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let source =
+            fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         let Ok(processors) = fs::read_to_string("/proc/cpuinfo") else { return };
         let is_invariant = ["constant_tsc", "nonstop_tsc"]
             .iter()

@@ -101,11 +101,15 @@ impl Follower {
             return None;
         }
         window.last = count;
-        let Window { anchor: Anchor { before, nanos, after }, rate: Rate { slow, quick }, .. } = *window;
+        let Window { anchor: Anchor { before, nanos, after }, rate: Rate { slow, quick }, .. } =
+            *window;
         // No overflow: a window and a bracket are some 2^15 nanoseconds, here in parts of 2^-32.
         let least = ((count - after) * slow) >> 32;
         let most = ((count - before) * quick) >> 32;
-        Some(Reading { lo: nanos.saturating_add(least), hi: nanos.saturating_add(most + 1 + SLACK_NANOS) })
+        Some(Reading {
+            lo: nanos.saturating_add(least),
+            hi: nanos.saturating_add(most + 1 + SLACK_NANOS),
+        })
     }
 
     /// Learns from a look at the clock. False: the counter has lied too often, do not ask again.
@@ -114,7 +118,9 @@ impl Follower {
         match self.state {
             State::New => self.state = State::Learning { since: anchor, guess: None },
             State::Learning { since, guess } => self.learn(since, guess, anchor),
-            State::Following { since, rate } if rate.explains(since, anchor) => self.follow(rate, anchor),
+            State::Following { since, rate } if rate.explains(since, anchor) => {
+                self.follow(rate, anchor)
+            }
             State::Following { .. } => return self.fault(anchor),
         }
         true
@@ -136,7 +142,12 @@ impl Follower {
         let counts = (WINDOW_NANOS << 32) / rate.quick;
         let bracket = anchor.after.checked_sub(anchor.before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
-            self.window = Window { last: anchor.after, end: anchor.after.saturating_add(counts), anchor, rate };
+            self.window = Window {
+                last: anchor.after,
+                end: anchor.after.saturating_add(counts),
+                anchor,
+                rate,
+            };
         }
     }
 
@@ -152,7 +163,8 @@ impl Follower {
 impl Rate {
     /// What the clock ran at between two anchors, if that can be said well.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
-        let nanos = anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= LESSON_MAX)? << 32;
+        let nanos =
+            anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= LESSON_MAX)? << 32;
         let least = anchor.before.checked_sub(since.after)?;
         let most = anchor.after.checked_sub(since.before)?;
         let rate = Self { slow: nanos.checked_div(most)?, quick: nanos.checked_div(least)? + 1 };
@@ -174,8 +186,9 @@ impl Rate {
 
     /// Whether both anchors can be true.
     fn explains(self, since: Anchor, anchor: Anchor) -> bool {
-        let passed =
-            |from: u64, to: u64, rate: u64| Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32);
+        let passed = |from: u64, to: u64, rate: u64| {
+            Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
+        };
         let (Some(nanos), Some(least), Some(most)) = (
             anchor.nanos.checked_sub(since.nanos).map(u128::from),
             passed(since.after, anchor.before, self.slow),

@@ -68,7 +68,10 @@ impl ManualClock {
         let by = saturating_nanos(by);
         // Release: whoever sees the new time also sees what the test did before it (pairs with the load in `nanos`).
         // Relaxed: the failed attempt carries nothing but the value to try again with.
-        let _ = self.0.nanos.fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
+        let _ = self
+            .0
+            .nanos
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
     /// Sets the clock to `since_start` after its creation, which may be earlier than what it shows: a clock that goes

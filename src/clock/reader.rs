@@ -91,21 +91,29 @@ mod tests {
 
     /// For 300 ms, times `COREWHEEL_TEST_SCALE` where that is set.
     fn how_long() -> Duration {
-        let scale = env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        let scale =
+            env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
     /// Checks readings against `Instant::now` before and after, in bursts between pauses of all lengths.
     fn check_readings(clock: &Clock, seed: u64) {
-        let (mut random, mut reader, begun) = (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
+        let (mut random, mut reader, begun) =
+            (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
         let mut latest = reader.read(clock);
         while begun.elapsed() < how_long() {
             for _ in 0..random.u32(1..3000) {
                 let before = clock.nanos_at(Instant::now());
                 let reading = reader.read(clock);
                 let after = clock.nanos_at(Instant::now());
-                assert!(reading.lo <= after && before <= reading.hi, "{reading:?} is not in {before}..={after}");
-                assert!(reading.lo <= reading.hi && reading.hi - reading.lo <= 10_000, "{reading:?}");
+                assert!(
+                    reading.lo <= after && before <= reading.hi,
+                    "{reading:?} is not in {before}..={after}"
+                );
+                assert!(
+                    reading.lo <= reading.hi && reading.hi - reading.lo <= 10_000,
+                    "{reading:?}"
+                );
                 assert!(latest.hold(reading), "back to {reading:?} from {latest:?}");
             }
             match random.u32(..8) {
@@ -138,7 +146,10 @@ mod tests {
             if lo < hi {
                 break;
             }
-            assert!(begun.elapsed() < Duration::from_secs(10), "its rate is known after milliseconds");
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "its rate is known after milliseconds"
+            );
         }
     }
 

@@ -36,7 +36,12 @@ pub trait Place: Debug + Unpin {
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer. If that is on another clock than before, `nanos` is what that shows.
-    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<Self::Handle, AddErrorReason>;
+    fn try_add(
+        &mut self,
+        nanos: &mut u64,
+        origin: Origin,
+        alarm: Alarm,
+    ) -> Result<Self::Handle, AddErrorReason>;
 
     fn is_pending(handle: Self::Handle) -> bool;
 
@@ -71,7 +76,12 @@ impl Place for LocalTimer {
     }
 
     #[inline]
-    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<LocalHandle, AddErrorReason> {
+    fn try_add(
+        &mut self,
+        nanos: &mut u64,
+        origin: Origin,
+        alarm: Alarm,
+    ) -> Result<LocalHandle, AddErrorReason> {
         Self::try_add_local_to(*nanos, origin, move || alarm.ring()).map_err(|error| error.reason())
     }
 

@@ -62,7 +62,8 @@ impl<H: Home> Interval<H> {
     /// `sleep` waits for the first tick.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
         // Without a timer there is no tick to which to round, and there will be no tick.
-        let period = sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1));
+        let period =
+            sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1));
         Self { sleep, period, missed: MissedTickBehavior::default() }
     }
 
@@ -83,7 +84,8 @@ impl<H: Home> Interval<H> {
     ///
     /// If [no timer can be had](super#without-a-timer).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        self.try_poll_tick(cx).map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
+        self.try_poll_tick(cx)
+            .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
     }
 
     /// As [`poll_tick`](Self::poll_tick), with an error instead of a panic.

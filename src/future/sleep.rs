@@ -147,7 +147,8 @@ impl<H: Home> Sleep<H> {
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
         self.deadline = deadline;
-        let still_waits = matches!(self.state, State::Waits(handle, _) if H::reset_to(handle, deadline));
+        let still_waits =
+            matches!(self.state, State::Waits(handle, _) if H::reset_to(handle, deadline));
         if !still_waits {
             self.state = State::Idle;
         }
@@ -230,7 +231,8 @@ impl<H: Home> Future for Sleep<H> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_elapsed(cx).map(|elapsed| elapsed.unwrap_or_else(|reason| panic!("cannot sleep: {reason}")))
+        self.poll_elapsed(cx)
+            .map(|elapsed| elapsed.unwrap_or_else(|reason| panic!("cannot sleep: {reason}")))
     }
 }
 
@@ -244,6 +246,9 @@ impl<H: Home> Drop for Sleep<H> {
 
 impl<H: Home> fmt::Debug for Sleep<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("home", &self.home).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Sleep")
+            .field("home", &self.home)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }

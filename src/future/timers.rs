@@ -113,13 +113,21 @@ impl Timers {
 
     /// Gives `future` up if it is not ready within `duration` from now. See [`Timeout`].
     #[track_caller]
-    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture, Remote> {
+    pub fn timeout<F: IntoFuture>(
+        &self,
+        duration: Duration,
+        future: F,
+    ) -> Timeout<F::IntoFuture, Remote> {
         Timeout::new(future.into_future(), self.sleep(duration))
     }
 
     /// Gives `future` up if it is not ready by `deadline`, an instant of the timers' clock. See [`Timeout`].
     #[track_caller]
-    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture, Remote> {
+    pub fn timeout_at<F: IntoFuture>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> Timeout<F::IntoFuture, Remote> {
         Timeout::new(future.into_future(), self.sleep_until(deadline))
     }
 
@@ -189,7 +197,12 @@ impl Place for Remote {
         Ok(self.shard().shared().period_nanos(period))
     }
 
-    fn try_add(&mut self, nanos: &mut u64, origin: Origin, alarm: Alarm) -> Result<TimerHandle, AddErrorReason> {
+    fn try_add(
+        &mut self,
+        nanos: &mut u64,
+        origin: Origin,
+        alarm: Alarm,
+    ) -> Result<TimerHandle, AddErrorReason> {
         let mut ring = move || alarm.ring();
         let mut refusal = AddErrorReason::ShutDown;
         let (first, shards) = (self.at, self.seat.shards.len());

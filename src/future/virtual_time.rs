@@ -126,7 +126,11 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If there is no such core, or `make` panics.
-    pub fn spawn_on<F>(&self, core: usize, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    pub fn spawn_on<F>(
+        &self,
+        core: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Task<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
@@ -181,7 +185,9 @@ impl VirtualTime {
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
         self.settle();
-        while let Some(wait) = self.time_until_next().filter(|&wait| self.elapsed().saturating_add(wait) <= end) {
+        while let Some(wait) =
+            self.time_until_next().filter(|&wait| self.elapsed().saturating_add(wait) <= end)
+        {
             self.clock.advance(wait);
             self.settle();
         }

@@ -34,7 +34,8 @@ impl Cells {
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
-        let total = self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
+        let total =
+            self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
         self.nanos.store(total, Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
         // Release: whoever sees it counted sees it in the sum and the maximum; pairs with the Acquire in `read`.
@@ -45,13 +46,19 @@ impl Cells {
         // Acquire: pairs with the Release in `add`.
         let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
         // Relaxed: what was counted is in them, and perhaps some more.
-        Histogram { counts, nanos: self.nanos.load(Ordering::Relaxed), max: self.max.load(Ordering::Relaxed) }
+        Histogram {
+            counts,
+            nanos: self.nanos.load(Ordering::Relaxed),
+            max: self.max.load(Ordering::Relaxed),
+        }
     }
 }
 
 /// The cell that counts `nanos`. The first one counts what is less than 1024.
 fn cell_of(nanos: u64) -> usize {
-    let Some(octave) = nanos.checked_ilog2().filter(|&octave| octave >= HISTOGRAM_FINEST) else { return 0 };
+    let Some(octave) = nanos.checked_ilog2().filter(|&octave| octave >= HISTOGRAM_FINEST) else {
+        return 0;
+    };
     let part = (nanos >> (octave - CELLS_BITS)) & ((1 << CELLS_BITS) - 1);
     let cell = 1 + (u64::from(octave - HISTOGRAM_FINEST) << CELLS_BITS) + part;
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
@@ -60,7 +67,8 @@ fn cell_of(nanos: u64) -> usize {
 /// The most that a cell counts, in nanoseconds, but for the last one, which counts everything beyond.
 fn end_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
-    let (octave, part) = (HISTOGRAM_FINEST as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
+    let (octave, part) =
+        (HISTOGRAM_FINEST as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
     ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
 }
 
@@ -100,8 +108,13 @@ impl Histogram {
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
         // As far as an f64 counts.
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64).clamp(1, count.max(1));
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss
+        )]
+        let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
+            .clamp(1, count.max(1));
         let mut seen = 0;
         let cell = self.counts.iter().position(|&count| {
             seen += count;
@@ -126,7 +139,12 @@ impl Histogram {
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.counts.iter().chain(std::iter::repeat(&0));
         Self {
-            counts: self.counts.iter().zip(before).map(|(now, before)| now.saturating_sub(*before)).collect(),
+            counts: self
+                .counts
+                .iter()
+                .zip(before)
+                .map(|(now, before)| now.saturating_sub(*before))
+                .collect(),
             nanos: self.nanos.saturating_sub(earlier.nanos),
             max: self.max,
         }
@@ -159,7 +177,10 @@ mod tests {
             let cell = cell_of(nanos);
             assert!(nanos <= end_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
             assert!(cell == 0 || nanos > end_of(cell - 1), "{nanos}");
-            assert!(cell == 0 || end_of(cell) - end_of(cell - 1) <= end_of(cell) / 4, "{nanos}: a range too wide");
+            assert!(
+                cell == 0 || end_of(cell) - end_of(cell - 1) <= end_of(cell) / 4,
+                "{nanos}: a range too wide"
+            );
         }
         assert!(end_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "an hour is told from two");
     }
@@ -176,7 +197,11 @@ mod tests {
         assert_eq!(histogram.total(), Duration::from_micros(9 * 5 + 7_000));
         assert_eq!(histogram.mean(), histogram.total() / 100);
         assert_eq!(histogram.percentile(90.0), Duration::from_nanos(1023));
-        assert_eq!(histogram.percentile(100.0), Duration::from_millis(7), "no more than the latest");
+        assert_eq!(
+            histogram.percentile(100.0),
+            Duration::from_millis(7),
+            "no more than the latest"
+        );
         let p99 = histogram.percentile(99.0).as_nanos();
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
@@ -185,7 +210,11 @@ mod tests {
             let cells = Cells::default();
             cells.add(1_000, count - 1);
             cells.add(9_000_000, 1);
-            assert_eq!(cells.read().percentile(percent), Duration::from_nanos(1_023), "{percent} % of {count}");
+            assert_eq!(
+                cells.read().percentile(percent),
+                Duration::from_nanos(1_023),
+                "{percent} % of {count}"
+            );
         }
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
     }
@@ -201,7 +230,8 @@ mod tests {
                 let histogram = cells.read();
                 count = histogram.count();
                 assert!(
-                    histogram.max >= count * 2_000 && histogram.nanos >= count * (count + 1) * 1_000,
+                    histogram.max >= count * 2_000
+                        && histogram.nanos >= count * (count + 1) * 1_000,
                     "{histogram:?}"
                 );
             }
@@ -224,7 +254,10 @@ mod tests {
         let cells = Cells::default();
         cells.add(u64::MAX, u32::MAX);
         cells.add(u64::MAX, 1);
-        assert_eq!((cells.read().count(), cells.read().max()), (1 << 32, Duration::from_nanos(u64::MAX)));
+        assert_eq!(
+            (cells.read().count(), cells.read().max()),
+            (1 << 32, Duration::from_nanos(u64::MAX))
+        );
         assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
     }
 
@@ -242,7 +275,8 @@ mod tests {
         for nanos in [(1 << 42) - 1, 1 << 42] {
             cells.add(nanos, 1);
         }
-        let ranges: Vec<_> = cells.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
+        let ranges: Vec<_> =
+            cells.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
         assert_eq!(ranges, [((1 << 42) - 1, 1), (1 << 42, 1)]);
     }
 }

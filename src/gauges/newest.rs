@@ -87,7 +87,10 @@ mod tests {
             let mut last = 0;
             while last < rounds {
                 let words = newest.read();
-                assert!(words.iter().all(|&word| word == words[0]) && words[0] >= last, "{words:?} after {last}");
+                assert!(
+                    words.iter().all(|&word| word == words[0]) && words[0] >= last,
+                    "{words:?} after {last}"
+                );
                 last = words[0];
             }
         });

@@ -38,8 +38,17 @@ impl LocalTimer {
     /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
     /// be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
     #[track_caller]
-    pub fn try_add<F: FnOnce() + 'static>(self, delay: Duration, callback: F) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, Origin::caller(), |shard| Due::at(shard.nanos_after(delay)), callback)
+    pub fn try_add<F: FnOnce() + 'static>(
+        self,
+        delay: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(
+            Kind::Shared,
+            Origin::caller(),
+            |shard| Due::at(shard.nanos_after(delay)),
+            callback,
+        )
     }
 
     /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or by the next tick if that has
@@ -86,7 +95,12 @@ impl LocalTimer {
     /// local_timer().add_within(Duration::from_secs(60), Duration::from_millis(500), || println!("expired"));
     /// ```
     #[track_caller]
-    pub fn add_within(self, delay: Duration, slack: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+    pub fn add_within(
+        self,
+        delay: Duration,
+        slack: Duration,
+        callback: impl FnOnce() + 'static,
+    ) -> TimerHandle {
         AddError::or_panic(self.try_add_within(delay, slack, callback))
     }
 
@@ -124,7 +138,12 @@ impl LocalTimer {
     /// local_timer().add_spread(Duration::from_secs(1), Duration::from_secs(4), || println!("reconnect"));
     /// ```
     #[track_caller]
-    pub fn add_spread(self, delay: Duration, range: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+    pub fn add_spread(
+        self,
+        delay: Duration,
+        range: Duration,
+        callback: impl FnOnce() + 'static,
+    ) -> TimerHandle {
         AddError::or_panic(self.try_add_spread(delay, range, callback))
     }
 

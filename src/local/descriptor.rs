@@ -24,7 +24,8 @@ impl Local {
         if let Some(descriptor) = place.get() {
             return Ok(Arc::clone(descriptor));
         }
-        let clock = self.step(|shard| shard.clock().of_the_kernel()).ok_or(TimerFdError::VirtualTime)?;
+        let clock =
+            self.step(|shard| shard.clock().of_the_kernel()).ok_or(TimerFdError::VirtualTime)?;
         let opened = Arc::new(Descriptor::open(clock).map_err(TimerFdError::System)?);
         Ok(Arc::clone(place.get_or_set(|| opened)))
     }

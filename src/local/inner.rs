@@ -56,7 +56,15 @@ impl Local {
         let sampler = Sampler::new(config.timed());
         let mut shard = Shard::accepting(config, Some)?;
         shard.passes_end();
-        Owner::set(Some(Owner { shard: shard.number(), cancel, reset, reset_to, is_pending, share, is_turning }));
+        Owner::set(Some(Owner {
+            shard: shard.number(),
+            cancel,
+            reset,
+            reset_to,
+            is_pending,
+            share,
+            is_turning,
+        }));
         let shared = Arc::clone(shard.shared());
         Ok(Self {
             shard: RefCell::new(shard),

@@ -25,7 +25,10 @@ pub(crate) trait Flush {
 
 impl LocalTimer {
     /// As `add`, due already.
-    pub(crate) fn try_run<F: FnOnce() + 'static>(origin: Origin, callback: F) -> Result<TimerHandle, AddError<F>> {
+    pub(crate) fn try_run<F: FnOnce() + 'static>(
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
     }
 

@@ -100,7 +100,11 @@ impl ShardRef {
     ///
     /// As [`add`](Self::add).
     #[track_caller]
-    pub fn add_at(&self, instant: Instant, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+    pub fn add_at(
+        &self,
+        instant: Instant,
+        callback: impl FnOnce() + Send + 'static,
+    ) -> TimerHandle {
         AddError::or_panic(self.try_add_at(instant, callback))
     }
 
@@ -140,7 +144,10 @@ impl ShardRef {
     ///
     /// As [`try_add`](Self::try_add).
     #[track_caller]
-    pub fn try_run<F: FnOnce() + Send + 'static>(&self, callback: F) -> Result<TimerHandle, AddError<F>> {
+    pub fn try_run<F: FnOnce() + Send + 'static>(
+        &self,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
             return LocalTimer::try_run(Origin::caller(), callback);
         }
@@ -152,7 +159,9 @@ impl ShardRef {
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         // An error drops the callback.
-        if let Ok(Remote { wake: Some(asleep), .. }) = self.shared.post(Sent::new(Origin::caller(), callback)) {
+        if let Ok(Remote { wake: Some(asleep), .. }) =
+            self.shared.post(Sent::new(Origin::caller(), callback))
+        {
             self.shared.wake(asleep);
         }
     }
@@ -212,7 +221,8 @@ impl ShardRef {
                 if reason == AddErrorReason::Full {
                     self.shared.ask_for_room();
                 }
-                let callback = callback.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"));
+                let callback =
+                    callback.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"));
                 Err(AddError::new(reason, callback))
             }
         }

@@ -100,7 +100,11 @@ impl Opened {
         self.is_looked_for[kind] = true;
         if let Some(taken) = stack.take() {
             self.is_taken[kind] = true;
-            let place = if kind == URGENT && taken.second != 0 { &mut self.unreversed } else { &mut self.left[kind] };
+            let place = if kind == URGENT && taken.second != 0 {
+                &mut self.unreversed
+            } else {
+                &mut self.left[kind]
+            };
             *place = taken;
         }
     }
@@ -143,7 +147,11 @@ impl Opened {
     #[inline]
     fn next_kind(&self) -> usize {
         let is_ready = self.left[URGENT].first != 0 && self.unreversed.first == 0;
-        if is_ready && (self.urgent_only || self.left[CAN_WAIT].first == 0) { URGENT } else { CAN_WAIT }
+        if is_ready && (self.urgent_only || self.left[CAN_WAIT].first == 0) {
+            URGENT
+        } else {
+            CAN_WAIT
+        }
     }
 
     /// Whether any that is left is urgent.

@@ -24,7 +24,8 @@ fn reverse(opened: &mut Opened, links: &[Link]) {
 fn met(opened: &mut Opened, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
     let next = || {
         let index = opened.next();
-        (index != 0 && !opened.has_met_enough()).then(|| opened.meet(links[index as usize].get(), mailbox))?;
+        (index != 0 && !opened.has_met_enough())
+            .then(|| opened.meet(links[index as usize].get(), mailbox))?;
         Some(index)
     };
     std::iter::from_fn(next).collect()
@@ -37,7 +38,10 @@ fn the_owner_takes_all_messages_newest_first() {
     opened.take_more(&mailbox);
     assert!(opened.is_empty());
     for index in 1..4 {
-        assert_eq!(mailbox.push(index, &links[index as usize], Urgency::CanWait), Push::Queued(index));
+        assert_eq!(
+            mailbox.push(index, &links[index as usize], Urgency::CanWait),
+            Push::Queued(index)
+        );
     }
     assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
     opened.take_more(&mailbox);
@@ -95,7 +99,8 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
         (1, 9, true, 0),
         (1, 9, false, 1),
     ] {
-        let (mailbox, links) = (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
+        let (mailbox, links) =
+            (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
         let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
         (1..=others).for_each(|index| push(index, Urgency::CanWait));
         (10..20).for_each(|index| push(index, Urgency::Urgent));
@@ -103,7 +108,11 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
         opened.take_more(&mailbox);
         reverse(&mut opened, &links);
         opened.hold_others(rounds_up);
-        assert_eq!(met(&mut opened, &mailbox, &links), (10..10 + first).collect::<Vec<_>>(), "{budget} of {others}");
+        assert_eq!(
+            met(&mut opened, &mailbox, &links),
+            (10..10 + first).collect::<Vec<_>>(),
+            "{budget} of {others}"
+        );
         opened.look_again();
         assert_eq!(met(&mut opened, &mailbox, &links).len() + first as usize, budget);
         opened.end_pass();
@@ -130,9 +139,11 @@ fn a_pass_that_has_met_enough_knows_whether_it_leaves_any() {
 #[test]
 fn urgent_messages_are_met_in_the_order_in_which_they_came() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
-        let (mailbox, links) = (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
+        let (mailbox, links) =
+            (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
         let mut opened = opened(ALL);
-        (1..=count).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
+        (1..=count)
+            .for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !opened.is_empty() {
             opened.begin_pass(ALL);
@@ -150,8 +161,10 @@ fn urgent_messages_are_met_in_the_order_in_which_they_came() {
 /// What others are told is never more.
 #[test]
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
-    let (mailbox, links) = (Mailbox::default(), (0..=2 * MANY).map(|_| Link::default()).collect::<Vec<_>>());
-    (1..=2 * MANY).for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
+    let (mailbox, links) =
+        (Mailbox::default(), (0..=2 * MANY).map(|_| Link::default()).collect::<Vec<_>>());
+    (1..=2 * MANY)
+        .for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
     let mut opened = opened(ALL);
     opened.take_more(&mailbox);
     // Miri takes a thousand times as long.
@@ -216,7 +229,11 @@ fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGES_COUNTED {
         let Push::Queued(depth) = stack.push(1, &Link::default()) else { panic!("it is open") };
-        assert_eq!(depth.is_multiple_of(DEBT_MAX), pushed.is_multiple_of(DEBT_MAX), "the {pushed}-th");
+        assert_eq!(
+            depth.is_multiple_of(DEBT_MAX),
+            pushed.is_multiple_of(DEBT_MAX),
+            "the {pushed}-th"
+        );
         assert!(stack.depth() == pushed.min(MANY) && stack.depth() >= last);
         last = stack.depth();
     }
@@ -240,7 +257,8 @@ fn many_that_were_taken_are_many_until_the_last() {
 #[test]
 fn no_head_looks_closed() {
     for index in [GUEST | INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, GUEST | INDEX_MAX)) };
+        let stack =
+            Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, GUEST | INDEX_MAX)) };
         assert_eq!(stack.push(index, &Link::default()), Push::Queued(MANY));
     }
 }

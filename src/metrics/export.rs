@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use ::metrics::{
+    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 use super::{Counts, Histogram, ShardMetrics};
 use crate::{registry, shared::Shared};
@@ -89,32 +91,58 @@ impl Exporter {
         describe_counter!("corewheel_fired_total", "timers that fired and so ended");
         describe_counter!("corewheel_cancelled_total", "timers cancelled");
         describe_counter!("corewheel_resets_total", "timers moved to another deadline");
-        describe_counter!("corewheel_handed_back_total", "timers handed back at the end of a shard");
+        describe_counter!(
+            "corewheel_handed_back_total",
+            "timers handed back at the end of a shard"
+        );
         describe_counter!("corewheel_runs_total", "callbacks run and payloads handed out");
         describe_counter!("corewheel_turns_total", "turns of the loop");
         describe_counter!("corewheel_overruns_total", "turns that left something to the next one");
-        describe_counter!("corewheel_panics_total", "panics caught in callbacks, destructors and hooks");
-        describe_counter!("corewheel_clock_regressions_total", "readings of the clock earlier than one before");
+        describe_counter!(
+            "corewheel_panics_total",
+            "panics caught in callbacks, destructors and hooks"
+        );
+        describe_counter!(
+            "corewheel_clock_regressions_total",
+            "readings of the clock earlier than one before"
+        );
         describe_counter!("corewheel_stalls_total", "times that a loop was found not to turn");
         describe_gauge!("corewheel_live", "timers that have not ended");
-        describe_gauge!("corewheel_queued", "messages of other cores that the owner has not dealt with");
+        describe_gauge!(
+            "corewheel_queued",
+            "messages of other cores that the owner has not dealt with"
+        );
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
-        describe_histogram!("corewheel_lateness_seconds", Unit::Seconds, "from the deadline to the turn that fired");
-        describe_histogram!("corewheel_callback_seconds", Unit::Seconds, "how long callbacks ran, of those timed");
+        describe_histogram!(
+            "corewheel_lateness_seconds",
+            Unit::Seconds,
+            "from the deadline to the turn that fired"
+        );
+        describe_histogram!(
+            "corewheel_callback_seconds",
+            Unit::Seconds,
+            "how long callbacks ran, of those timed"
+        );
         Self { told: HashMap::new() }
     }
 
     /// Tells the recorder what has changed. (If the recorder panics, what it was about to be told is lost, and nothing is told twice.)
     pub fn export(&mut self) {
-        let present: Vec<_> =
-            registry::numbers().filter_map(|number| Some((number, registry::shared(number)?))).collect();
-        let serials: HashSet<u64> = present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
+        let present: Vec<_> = registry::numbers()
+            .filter_map(|number| Some((number, registry::shared(number)?)))
+            .collect();
+        let serials: HashSet<u64> =
+            present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
         // These first: another one may have the number and the name by now, and with them the gauges.
         let ended: Vec<_> = self.told.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
             let last = ShardMetrics::of(before.number, &shared);
             tell(&last, Some(&before));
-            tell_gauges(&ShardMetrics { counts: Counts::default(), longest_turn: Duration::ZERO, ..last });
+            tell_gauges(&ShardMetrics {
+                counts: Counts::default(),
+                longest_turn: Duration::ZERO,
+                ..last
+            });
         }
         for (number, shared) in present {
             let now = ShardMetrics::of(number, &shared);
@@ -154,7 +182,8 @@ fn tell_gauges(now: &ShardMetrics) {
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
         gauge!(name, with(&labels, None)).set(value as f64);
     }
-    gauge!("corewheel_longest_turn_seconds", with(&labels, None)).set(now.longest_turn.as_secs_f64());
+    gauge!("corewheel_longest_turn_seconds", with(&labels, None))
+        .set(now.longest_turn.as_secs_f64());
 }
 
 fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {

@@ -94,7 +94,9 @@ impl Drop for Watch {
         *self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.over.changed.notify_all();
         // It may be dropped by its own report.
-        if let Some(thread) = self.thread.take().filter(|watch| watch.thread().id() != thread::current().id()) {
+        if let Some(thread) =
+            self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
+        {
             // The panic of a report has been printed.
             let _ = thread.join();
         }
@@ -116,7 +118,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
     let mut known = HashMap::new();
     while !over.within(interval) {
         for number in registry::numbers() {
-            let found = registry::with(number, |seen| seen.and_then(|shared| look(number, shared, limit)));
+            let found =
+                registry::with(number, |seen| seen.and_then(|shared| look(number, shared, limit)));
             let turns = found.as_ref().map(|(turns, _)| *turns);
             if known.insert(number, turns) == Some(turns) {
                 continue;
@@ -142,7 +145,8 @@ fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)>
     let turns = shared.gauges.turns();
     let lasted = now.saturating_sub(turns.stands_still_since()?);
     let lasted = Duration::from_nanos(lasted);
-    let stall = || Stall { number, name: shared.name.to_string(), lasted, is_in_turn: turns.is_in_turn };
+    let stall =
+        || Stall { number, name: shared.name.to_string(), lasted, is_in_turn: turns.is_in_turn };
     (lasted > limit).then(|| (turns, stall()))
 }
 
@@ -151,7 +155,9 @@ impl Turns {
     fn stands_still_since(self) -> Option<u64> {
         match self {
             Self { is_in_turn: true, began, .. } => Some(began),
-            Self { began, next_due, .. } => (began < next_due && next_due < u64::MAX).then_some(next_due),
+            Self { began, next_due, .. } => {
+                (began < next_due && next_due < u64::MAX).then_some(next_due)
+            }
         }
     }
 }
@@ -159,7 +165,11 @@ impl Turns {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, name, lasted, is_in_turn } = self;
-        let what = if *is_in_turn { "has been in one turn" } else { "has not turned while timers were due" };
+        let what = if *is_in_turn {
+            "has been in one turn"
+        } else {
+            "has not turned while timers were due"
+        };
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")
     }
 }
@@ -175,7 +185,10 @@ mod tests {
         let over = Over::default();
         let begun = Instant::now();
         assert!(!over.within(Duration::from_millis(50)));
-        assert!(begun.elapsed() >= Duration::from_millis(50), "it waits and does not ask again and again");
+        assert!(
+            begun.elapsed() >= Duration::from_millis(50),
+            "it waits and does not ask again and again"
+        );
         thread::scope(|scope| {
             scope.spawn(|| {
                 *over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -193,7 +206,11 @@ mod tests {
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));
-        assert_eq!([since(false, 9, 9), since(false, 9, 5)], [None, None], "the turn of that moment has been");
+        assert_eq!(
+            [since(false, 9, 9), since(false, 9, 5)],
+            [None, None],
+            "the turn of that moment has been"
+        );
         assert_eq!(since(false, 5, u64::MAX), None, "it sleeps until it is told");
     }
 }

@@ -48,7 +48,11 @@ impl Origins {
     pub(crate) fn report(&self, live: impl Iterator<Item = u32>, now: u64) -> LiveReport {
         let mut places = HashMap::new();
         for &(Origin(location), nanos) in live.filter_map(|index| self.0.get(index)?.as_ref()) {
-            let place = places.entry(location).or_insert(LivePlace { location, live: 0, oldest: Duration::ZERO });
+            let place = places.entry(location).or_insert(LivePlace {
+                location,
+                live: 0,
+                oldest: Duration::ZERO,
+            });
             place.live += 1;
             place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
         }

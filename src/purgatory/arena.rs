@@ -68,11 +68,19 @@ impl<T> Arena<T> {
     }
 
     pub(super) fn get(&self, id: Id) -> Option<&T> {
-        self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation())?.value.as_ref()
+        self.slots
+            .get(id.index as usize)
+            .filter(|slot| slot.generation == id.generation())?
+            .value
+            .as_ref()
     }
 
     pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
-        self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation())?.value.as_mut()
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation())?
+            .value
+            .as_mut()
     }
 
     /// The value that is there now, and its name.
@@ -108,7 +116,8 @@ impl<T> Arena<T> {
     /// (The newest generation is looked for, once in a while. To keep it at hand made `compare --workload purgatory` a tenth slower.)
     #[cold]
     fn give_back(&mut self) {
-        let generation = self.slots.iter().map(|slot| slot.generation).max().unwrap_or(self.generation);
+        let generation =
+            self.slots.iter().map(|slot| slot.generation).max().unwrap_or(self.generation);
         *self = Self { generation, ..Self::default() };
     }
 
@@ -154,7 +163,8 @@ mod tests {
     /// Four billion lives of one number later, and a burst that has gone: slots are used again, and names stay distinct.
     #[test]
     fn many_lives_of_one_number_cost_the_others_nothing() {
-        let mut arena = Arena { generation: NonZeroU64::from(std::num::NonZeroU32::MAX), ..Arena::default() };
+        let mut arena =
+            Arena { generation: NonZeroU64::from(std::num::NonZeroU32::MAX), ..Arena::default() };
         let mut given = std::collections::HashSet::new();
         for round in 0..10 {
             let names: Vec<_> = (0..4).map(|value| arena.insert(value)).collect();

@@ -103,7 +103,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         static NUMBERS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
         let mut number = NUMBERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *number += 1;
-        Self(Arc::new(Group { number: *number, core_of: Box::new(core_of), shards: SetOnce::new() }))
+        Self(Arc::new(Group {
+            number: *number,
+            core_of: Box::new(core_of),
+            shards: SetOnce::new(),
+        }))
     }
 
     /// This thread's purgatory in the group: that of the core `index` of `shards`, which are the timers of all its cores
@@ -114,16 +118,30 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// If there is no such core, it is not this thread's, it has joined before, or somebody else has joined with another
     /// number of cores.
-    pub fn join<Op: DelayedOperation>(&self, index: usize, shards: &[ShardRef]) -> Purgatory<K, Op> {
+    pub fn join<Op: DelayedOperation>(
+        &self,
+        index: usize,
+        shards: &[ShardRef],
+    ) -> Purgatory<K, Op> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
         assert!(shards[index].is_own(), "core {index} is not this thread's");
         let known = self.0.shards.get_or_set(|| shards.into());
-        assert!(shards.len() == known.len(), "{} cores, and {} for others", shards.len(), known.len());
+        assert!(
+            shards.len() == known.len(),
+            "{} cores, and {} for others",
+            shards.len(),
+            known.len()
+        );
         // SeqCst: between the group's cores being known and any look at a condition, see `Group::shards`.
         fence(Ordering::SeqCst);
         let unsent = RefCell::new(shards.iter().map(|_| None).collect());
         #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-        let member = Member { group: Arc::clone(&self.0), core: index as u32, unsent, spare: RefCell::default() };
+        let member = Member {
+            group: Arc::clone(&self.0),
+            core: index as u32,
+            unsent,
+            spare: RefCell::default(),
+        };
         let inner = Rc::new(Inner::<K, Op>::new(Some(member)));
         let flush: Rc<dyn Flush> = Rc::clone(&inner) as Rc<dyn Flush>;
         LocalTimer::flush_at_the_end_of_turns(&flush);
@@ -140,7 +158,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
         // Nobody answers an event.
-        self.0.post(self.0.core_of(key, shards), Letter::new(&self.0, 0, vec![Message::Event { key: key.clone() }]));
+        self.0.post(
+            self.0.core_of(key, shards),
+            Letter::new(&self.0, 0, vec![Message::Event { key: key.clone() }]),
+        );
     }
 }
 

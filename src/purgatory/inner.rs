@@ -140,7 +140,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Err(error) => {
                 let parked = self.operations.borrow_mut().remove(id);
                 let operation = parked.and_then(|parked| parked.operation);
-                Err(AddError::new(error.reason(), operation.unwrap_or_else(|| unreachable!("it was parked above"))))
+                Err(AddError::new(
+                    error.reason(),
+                    operation.unwrap_or_else(|| unreachable!("it was parked above")),
+                ))
             }
         }
     }
@@ -151,7 +154,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         let spare = self.with(id, |parked| {
-            let (watch, spare) = self.watches.borrow_mut().add(key, Watcher::own(id), parked.last_watch);
+            let (watch, spare) =
+                self.watches.borrow_mut().add(key, Watcher::own(id), parked.last_watch);
             parked.last_watch = watch.index();
             spare
         });
@@ -176,7 +180,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         for (watch, watcher) in watchers.drain(..) {
             match watcher.elsewhere() {
                 None => completed += usize::from(self.check(watcher.operation)),
-                Some(core) => self.send(core, Message::Check { operation: watcher.operation, watch }),
+                Some(core) => {
+                    self.send(core, Message::Check { operation: watcher.operation, watch })
+                }
             }
         }
         if watchers.capacity() <= WATCHERS_KEPT {

@@ -145,7 +145,10 @@ pub(super) fn register<K: Send + 'static>(
 }
 
 /// Looks at who hears the group's messages on this thread; `None` if the thread is exiting.
-fn with_ear<K: Send + 'static, R>(group: &sync::Arc<Group<K>>, look: impl FnOnce(&mut Ear<K>) -> R) -> Option<R> {
+fn with_ear<K: Send + 'static, R>(
+    group: &sync::Arc<Group<K>>,
+    look: impl FnOnce(&mut Ear<K>) -> R,
+) -> Option<R> {
     let look = |part: &mut Part| {
         let ear = part.ear.downcast_mut();
         look(ear.unwrap_or_else(|| unreachable!("a group has keys of one type")))

@@ -115,9 +115,11 @@ impl<K: Hash + Eq> Watches<K> {
     }
 
     fn start_list(&mut self, key: K, hash: u64) -> u32 {
-        let list = self.lists.insert(List { key, hash, first: NOWHERE, last: NOWHERE, len: 0 }).index();
+        let list =
+            self.lists.insert(List { key, hash, first: NOWHERE, last: NOWHERE, len: 0 }).index();
         let lists = &self.lists;
-        self.by_key.insert_unique(hash, list, |&list| lists.at(list).map_or(0, |(_, list)| list.hash));
+        self.by_key
+            .insert_unique(hash, list, |&list| lists.at(list).map_or(0, |(_, list)| list.hash));
         list
     }
 
@@ -180,7 +182,9 @@ impl<K: Hash + Eq> Watches<K> {
 
     /// The operations of other cores that watch a key here, once for each watch.
     pub(super) fn of_others(&self) -> impl Iterator<Item = (u32, Id)> {
-        self.all.values().filter_map(|watch| Some((watch.watcher.elsewhere()?, watch.watcher.operation)))
+        self.all
+            .values()
+            .filter_map(|watch| Some((watch.watcher.elsewhere()?, watch.watcher.operation)))
     }
 
     /// How many watch `key`.
@@ -230,12 +234,21 @@ mod tests {
             assert_eq!(watchers(&watches, 7), who);
             assert!(watches.remove(ids[gone]).is_some_and(|removed| removed.key.is_none()));
             assert!(watches.remove(ids[gone]).is_none());
-            let rest: Vec<_> =
-                who.iter().copied().enumerate().filter(|&(at, _)| at != gone).map(|(_, who)| who).collect();
+            let rest: Vec<_> = who
+                .iter()
+                .copied()
+                .enumerate()
+                .filter(|&(at, _)| at != gone)
+                .map(|(_, who)| who)
+                .collect();
             assert_eq!(watchers(&watches, 7), rest);
             assert_eq!(watches.of_others().count(), 3);
             let keys: Vec<_> = ids.into_iter().filter_map(|id| watches.remove(id)?.key).collect();
-            assert_eq!((watches.len(), watches.keys(), keys), (0, 0, vec![7]), "the last one leaves the key");
+            assert_eq!(
+                (watches.len(), watches.keys(), keys),
+                (0, 0, vec![7]),
+                "the last one leaves the key"
+            );
         }
     }
 
@@ -255,7 +268,10 @@ mod tests {
             keys.extend(key);
         }
         assert_eq!(keys, [3, 1]);
-        assert_eq!((watches.len(), watches.keys(), watchers(&watches, 2)), (1, 1, vec![Watcher::own(two)]));
+        assert_eq!(
+            (watches.len(), watches.keys(), watchers(&watches, 2)),
+            (1, 1, vec![Watcher::own(two)])
+        );
         assert!(watches.remove(other).is_some());
         assert_eq!(watches.keys(), 0);
     }
@@ -266,7 +282,8 @@ mod tests {
         let mut watches = Watches::default();
         // Miri takes hours for so many.
         let many = if cfg!(miri) { 100 } else { 5_000 };
-        let ids: Vec<_> = (0..many).map(|key| watches.add(key, Watcher::own(operation), NOWHERE).0).collect();
+        let ids: Vec<_> =
+            (0..many).map(|key| watches.add(key, Watcher::own(operation), NOWHERE).0).collect();
         assert!((0..many).all(|key| watches.len_of(&key) == 1) && watches.len_of(&many) == 0);
         assert!(ids.into_iter().all(|id| watches.remove(id).is_some()));
         assert_eq!((watches.by_key.capacity(), watches.len(), watches.keys()), (0, 0, 0));

@@ -110,7 +110,12 @@ impl<T> Shard<T> {
         self.insert_or_refuse(Due::at(nanos), payload, Origin::caller())
     }
 
-    fn insert_or_refuse(&mut self, due: Due, payload: T, origin: Origin) -> Result<TimerHandle, AddError<T>> {
+    fn insert_or_refuse(
+        &mut self,
+        due: Due,
+        payload: T,
+        origin: Origin,
+    ) -> Result<TimerHandle, AddError<T>> {
         match self.refusal() {
             None => {
                 let handle = self.insert(due, Kind::Shared, origin);

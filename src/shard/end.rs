@@ -41,7 +41,10 @@ impl<T> Shard<T> {
         self.counts.cancelled_elsewhere += cancelled.len() as u64;
         self.end_pass();
         self.tell();
-        registry::unregister(self.number, self.next_generation.max(self.shared.guests.next_generation()));
+        registry::unregister(
+            self.number,
+            self.next_generation.max(self.shared.guests.next_generation()),
+        );
         for payload in cancelled {
             self.shared.hooks.isolate_drop(payload);
         }

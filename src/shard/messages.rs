@@ -142,7 +142,12 @@ impl<T> Shard<T> {
     /// A timer that is due was not claimed at once.
     #[cold]
     #[inline(never)]
-    pub(super) fn claim_otherwise(&mut self, index: u32, deadline: u64, claim: Claim) -> Option<Claimed<T>> {
+    pub(super) fn claim_otherwise(
+        &mut self,
+        index: u32,
+        deadline: u64,
+        claim: Claim,
+    ) -> Option<Claimed<T>> {
         let claim = if claim == Claim::Guest { self.claim(index) } else { claim };
         match claim {
             Claim::Fires => {
@@ -169,7 +174,11 @@ impl<T> Shard<T> {
     /// When another thread wants the timer of the owner's node `index` to be due.
     pub(super) fn asked(&self, index: u32) -> u64 {
         let place = self.nodes.place(index);
-        if place.node.twin.get() == 0 { place.asked.read() } else { self.guest_of(index).asked.read() }
+        if place.node.twin.get() == 0 {
+            place.asked.read()
+        } else {
+            self.guest_of(index).asked.read()
+        }
     }
 
     /// The guest for which the owner's node `index` stands.
@@ -204,7 +213,9 @@ impl<T> Shard<T> {
                 self.moved(index, periodic)
             }
             // Or another thread is moving it, or has cancelled it meanwhile, and will say so.
-            (Collected::Moved { .. } | Collected::Nothing { is_unsettled: true }, None) => self.welcome(guest),
+            (Collected::Moved { .. } | Collected::Nothing { is_unsettled: true }, None) => {
+                self.welcome(guest)
+            }
             (Collected::Nothing { .. }, _) => Message::Done,
         }
     }
@@ -280,7 +291,11 @@ impl<T> Shard<T> {
 
     /// How many of these messages mean a live timer that another thread has cancelled, and how many they are. Of each kind so many are
     /// looked at, at most.
-    pub(super) fn look_through(&self, waiting: impl IntoIterator<Item = Messages>, most: u32) -> (u64, u64) {
+    pub(super) fn look_through(
+        &self,
+        waiting: impl IntoIterator<Item = Messages>,
+        most: u32,
+    ) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
             for _ in 0..most {
@@ -305,10 +320,9 @@ impl<T> Shard<T> {
         }
         let guest = index & !GUEST;
         let is_live = self.guests.twin(guest).is_some();
-        let seen = self
-            .shared
-            .guests
-            .with(guest, &pin(), |Place { node, .. }| (node.link.get(), is_live && node.state.is_held()));
+        let seen = self.shared.guests.with(guest, &pin(), |Place { node, .. }| {
+            (node.link.get(), is_live && node.state.is_held())
+        });
         seen.unwrap_or((0, false))
     }
 
@@ -345,7 +359,8 @@ impl<T> Shard<T> {
         let Some(index) = self.guests.twin(guest) else {
             // It may not have arrived. When it does, what it is asked for by then counts.
             let due = due(self);
-            let is_moved = self.as_anyone(|seen| seen.reset(guest | GUEST, generation, due, By::Owner).answer)?;
+            let is_moved = self
+                .as_anyone(|seen| seen.reset(guest | GUEST, generation, due, By::Owner).answer)?;
             self.counts.resets += u64::from(is_moved);
             return is_moved.then_some(due);
         };

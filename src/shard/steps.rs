@@ -70,7 +70,10 @@ impl<T> Shard<T> {
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.counts.live >= self.limit || self.wheel.is_full() || self.next_generation > GENERATION_MAX {
+        } else if self.counts.live >= self.limit
+            || self.wheel.is_full()
+            || self.next_generation > GENERATION_MAX
+        {
             Some(AddErrorReason::Full)
         } else {
             None
@@ -148,7 +151,8 @@ impl<T> Shard<T> {
         self.origins.set(index, origin, || self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.counts.live += 1;
-        let index = NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
+        let index =
+            NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
         TimerHandle::new(self.number, index, generation)
     }
 
@@ -178,7 +182,9 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Ended<T>, Cancel> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else { return self.cancel_guest(index, handle.generation()) };
+        let Some(node) = self.nodes.get(index) else {
+            return self.cancel_guest(index, handle.generation());
+        };
         match node.state.cancel_own(handle.generation())? {
             Freed::Now => self.end_cancelled(index),
             _ => self.withdraw(index),
@@ -226,9 +232,15 @@ impl<T> Shard<T> {
 
     /// The same, to a moment that is asked for if it can be moved.
     #[inline]
-    pub(crate) fn reset_own_to(&mut self, handle: TimerHandle, due: impl FnOnce(&mut Self) -> u64) -> Option<u64> {
+    pub(crate) fn reset_own_to(
+        &mut self,
+        handle: TimerHandle,
+        due: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else { return self.reset_guest(index, handle.generation(), due) };
+        let Some(node) = self.nodes.get(index) else {
+            return self.reset_guest(index, handle.generation(), due);
+        };
         match node.state.movable(handle.generation()) {
             // If another thread cancels it now, it is cancelled after it was moved.
             Movable::Plainly => {
@@ -277,7 +289,9 @@ impl<T> Shard<T> {
     }
 
     pub(crate) fn is_pending_own(&self, handle: TimerHandle) -> bool {
-        self.nodes.get(handle.index()).is_some_and(|node| node.state.is_pending(handle.generation()))
+        self.nodes
+            .get(handle.index())
+            .is_some_and(|node| node.state.is_pending(handle.generation()))
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.
@@ -332,7 +346,8 @@ impl<T> Shard<T> {
             return None;
         }
         self.count_cancelled();
-        self.counts.cancelled_elsewhere += u64::from(self.node(index).state.was_stopped_elsewhere());
+        self.counts.cancelled_elsewhere +=
+            u64::from(self.node(index).state.was_stopped_elsewhere());
         Some(payload)
     }
 

@@ -78,8 +78,10 @@ impl<T> Shard<T> {
     /// What has become of the timers, without what other threads have asked for and nobody has met.
     #[inline]
     fn counted(&self) -> Counts {
-        let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } = &self.counts;
-        let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } = &self.counts;
+        let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } =
+            &self.counts;
+        let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } =
+            &self.counts;
         Counts {
             added,
             fired,
@@ -137,10 +139,19 @@ impl<T> Shard<T> {
     /// Tells what has been counted, if it has changed.
     #[inline]
     pub(super) fn tell(&self) {
-        let Tally { cancelled, handed_back, resets, resets_elsewhere, clock_regressions, overruns, turns, .. } =
-            &self.counts;
+        let Tally {
+            cancelled,
+            handed_back,
+            resets,
+            resets_elsewhere,
+            clock_regressions,
+            overruns,
+            turns,
+            ..
+        } = &self.counts;
         // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
-        let apart = cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
+        let apart =
+            cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.opened.count());
         self.telling.told_in.set(*turns);
         if self.telling.told.replace(changed) != changed {
@@ -203,7 +214,9 @@ impl<T> Shard<T> {
         }
         self.tell();
         // What is due is due after the last turn: or that would seem to have come since.
-        self.shared.gauges.wants_turn_at(next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1))));
+        self.shared.gauges.wants_turn_at(
+            next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1))),
+        );
         if self.telling.in_pass {
             // The pass was given up.
             self.shared.gauges.turn_ends(self.counts.turns);

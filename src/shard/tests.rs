@@ -78,7 +78,11 @@ fn the_pages_of_guests_come_and_go() {
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
         let guests: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
-        assert!((40..=48).contains(&shard.guests.known()), "{} nodes in round {round}", shard.guests.known());
+        assert!(
+            (40..=48).contains(&shard.guests.known()),
+            "{} nodes in round {round}",
+            shard.guests.known()
+        );
         for (number, guest) in guests.into_iter().enumerate() {
             if number % 2 == 0 {
                 assert!(shard.cancel(guest).is_some());
@@ -95,7 +99,11 @@ fn the_pages_of_guests_come_and_go() {
         }
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
-        assert!((2..=8).contains(&shard.guests.known()), "{} nodes left after round {round}", shard.guests.known());
+        assert!(
+            (2..=8).contains(&shard.guests.known()),
+            "{} nodes left after round {round}",
+            shard.guests.known()
+        );
     }
 }
 
@@ -107,9 +115,14 @@ fn what_is_left_of_a_page_is_in_use_again_with_it() {
         let guests: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         // It looks at its pages itself, in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
-        assert!((40..=80).contains(&shard.guests.known()), "{} nodes after {turns} turns", shard.guests.known());
+        assert!(
+            (40..=80).contains(&shard.guests.known()),
+            "{} nodes after {turns} turns",
+            shard.guests.known()
+        );
         // One of each page, and then the other one.
-        let (ones, others): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.index() % 2 == 0);
+        let (ones, others): (Vec<_>, Vec<_>) =
+            guests.into_iter().partition(|guest| guest.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|guest| shard.cancel(guest).is_some()));
         (0..turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
     }
@@ -118,7 +131,8 @@ fn what_is_left_of_a_page_is_in_use_again_with_it() {
 /// A guest that counts itself when its callback is dropped.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.shared(), Arc::clone(count));
-    let added = shared.add(shared.nanos_after(TICK), Sent::new(Origin::caller(), move || drop(captured)));
+    let added =
+        shared.add(shared.nanos_after(TICK), Sent::new(Origin::caller(), move || drop(captured)));
     let guest = added.map_err(|(reason, _)| reason).expect("there is room").answer;
     TimerHandle::of_guest(shard.number(), guest.index, guest.generation)
 }
@@ -154,9 +168,14 @@ fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
         let moved = while_moving(&mut shard, guest, |shard| {
             assert!(
                 !cancels
-                    || shard.shared().guests.with(guest.index() & !GUEST, &crate::reclaim::pin(), |place| {
-                        place.node.state.cancel(guest.generation()) == (Cancel::Cancelled, Next::Nothing)
-                    }) == Some(true)
+                    || shard.shared().guests.with(
+                        guest.index() & !GUEST,
+                        &crate::reclaim::pin(),
+                        |place| {
+                            place.node.state.cancel(guest.generation())
+                                == (Cancel::Cancelled, Next::Nothing)
+                        }
+                    ) == Some(true)
             );
             assert_eq!(fired(shard), 0);
             assert_eq!((shard.counts().added, shard.len()), (1, 1), "it has arrived");
@@ -166,7 +185,10 @@ fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
         assert!(!moved, "the shard has ended");
         assert_eq!(Arc::strong_count(&callback), 1, "its callback has been dropped");
         let counts = shard.counts();
-        assert_eq!((counts.cancelled, counts.handed_back, counts.live), (cancels.into(), (!cancels).into(), 0));
+        assert_eq!(
+            (counts.cancelled, counts.handed_back, counts.live),
+            (cancels.into(), (!cancels).into(), 0)
+        );
     }
 }
 
@@ -213,7 +235,10 @@ fn an_add_for_which_there_is_no_index_is_refused() {
     assert!(thread::spawn(move || moved.reset(TICK * 50)).join().expect("no panic"));
     assert!(shard.cancel(moved).is_some());
     assert_eq!(shard.len(), INDEX_MAX as usize - 1);
-    assert_eq!(shard.try_add(TICK, callback()).map_err(|error| error.reason()), Err(AddErrorReason::Full));
+    assert_eq!(
+        shard.try_add(TICK, callback()).map_err(|error| error.reason()),
+        Err(AddErrorReason::Full)
+    );
     assert_eq!(fired(&mut shard), 0);
     assert!(shard.try_add(TICK, callback()).is_ok());
 }
@@ -222,8 +247,10 @@ fn an_add_for_which_there_is_no_index_is_refused() {
 #[test]
 fn who_cancels_leaves_nothing_in_use() {
     for _ in 0..3 * INDEX_MAX {
-        let (periodic, once) = (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
-        let answers = [periodic.cancel(), once.cancel(), local_timer().add_local(TICK, || ()).cancel()];
+        let (periodic, once) =
+            (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
+        let answers =
+            [periodic.cancel(), once.cancel(), local_timer().add_local(TICK, || ()).cancel()];
         assert_eq!(answers, [Cancel::Cancelled; 3]);
     }
     assert_eq!(local_timer().len(), 0);
@@ -254,7 +281,10 @@ fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
     let (shared, callback) = (shard.shared(), Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
-        shared.add(0, Sent::new(Origin::caller(), move || drop(captured))).map(drop).map_err(|(reason, _)| reason)
+        shared
+            .add(0, Sent::new(Origin::caller(), move || drop(captured)))
+            .map(drop)
+            .map_err(|(reason, _)| reason)
     };
     shared.guests.start_at(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {

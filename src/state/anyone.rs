@@ -33,7 +33,9 @@ impl StateWord {
                     let to = Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED;
                     (to, Cancel::Cancelled, Next::unless_queued(word))
                 }
-                Phase::Moving => (Phase::Withdrawn.in_place_of(word), Cancel::Cancelled, Next::Nothing),
+                Phase::Moving => {
+                    (Phase::Withdrawn.in_place_of(word), Cancel::Cancelled, Next::Nothing)
+                }
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.in_place_of(word), Cancel::Running, Next::Nothing)
                 }
@@ -62,7 +64,12 @@ impl StateWord {
                 _ => return Move::Refused,
             }
             // Acquire (S3): the deadline of a move before this one was written before. And (S2) for a refusal.
-            match self.swap(word, Phase::Moving.in_place_of(word), Ordering::Acquire, Ordering::Acquire) {
+            match self.swap(
+                word,
+                Phase::Moving.in_place_of(word),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
                 Ok(()) => return Move::Begun,
                 Err(found) => word = found,
             }
@@ -99,6 +106,7 @@ impl StateWord {
     pub(crate) fn is_running(&self, generation: u64) -> bool {
         // Acquire (S2): who is told that it is over sees what the callback did.
         let word = self.0.load(Ordering::Acquire);
-        word >> GENERATION_SHIFT == generation && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
     }
 }

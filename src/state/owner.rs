@@ -1,8 +1,8 @@
 //! What the owner does with a word. It writes plainly where nobody else may write, and swaps elsewhere.
 
 use super::{
-    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GUEST, Kind, MOVED, Movable, PERIODIC, PHASE_MASK, Phase,
-    QUEUED, StateWord, Swept, TAKEN,
+    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GUEST, Kind, MOVED, Movable, PERIODIC,
+    PHASE_MASK, Phase, QUEUED, StateWord, Swept, TAKEN,
 };
 use crate::sync::Ordering;
 
@@ -17,7 +17,10 @@ impl StateWord {
         };
         debug_assert!(self.is_free());
         // Release (S2): a stale handle of the node's timer before may read this word instead of the `Idle` that `finish` left.
-        self.0.store(phase.in_place_of((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
+        self.0.store(
+            phase.in_place_of((generation << GENERATION_SHIFT) | periodic),
+            Ordering::Release,
+        );
     }
 
     /// The node stands for another one, whose word counts.
@@ -56,7 +59,8 @@ impl StateWord {
             // Relaxed, both: the swap decides by being one; what it guards is the owner's own, and a failure is
             // looked at again.
             Phase::Armed
-                if word & MOVED == 0 && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
+                if word & MOVED == 0
+                    && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
             {
                 Claim::Fires
             }
@@ -69,7 +73,9 @@ impl StateWord {
         loop {
             let word = self.own_word();
             let (to, claim) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 }),
+                Phase::Armed if word & MOVED != 0 => {
+                    (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
+                }
                 Phase::Armed => (Phase::Running.in_place_of(word), Claim::Fires),
                 Phase::Idle if word & GUEST != 0 => return Claim::Guest,
                 _ => return Claim::Held,
@@ -117,7 +123,9 @@ impl StateWord {
                     (Phase::Stopping.in_place_of(word) | TAKEN, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
-                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Withdrawn => return Err(Cancel::Ended),
+                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Withdrawn => {
+                    return Err(Cancel::Ended);
+                }
             };
             // Relaxed, both: as in `claim`; the owner itself reads `Stopping` in `rearm`.
             if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -133,7 +141,8 @@ impl StateWord {
         let armed = Phase::Armed.in_place_of(word);
         // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
         debug_assert!(word & PERIODIC != 0);
-        Phase::of(word) == Phase::Running && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
+        Phase::of(word) == Phase::Running
+            && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
     /// Whether it was another thread that has forbidden further runs.
@@ -184,7 +193,9 @@ impl StateWord {
             let word = self.own_word();
             let periodic = word & PERIODIC != 0;
             let (to, collected) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => (word & !(QUEUED | MOVED), Collected::Moved { periodic }),
+                Phase::Armed if word & MOVED != 0 => {
+                    (word & !(QUEUED | MOVED), Collected::Moved { periodic })
+                }
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
                 // Who is moving it, or has withdrawn it for who does, pushes again.
@@ -207,7 +218,9 @@ impl StateWord {
                 // A run in progress has its payload on the stack, and finishes by itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
                 // A move that is under way comes too late; one that was done before it counts.
-                Phase::Private | Phase::Armed | Phase::Moving => Swept::HandedBack { moved: word & MOVED != 0 },
+                Phase::Private | Phase::Armed | Phase::Moving => {
+                    Swept::HandedBack { moved: word & MOVED != 0 }
+                }
                 Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
                 Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
             };
@@ -241,7 +254,11 @@ impl StateWord {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
                 Phase::Armed | Phase::Private if !astray => return yes,
                 // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a failure is looked at again.
-                Phase::Armed if self.swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed).is_ok() => {
+                Phase::Armed
+                    if self
+                        .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
+                        .is_ok() =>
+                {
                     return yes;
                 }
                 Phase::Armed => (),

@@ -129,7 +129,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     fn has_left(&self) -> bool {
         // All slots up to the position are done with. What came late to a pass that has not got to its end was due by then.
-        let is_due = || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
+        let is_due =
+            || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
         self.is_busy_here() || self.position < self.target && is_due()
     }
 
@@ -188,7 +189,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         let goes_round = !self.is_this_revolution(next);
         self.position = next;
         if goes_round {
-            self.handing_down = (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
+            self.handing_down =
+                (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
         if next == start {
             self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing(0) };
@@ -205,7 +207,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             0
         } else {
             let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
-            let last = Geometry::<BITS, LEVELS>::start(1, revolution) | (Geometry::<BITS, LEVELS>::start(1, 1) - 1);
+            let last = Geometry::<BITS, LEVELS>::start(1, revolution)
+                | (Geometry::<BITS, LEVELS>::start(1, 1) - 1);
             self.next_start().unwrap_or(u64::MAX).min(last)
         };
     }
@@ -220,7 +223,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     fn is_this_revolution(&self, tick: u64) -> bool {
-        Geometry::<BITS, LEVELS>::revolution(0, tick) == Geometry::<BITS, LEVELS>::revolution(0, self.position)
+        Geometry::<BITS, LEVELS>::revolution(0, tick)
+            == Geometry::<BITS, LEVELS>::revolution(0, self.position)
     }
 
     fn highest_here(&self) -> usize {
@@ -257,12 +261,15 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let end =
-                Geometry::<BITS, LEVELS>::start(level, Geometry::<BITS, LEVELS>::number(level, self.position) + 1);
+            let end = Geometry::<BITS, LEVELS>::start(
+                level,
+                Geometry::<BITS, LEVELS>::number(level, self.position) + 1,
+            );
             let (ticks, left) = (next.min(end) - self.position, end - self.position);
             let waiting = self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
             let quota = u64::from(waiting).div_ceil(left).max(1).saturating_mul(ticks);
-            self.handing_down |= !self.move_down(slot, usize::try_from(quota).unwrap_or(usize::MAX));
+            self.handing_down |=
+                !self.move_down(slot, usize::try_from(quota).unwrap_or(usize::MAX));
         }
     }
 
@@ -289,11 +296,19 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             return None;
         }
         let has_near = self.waiting_in_all < self.len;
-        let near = has_near.then(|| Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position)).flatten();
+        let near = has_near
+            .then(|| Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position))
+            .flatten();
         match near {
             // No upper slot starts within a revolution.
             Some(near) if self.is_this_revolution(near) => Some(near),
-            _ => self.far.iter().zip(1..).filter_map(|(far, level)| self.start_in(far, level)).chain(near).min(),
+            _ => self
+                .far
+                .iter()
+                .zip(1..)
+                .filter_map(|(far, level)| self.start_in(far, level))
+                .chain(near)
+                .min(),
         }
     }
 
@@ -328,7 +343,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     fn is_busy_here(&self) -> bool {
         let is_busy = |level| {
             !self.slots.is_empty(self.due_slot(level))
-                || (level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
+                || (level > 0
+                    && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
         };
         self.here != Here::Nothing && (0..=self.highest_here()).any(is_busy)
     }

@@ -19,7 +19,10 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             assert!(self.node(index).deadline >= self.target, "a late entry of another pass");
         }
         let is_calm = late.is_empty() && self.here == Here::Nothing && !self.handing_down;
-        assert!(self.calm_until == 0 || is_calm || self.calm_until <= self.position, "calm, and something is left");
+        assert!(
+            self.calm_until == 0 || is_calm || self.calm_until <= self.position,
+            "calm, and something is left"
+        );
         assert_eq!(entries + late.len(), self.len(), "entries in slots and entries counted");
         let nodes = (1..self.slots.nodes.end()).filter_map(|index| self.slots.nodes.get(index));
         let standings: Vec<Standing> =
@@ -32,27 +35,47 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     fn node(&self, index: u32) -> &Node<T> {
-        self.slots.nodes.get(index).unwrap_or_else(|| panic!("entry {index} of a slot is not there"))
+        self.slots
+            .nodes
+            .get(index)
+            .unwrap_or_else(|| panic!("entry {index} of a slot is not there"))
     }
 
     /// Checks one level and counts its entries.
     fn check_level(&self, level: usize) -> usize {
-        let ring = if level == 0 { Geometry::<BITS, LEVELS>::NEAR_RING } else { Geometry::<BITS, LEVELS>::FAR_RING };
-        (0..u32::try_from(ring).expect("small")).map(|position| self.check_slot(level, position)).sum()
+        let ring = if level == 0 {
+            Geometry::<BITS, LEVELS>::NEAR_RING
+        } else {
+            Geometry::<BITS, LEVELS>::FAR_RING
+        };
+        (0..u32::try_from(ring).expect("small"))
+            .map(|position| self.check_slot(level, position))
+            .sum()
     }
 
     fn check_slot(&self, level: usize, position: u32) -> usize {
         if level == 0 {
             let entries = self.slots.entries(position);
-            assert_eq!(self.near.contains(position), !entries.is_empty(), "the mark of slot {position}");
+            assert_eq!(
+                self.near.contains(position),
+                !entries.is_empty(),
+                "the mark of slot {position}"
+            );
             return self.check_entries(0, position, &entries);
         }
         let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
-        let (plain, aligned) =
-            (self.slots.entries(slot), self.slots.entries(Geometry::<BITS, LEVELS>::aligned_slot(level, position)));
+        let (plain, aligned) = (
+            self.slots.entries(slot),
+            self.slots.entries(Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
+        );
         let marked = self.far[level - 1].contains(position);
-        assert_eq!(marked, !plain.is_empty() || !aligned.is_empty(), "the mark of slot {position} of level {level}");
-        let waiting = plain.iter().filter(|&&index| self.node(index).standing == Standing::far(slot));
+        assert_eq!(
+            marked,
+            !plain.is_empty() || !aligned.is_empty(),
+            "the mark of slot {position} of level {level}"
+        );
+        let waiting =
+            plain.iter().filter(|&&index| self.node(index).standing == Standing::far(slot));
         assert_eq!(
             waiting.count(),
             self.waiting[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
@@ -72,20 +95,28 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     fn check_entry(&self, level: usize, position: u32, &Node { deadline, standing, .. }: &Node<T>) {
         let current = Geometry::<BITS, LEVELS>::number(level, self.position);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
-        let ahead = u64::from(Geometry::<BITS, LEVELS>::position(level, u64::from(position.wrapping_sub(here))));
+        let ahead = u64::from(Geometry::<BITS, LEVELS>::position(
+            level,
+            u64::from(position.wrapping_sub(here)),
+        ));
         let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
         assert!(start <= deadline, "an entry that would fire late");
         // (A late one may be in an upper slot that its wheel is behind with.)
         let is_crowded = standing == Standing::CROWDED && deadline > self.target;
         assert!(start == deadline || !is_crowded, "a crowd that would be re-placed at once");
-        let is_within_reach = Geometry::<BITS, LEVELS>::reaches(level, self.position, start.max(self.position));
+        let is_within_reach =
+            Geometry::<BITS, LEVELS>::reaches(level, self.position, start.max(self.position));
         assert!(is_within_reach, "an entry that was passed over");
         if ahead == 0 {
             assert!(self.here != Here::Nothing, "a slot that has begun and is not being worked on");
         } else {
             assert!(self.calm_until <= start, "a slot that would be missed");
         }
-        let has_plain = level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
-        assert!(ahead != 1 || !has_plain || self.handing_down, "a slot that is not being handed down");
+        let has_plain =
+            level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
+        assert!(
+            ahead != 1 || !has_plain || self.handing_down,
+            "a slot that is not being handed down"
+        );
     }
 }

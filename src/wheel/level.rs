@@ -25,7 +25,10 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
-        assert!(Self::shift(LEVELS) >= 64, "the levels must reach every tick: BITS * LEVELS must be at least 64");
+        assert!(
+            Self::shift(LEVELS) >= 64,
+            "the levels must reach every tick: BITS * LEVELS must be at least 64"
+        );
     };
 
     const fn shift(level: usize) -> u32 {
@@ -112,7 +115,11 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Whether a level reaches a deadline.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
-        if level == 0 { Self::is_near(now, deadline) } else { Self::revolutions(level, now, deadline) <= 1 }
+        if level == 0 {
+            Self::is_near(now, deadline)
+        } else {
+            Self::revolutions(level, now, deadline) <= 1
+        }
     }
 
     /// How many revolutions of a level lie between.
@@ -204,7 +211,11 @@ impl Occupancy {
     pub(super) fn at_or_after(&self, position: u32) -> Option<u32> {
         let word = word_of(position);
         let rest = self.0.get(word)? >> (position % 64);
-        if rest != 0 { Some(position + rest.trailing_zeros()) } else { self.at_or_after_word(word + 1) }
+        if rest != 0 {
+            Some(position + rest.trailing_zeros())
+        } else {
+            self.at_or_after_word(word + 1)
+        }
     }
 
     #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
@@ -213,7 +224,8 @@ impl Occupancy {
         // Eight at a time, which a processor does almost as fast as one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
-        let (place, &bits) = (first + zeros..).zip(&words[zeros..]).find(|&(_, &bits)| bits != 0)?;
+        let (place, &bits) =
+            (first + zeros..).zip(&words[zeros..]).find(|&(_, &bits)| bits != 0)?;
         Some(place as u32 * 64 + bits.trailing_zeros())
     }
 }
@@ -241,7 +253,10 @@ mod tests {
             for deadline in (now..now + ticks).filter(|&deadline| !Tiny::is_near(now, deadline)) {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::number(level, deadline) - Tiny::number(level, now);
-                assert!(ahead < Tiny::FAR_RING as u64, "two entries of different slots would share one");
+                assert!(
+                    ahead < Tiny::FAR_RING as u64,
+                    "two entries of different slots would share one"
+                );
                 assert!(ahead > 1, "neither this slot nor the next is used");
                 assert!(!Tiny::reaches(level - 1, now, deadline), "a lower level would do");
             }
@@ -273,7 +288,9 @@ mod tests {
             let mut set = BTreeSet::new();
             let mut random = 1_u64;
             for _ in 0..rounds {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let position = u32::try_from((random >> 33) % slots).expect("small");
                 if set.insert(position) {
                     occupancy.set(position);

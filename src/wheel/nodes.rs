@@ -204,7 +204,11 @@ impl<T> Nodes<T> {
 
     /// Gives an index back if it is there and `judge`, who may change the node, says so.
     #[inline]
-    pub(super) fn give_if(&mut self, index: u32, judge: impl FnOnce(&mut Node<T>, &mut Link) -> bool) {
+    pub(super) fn give_if(
+        &mut self,
+        index: u32,
+        judge: impl FnOnce(&mut Node<T>, &mut Link) -> bool,
+    ) {
         let page = page_of(index);
         let Some(leaf) = self.leaves.get_mut(page) else { return };
         let Some(nodes) = leaf.nodes.as_deref_mut() else { return };
@@ -316,7 +320,11 @@ impl<T> Nodes<T> {
             }
             let there = if leaf.nodes.is_some() { number(PAGE) } else { 0 };
             assert_eq!(leaf.used + free, there, "entries of page {page}");
-            assert_eq!(leaf.noted, noted.binary_search(&number(page)).is_ok(), "the note of page {page}");
+            assert_eq!(
+                leaf.noted,
+                noted.binary_search(&number(page)).is_ok(),
+                "the note of page {page}"
+            );
             assert!(leaf.noted || leaf.free == 0, "room in page {page} that is not noted");
         }
         let empty = self.leaves.iter().filter(|leaf| leaf.nodes.is_some() && leaf.used == 0);

@@ -85,7 +85,10 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
             waiting_in_all: 0,
             touched: 0,
-            slots: Slots::new(Geometry::<BITS, LEVELS>::LATE as usize + 1, Geometry::<BITS, LEVELS>::LATE),
+            slots: Slots::new(
+                Geometry::<BITS, LEVELS>::LATE as usize + 1,
+                Geometry::<BITS, LEVELS>::LATE,
+            ),
             near: Occupancy::new(Geometry::<BITS, LEVELS>::NEAR_RING),
             far: (1..LEVELS).map(|_| Occupancy::new(Geometry::<BITS, LEVELS>::FAR_RING)).collect(),
         }

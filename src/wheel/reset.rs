@@ -23,7 +23,8 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     #[inline]
     pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
         let node = self.slots.nodes.node(index);
-        if deadline >= node.deadline && deadline > self.target && node.standing != Standing::CROWDED {
+        if deadline >= node.deadline && deadline > self.target && node.standing != Standing::CROWDED
+        {
             node.deadline = deadline;
             self.touched += 1;
         } else {

@@ -26,7 +26,8 @@ const SLOT: u32 = 1 << 31;
 /// One entry more, in a head.
 const ONE: u32 = 1 << 25;
 const FIRST: u32 = ONE - 1;
-const _: () = assert!(INDEX_MAX <= FIRST && CROWD < u32::MAX / ONE, "an index and a count fit a head");
+const _: () =
+    assert!(INDEX_MAX <= FIRST && CROWD < u32::MAX / ONE, "an index and a count fit a head");
 
 /// All slots of a wheel and the nodes of its entries.
 #[derive(Debug)]
@@ -126,7 +127,12 @@ impl<T> Slots<T> {
         links[next].previous = SLOT | slot;
         let node = self.nodes.node(index);
         let stood = mem::take(&mut node.standing);
-        Some(Popped { index, deadline: node.deadline, stood, left: Left { slot, is_empty: next == 0 } })
+        Some(Popped {
+            index,
+            deadline: node.deadline,
+            stood,
+            left: Left { slot, is_empty: next == 0 },
+        })
     }
 
     /// Takes an entry out of the slot it is in.
@@ -275,7 +281,11 @@ mod tests {
                 }
                 if gone < 199 {
                     let index = insert(&mut slots, 1);
-                    assert_eq!(slots.nodes.node(index).standing, Standing::CROWDED, "after {gone} have left");
+                    assert_eq!(
+                        slots.nodes.node(index).standing,
+                        Standing::CROWDED,
+                        "after {gone} have left"
+                    );
                     _ = slots.take(index);
                 }
             }

@@ -37,7 +37,10 @@ fn a_retired_index_is_never_used_again() {
         assert_eq!(wheel.remove(key), Some(round));
     }
     for key in keys {
-        assert!(key.generation < KEY_GENERATION_MAX, "there is one more to come, for those who ask");
+        assert!(
+            key.generation < KEY_GENERATION_MAX,
+            "there is one more to come, for those who ask"
+        );
         assert_eq!(wheel.remove(key), None);
     }
 }

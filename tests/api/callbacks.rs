@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{AddErrorReason, Cancel, Config, Counts, ManualClock, PanicPlace, TimerHandle, Turn, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, Counts, ManualClock, PanicPlace, TimerHandle, Turn, local_timer,
+};
 
 use crate::common::{TICK, in_virtual_time, on_a_thread, wait_until};
 
@@ -31,7 +33,11 @@ fn a_turn_that_finds_nothing_says_what_is_left() {
         local_timer().add(TICK * 100, || {});
         for ticks in [0, 1, 1, 7] {
             let turn = turn_after(clock, ticks);
-            assert_eq!((turn.fired, turn.collected, turn.touched, turn.live), (0, 0, 0, 1), "after {ticks} ticks");
+            assert_eq!(
+                (turn.fired, turn.collected, turn.touched, turn.live),
+                (0, 0, 0, 1),
+                "after {ticks} ticks"
+            );
             assert!(!turn.behind && !turn.nested);
         }
     });
@@ -41,7 +47,8 @@ fn a_turn_that_finds_nothing_says_what_is_left() {
 #[test]
 fn a_turn_says_how_many_entries_it_has_touched() {
     in_virtual_time(|clock| {
-        let timers: Vec<_> = (0..5).map(|tick| local_timer().add(TICK * (1 + tick / 3), || {})).collect();
+        let timers: Vec<_> =
+            (0..5).map(|tick| local_timer().add(TICK * (1 + tick / 3), || {})).collect();
         assert!(timers[0].reset(TICK * 9));
         // One is found where it was and goes where it belongs.
         for (fired, touched) in [(2, 3), (2, 2), (0, 0)] {
@@ -72,7 +79,10 @@ fn a_timer_that_is_moved_when_it_is_already_due_is_counted_once() {
         local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
         assert_eq!(turn_after(clock, 3).fired, 1);
         let counts = local_timer().counts();
-        assert_eq!((counts.fired, counts.resets, counts.resets_elsewhere, counts.live), (1, 0, 1, 1));
+        assert_eq!(
+            (counts.fired, counts.resets, counts.resets_elsewhere, counts.live),
+            (1, 0, 1, 1)
+        );
         assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
         assert_eq!(local_timer().counts().resets_elsewhere, 1);
     });
@@ -84,7 +94,11 @@ fn ticks(clock: &ManualClock) -> u128 {
 }
 
 fn assert_sum(counts: Counts) {
-    assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back, "{counts:?}");
+    assert_eq!(
+        counts.added,
+        counts.live + counts.fired + counts.cancelled + counts.handed_back,
+        "{counts:?}"
+    );
 }
 
 /// What happened, in order.
@@ -167,7 +181,9 @@ fn what_a_callback_adds_fires_in_a_later_turn_never_in_the_same() {
             local_timer().add_local(Duration::ZERO, written.writes("local zero"));
             local_timer().add_at(local_timer().now(), written.writes("now"));
             local_timer().add_at(begun, written.writes("past"));
-            local_timer().try_add(Duration::from_nanos(1), written.writes("a nanosecond")).expect("a live thread");
+            local_timer()
+                .try_add(Duration::from_nanos(1), written.writes("a nanosecond"))
+                .expect("a live thread");
             // However late it has become meanwhile.
             moved.advance(TICK * 10);
             local_timer().add(Duration::ZERO, written.writes("late zero"));
@@ -211,7 +227,9 @@ fn a_timer_that_a_due_sibling_cancels_is_cancelled_and_never_runs() {
             let (handles, log) = (Handles::default(), Log::<Vec<Cancel>>::new());
             for own in 0..10 {
                 let (all, log) = (Rc::clone(&handles), log.clone());
-                let callback = move || log.write(others(&all, own).into_iter().map(TimerHandle::cancel).collect());
+                let callback = move || {
+                    log.write(others(&all, own).into_iter().map(TimerHandle::cancel).collect())
+                };
                 let own = u32::try_from(own).expect("small");
                 handles.borrow_mut().push(local_timer().add(TICK * (1 + own * apart), callback));
             }
@@ -234,11 +252,15 @@ fn a_timer_that_a_due_sibling_resets_fires_at_its_new_time_once() {
             let begun = ticks(clock);
             let moved = Rc::new(Cell::new(false));
             for own in 0..10 {
-                let (all, log, moved, clock) = (Rc::clone(&handles), log.clone(), Rc::clone(&moved), clock.clone());
+                let (all, log, moved, clock) =
+                    (Rc::clone(&handles), log.clone(), Rc::clone(&moved), clock.clone());
                 let callback = move || {
                     log.write(ticks(&clock) - begun);
                     if !moved.replace(true) {
-                        let movable = others(&all, own).into_iter().filter(|handle| handle.reset(TICK * 5)).count();
+                        let movable = others(&all, own)
+                            .into_iter()
+                            .filter(|handle| handle.reset(TICK * 5))
+                            .count();
                         assert_eq!(movable, 9);
                     }
                 };
@@ -285,7 +307,8 @@ fn a_callback_that_cancels_itself_is_told_that_it_is_running() {
         let (all, written) = (Rc::clone(&handles), log.clone());
         handles.borrow_mut().push(local_timer().add(TICK, move || {
             let own = all.borrow()[0];
-            let elsewhere = thread::spawn(move || (own.cancel(), own.is_pending())).join().expect("no panic");
+            let elsewhere =
+                thread::spawn(move || (own.cancel(), own.is_pending())).join().expect("no panic");
             written.write((own.cancel(), own.is_pending(), own.reset(TICK), elsewhere));
         }));
         assert_eq!(turn_after(clock, 1).fired, 1);
@@ -309,7 +332,8 @@ fn a_nested_turn_does_nothing_and_says_so() {
         assert_eq!((turn.fired, turn.live, turn.nested), (3, 1, false));
         let nested: Vec<Turn> = log.take();
         assert_eq!(nested.iter().map(|turn| turn.live).collect::<Vec<_>>(), [3, 2, 1]);
-        let idle = |turn: &Turn| turn.nested && (turn.fired, turn.collected, turn.touched) == (0, 0, 0);
+        let idle =
+            |turn: &Turn| turn.nested && (turn.fired, turn.collected, turn.touched) == (0, 0, 0);
         assert!(nested.iter().all(idle), "{nested:?}");
         assert!(!local_timer().turn().nested);
     });
@@ -331,7 +355,10 @@ fn a_callback_may_ask_the_timer_everything_and_drop_a_guard() {
             assert_eq!(sleep.timeout(), Some(TICK * 4));
             drop(sleep);
             drop(guard);
-            assert_eq!((timer.len(), timer.next_deadline(), timer.time_until_next()), (0, None, None));
+            assert_eq!(
+                (timer.len(), timer.next_deadline(), timer.time_until_next()),
+                (0, None, None)
+            );
             assert_eq!(timer.prepare_sleep().timeout(), None);
             assert_sum(timer.counts());
             log.write((timer.counts().fired, timer.counts().cancelled, guarded.cancel()));
@@ -360,7 +387,8 @@ fn callbacks_run_in_the_order_of_their_deadlines() {
 fn runs_of(clock: &ManualClock, period: Duration, step: Duration, steps: u32) -> Vec<u128> {
     let log = Log::new();
     let (written, now, begun) = (log.clone(), clock.clone(), clock.elapsed());
-    let handle = local_timer().add_periodic(period, move || written.write((now.elapsed() - begun).as_nanos()));
+    let handle = local_timer()
+        .add_periodic(period, move || written.write((now.elapsed() - begun).as_nanos()));
     for _ in 0..steps {
         clock.advance(step);
         local_timer().turn();
@@ -481,7 +509,10 @@ fn a_periodic_timer_answers_cancelled_between_its_runs() {
         turn_after(clock, 1);
         assert!(periodic.is_pending());
         assert_eq!((periodic.cancel(), Rc::strong_count(&runs)), (Cancel::Cancelled, 1));
-        assert_eq!((turn_after(clock, 5).fired, runs.get(), periodic.cancel()), (0, 2, Cancel::Ended));
+        assert_eq!(
+            (turn_after(clock, 5).fired, runs.get(), periodic.cancel()),
+            (0, 2, Cancel::Ended)
+        );
     });
 }
 
@@ -551,9 +582,14 @@ fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
     let alive = Arc::new(());
     let hook = |captured: PanicsOnDrop| move || _ = Arc::strong_count(&captured.0);
     for _ in 0..10 {
-        let (wake, panic) = (hook(PanicsOnDrop(Arc::clone(&alive))), hook(PanicsOnDrop(Arc::clone(&alive))));
+        let (wake, panic) =
+            (hook(PanicsOnDrop(Arc::clone(&alive))), hook(PanicsOnDrop(Arc::clone(&alive))));
         on_a_thread(|| {
-            Config::new().on_wake(wake).on_panic(move |_| panic()).install().expect("a fresh thread");
+            Config::new()
+                .on_wake(wake)
+                .on_panic(move |_| panic())
+                .install()
+                .expect("a fresh thread");
             local_timer().add(TICK, || ());
         });
     }
@@ -567,9 +603,15 @@ fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
 #[test]
 fn a_period_below_a_tick_counts_as_a_tick() {
     in_virtual_time(|clock| {
-        for period in [Duration::ZERO, Duration::from_nanos(1), TICK - Duration::from_nanos(1), TICK] {
+        for period in
+            [Duration::ZERO, Duration::from_nanos(1), TICK - Duration::from_nanos(1), TICK]
+        {
             let runs = runs_of(clock, period, TICK / 2, 20);
-            assert_eq!(runs, (1..=10).map(|tick| tick * TICK.as_nanos()).collect::<Vec<_>>(), "{period:?}");
+            assert_eq!(
+                runs,
+                (1..=10).map(|tick| tick * TICK.as_nanos()).collect::<Vec<_>>(),
+                "{period:?}"
+            );
         }
     });
 }
@@ -577,7 +619,8 @@ fn a_period_below_a_tick_counts_as_a_tick() {
 #[test]
 fn an_endless_period_never_runs() {
     in_virtual_time(|clock| {
-        let periodic = local_timer().add_periodic(Duration::MAX, || unreachable!("584 years have not passed"));
+        let periodic =
+            local_timer().add_periodic(Duration::MAX, || unreachable!("584 years have not passed"));
         assert_eq!(turn_after(clock, u32::MAX).fired, 0);
         assert_eq!(periodic.cancel(), Cancel::Cancelled);
     });
@@ -591,7 +634,8 @@ fn add_one_of_each_kind(drops: &Arc<AtomicUsize>) -> Vec<TimerHandle> {
         let drops = Arc::clone(drops);
         OnDrop(move || _ = drops.fetch_add(1, Ordering::Relaxed))
     };
-    let (small, large, again, large_again, private) = (counts(), (counts(), [0; 9]), counts(), counts(), counts());
+    let (small, large, again, large_again, private) =
+        (counts(), (counts(), [0; 9]), counts(), counts(), counts());
     let room = [0_u64; 9];
     vec![
         local_timer().add(TICK, move || drop(small)),
@@ -610,7 +654,8 @@ fn what_a_callback_captured_is_dropped_once_when_it_has_fired() {
         assert_eq!(turn_after(clock, 1).fired, 5);
         assert_eq!(drops.load(Ordering::Relaxed), 3, "the periodic ones go on");
         assert_eq!(turn_after(clock, 1).fired, 2);
-        let cancelled = handles.into_iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
+        let cancelled =
+            handles.into_iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
         assert_eq!((cancelled, drops.load(Ordering::Relaxed)), (2, 5));
     });
     assert_eq!(drops.load(Ordering::Relaxed), 5);
@@ -646,7 +691,9 @@ fn what_a_callback_captured_is_dropped_once_when_its_thread_exits() {
 type Reports = Arc<Mutex<Vec<(PanicPlace, String)>>>;
 
 /// As `in_virtual_time`, with a panic hook that keeps the reports.
-fn with_reports<R: Send>(test: impl FnOnce(&ManualClock, &Reports) -> R + Send) -> (R, Vec<(PanicPlace, String)>) {
+fn with_reports<R: Send>(
+    test: impl FnOnce(&ManualClock, &Reports) -> R + Send,
+) -> (R, Vec<(PanicPlace, String)>) {
     let (clock, reports) = (ManualClock::new(), Reports::default());
     let kept = Arc::clone(&reports);
     let config = Config::new().tick(TICK).clock(&clock).on_panic(move |report| {
@@ -759,8 +806,10 @@ fn a_panicking_destructor_does_not_keep_a_turn_from_collecting_the_others() {
                 }
             };
             let handles: Vec<_> = (0..5).map(add).collect();
-            let cancel_all = move || handles.into_iter().map(TimerHandle::cancel).collect::<Vec<_>>();
-            let answers = thread::spawn(cancel_all).join().expect("nothing is dropped on the canceller");
+            let cancel_all =
+                move || handles.into_iter().map(TimerHandle::cancel).collect::<Vec<_>>();
+            let answers =
+                thread::spawn(cancel_all).join().expect("nothing is dropped on the canceller");
             assert_eq!(answers, [Cancel::Cancelled; 5]);
             let turn = turn_after(clock, 1);
             assert_eq!((turn.fired, turn.collected, turn.live), (0, 5, 0));
@@ -788,18 +837,28 @@ fn a_panicking_destructor_at_thread_exit_keeps_no_other_callback_from_being_drop
         }
         // One that is held when the thread ends.
         let held = local_timer().add(TICK, panics_when_dropped("held at the end"));
-        assert_eq!(thread::spawn(move || held.cancel()).join().expect("no panic"), Cancel::Cancelled);
+        assert_eq!(
+            thread::spawn(move || held.cancel()).join().expect("no panic"),
+            Cancel::Cancelled
+        );
     });
     assert_eq!(drops.load(Ordering::Relaxed), 10);
     assert_eq!(reports.len(), 6);
-    assert!(reports.iter().all(|(place, message)| *place == PanicPlace::Drop && message.contains("at the end")));
+    assert!(
+        reports
+            .iter()
+            .all(|(place, message)| *place == PanicPlace::Drop && message.contains("at the end"))
+    );
 }
 
 #[test]
 fn a_panic_hook_that_panics_harms_nothing() {
     let clock = ManualClock::new();
     on_a_thread(|| {
-        let config = Config::new().tick(TICK).clock(&clock).on_panic(|report| panic!("the hook, too: {report:?}"));
+        let config = Config::new()
+            .tick(TICK)
+            .clock(&clock)
+            .on_panic(|report| panic!("the hook, too: {report:?}"));
         config.install().expect("a fresh thread");
         let log = Log::new();
         local_timer().add(TICK, || panic!("first"));
@@ -835,9 +894,15 @@ fn a_wake_hook_that_panics_is_reported_and_the_timer_is_added() {
     let kept = Arc::clone(&reports);
     on_a_thread(|| {
         let hook = move |panic: &corewheel::PanicReport<'_>| {
-            kept.lock().expect("sound").push(report(panic.place(), panic.message().unwrap_or_default()));
+            kept.lock()
+                .expect("sound")
+                .push(report(panic.place(), panic.message().unwrap_or_default()));
         };
-        let config = Config::new().tick(TICK).clock(&clock).on_wake(|| panic!("will not wake")).on_panic(hook);
+        let config = Config::new()
+            .tick(TICK)
+            .clock(&clock)
+            .on_wake(|| panic!("will not wake"))
+            .on_panic(hook);
         config.install().expect("a fresh thread");
         let sleep = local_timer().prepare_sleep();
         let handle = local_timer().add(TICK, || {});
@@ -922,7 +987,10 @@ fn a_destructor_run_by_a_turn_may_use_the_timer() {
         clock.advance(TICK);
         let victim = local_timer().add(TICK * 9, || {});
         let busy = local_timer().add(TICK * 9, busy_when_dropped(&log, victim));
-        assert_eq!(thread::spawn(move || busy.cancel()).join().expect("no panic"), Cancel::Cancelled);
+        assert_eq!(
+            thread::spawn(move || busy.cancel()).join().expect("no panic"),
+            Cancel::Cancelled
+        );
         let turn = local_timer().turn();
         assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 2));
         let nested = log.take();
@@ -970,7 +1038,10 @@ fn the_sum_is_exact_inside_callbacks_and_destructors() {
     }
     fn sum(observed: &Cell<u32>) {
         let counts = local_timer().counts();
-        assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back);
+        assert_eq!(
+            counts.added,
+            counts.live + counts.fired + counts.cancelled + counts.handed_back
+        );
         assert_eq!(counts.live, local_timer().len() as u64);
         observed.set(observed.get() + 1);
     }

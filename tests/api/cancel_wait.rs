@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, InsideCallback, ManualClock, Shard, TimerHandle, Turn, local_timer};
+use corewheel::{
+    Cancel, Config, InsideCallback, ManualClock, Shard, TimerHandle, Turn, local_timer,
+};
 
 use crate::common::{TICK, in_virtual_time, on_a_thread, operations, wait_until};
 
@@ -51,7 +53,10 @@ fn slow() -> (Slow, impl FnMut() + Send + 'static) {
 }
 
 /// Several threads wait for the callback, which is running; then it ends. What they were told, and whether it was over then.
-fn wait_for(handle: TimerHandle, Slow { runs, end, over }: &Slow) -> Vec<(Result<Cancel, InsideCallback>, bool)> {
+fn wait_for(
+    handle: TimerHandle,
+    Slow { runs, end, over }: &Slow,
+) -> Vec<(Result<Cancel, InsideCallback>, bool)> {
     runs.recv_timeout(TOO_LONG).expect("it runs");
     let waiting = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -107,7 +112,9 @@ fn a_periodic_timer_makes_no_further_run() {
     let (slow, callback) = slow();
     let (sender, handles) = mpsc::channel();
     let owner = thread::spawn(move || {
-        sender.send(local_timer().add_periodic(Duration::ZERO, callback)).expect("it is waited for");
+        sender
+            .send(local_timer().add_periodic(Duration::ZERO, callback))
+            .expect("it is waited for");
         while !local_timer().is_empty() {
             let _ = local_timer().turn();
         }
@@ -202,7 +209,8 @@ fn refusal() -> InsideCallback {
         Config::new().clock(&clock).install().expect("a fresh thread");
         let (sender, answer) = mpsc::channel();
         let handle = local_timer().add(TICK * 2, never);
-        local_timer().add(TICK, move || sender.send(handle.cancel_wait()).expect("it is waited for"));
+        local_timer()
+            .add(TICK, move || sender.send(handle.cancel_wait()).expect("it is waited for"));
         assert_eq!(turn_after(&clock, 1).fired, 1);
         answer.recv().expect("asked").expect_err("inside a callback")
     })

@@ -11,7 +11,8 @@ use crate::common::operations;
 
 fn shard(clock: Clock) -> Shard<Instant> {
     // The shortest tick hides nothing.
-    Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock)).expect("a valid configuration")
+    Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock))
+        .expect("a valid configuration")
 }
 
 /// Adds timers of up to 300 us, without pause or with pauses of all lengths, and looks at the time when they fire. Their

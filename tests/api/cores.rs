@@ -26,7 +26,10 @@ fn never() {
 fn by_default_there_is_a_thread_for_each_core() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
-    assert_eq!((cores.len(), cores.is_empty(), cores.pinned().len()), (available, false, available));
+    assert_eq!(
+        (cores.len(), cores.is_empty(), cores.pinned().len()),
+        (available, false, available)
+    );
     assert_eq!(cores.join().len(), available);
 }
 
@@ -39,7 +42,8 @@ fn more_shards_than_cores_work_and_return_in_order() {
     };
     let cores = Cores::builder().shards(16).start(run).expect("started");
     assert_eq!(cores.len(), 16);
-    let returned: Vec<_> = cores.join().into_iter().map(|returned| returned.expect("no panic")).collect();
+    let returned: Vec<_> =
+        cores.join().into_iter().map(|returned| returned.expect("no panic")).collect();
     let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("nothing to start");
     assert!(none.is_empty() && none.join().is_empty());
     assert!(returned.iter().map(|(index, _)| *index).eq(0..16));
@@ -70,7 +74,11 @@ fn a_thread_that_panics_is_an_error_in_join_and_the_others_are_fine() {
                 Ok(own) => assert!(own == index && index != panicking),
                 Err(panic) => {
                     assert_eq!(index, panicking);
-                    assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("as planned")));
+                    assert!(
+                        panic
+                            .downcast_ref::<String>()
+                            .is_some_and(|message| message.contains("as planned"))
+                    );
                 }
             }
         }
@@ -124,28 +132,42 @@ fn the_configuration_is_made_on_the_thread_that_gets_it() {
         written.lock().expect("sound").push((index, thread::current().id()));
         Config::new()
     };
-    let cores = Cores::builder().shards(3).config(config).start(|core| (core.index(), thread::current().id()));
-    let ran_on: HashSet<_> = cores.expect("started").join().into_iter().map(Result::unwrap).collect();
+    let cores = Cores::builder()
+        .shards(3)
+        .config(config)
+        .start(|core| (core.index(), thread::current().id()));
+    let ran_on: HashSet<_> =
+        cores.expect("started").join().into_iter().map(Result::unwrap).collect();
     assert_eq!(made_on.lock().expect("sound").iter().copied().collect::<HashSet<_>>(), ran_on);
 }
 
 #[test]
 fn timers_are_cancelled_from_core_to_core() {
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<Vec<TimerHandle>>()).unzip();
-    let receivers: Vec<_> = receivers.into_iter().map(|receiver| Mutex::new(Some(receiver))).collect();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..4).map(|_| mpsc::channel::<Vec<TimerHandle>>()).unzip();
+    let receivers: Vec<_> =
+        receivers.into_iter().map(|receiver| Mutex::new(Some(receiver))).collect();
     let (senders, everybody_cancelled) = (Mutex::new(senders), Barrier::new(4));
     let run = move |core: Core| {
         let next = senders.lock().expect("sound")[(core.index() + 1) % 4].clone();
         let handles = receivers[core.index()].lock().expect("sound").take().expect("one each");
-        next.send((0..100).map(|_| local_timer().add(Duration::from_secs(600), never)).collect()).expect("listens");
+        next.send((0..100).map(|_| local_timer().add(Duration::from_secs(600), never)).collect())
+            .expect("listens");
         let given = handles.recv().unwrap_or_default();
         let cancelled = given.iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
         everybody_cancelled.wait();
         let turn = local_timer().turn();
-        (cancelled, turn.collected, turn.live, given.iter().all(|handle| handle.cancel() == Cancel::Ended))
+        (
+            cancelled,
+            turn.collected,
+            turn.live,
+            given.iter().all(|handle| handle.cancel() == Cancel::Ended),
+        )
     };
     let cores = Cores::builder().shards(4).start(run).expect("started");
-    assert!(cores.join().into_iter().all(|returned| returned.expect("no panic") == (100, 100, 0, true)));
+    assert!(
+        cores.join().into_iter().all(|returned| returned.expect("no panic") == (100, 100, 0, true))
+    );
 }
 
 #[test]
@@ -153,7 +175,9 @@ fn handles_of_cores_that_have_ended_are_stale() {
     let run = |_: Core| local_timer().add(Duration::from_secs(600), never);
     let cores = Cores::builder().shards(4).start(run).expect("started");
     let handles: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
-    assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Ended && !handle.is_pending()));
+    assert!(
+        handles.into_iter().all(|handle| handle.cancel() == Cancel::Ended && !handle.is_pending())
+    );
 }
 
 // ---- what cannot be started
@@ -163,7 +187,9 @@ fn start_badly(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::
     let ran = Arc::new(AtomicBool::new(false));
     let written = Arc::clone(&ran);
     let run = move |_: Core| written.store(true, Ordering::SeqCst);
-    let started = catch_unwind(AssertUnwindSafe(|| Cores::builder().shards(5).config(config).start(run).map(drop)));
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        Cores::builder().shards(5).config(config).start(run).map(drop)
+    }));
     assert!(!ran.load(Ordering::SeqCst), "no thread enters `run`");
     assert_eq!(Arc::strong_count(&ran), 1, "no thread is left");
     started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -173,7 +199,12 @@ fn start_badly(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::
 fn an_invalid_configuration_is_an_error_with_its_cause_and_no_thread_runs() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
-        let error = start_badly(move |index| if index == invalid { Config::new().tick(tick) } else { Config::new() })
+        let error =
+            start_badly(
+                move |index| {
+                    if index == invalid { Config::new().tick(tick) } else { Config::new() }
+                },
+            )
             .expect_err("a tick is too short");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ConfigError>());
@@ -191,7 +222,11 @@ fn a_configuration_for_a_timer_in_use_is_an_error() {
         Config::new()
     })
     .expect_err("the timer is in use");
-    assert!(error.get_ref().is_some_and(|inner| inner.downcast_ref() == Some(&ConfigError::AlreadyRunning)));
+    assert!(
+        error
+            .get_ref()
+            .is_some_and(|inner| inner.downcast_ref() == Some(&ConfigError::AlreadyRunning))
+    );
 }
 
 #[test]
@@ -220,7 +255,8 @@ fn allowed() -> String {
 #[cfg(target_os = "linux")]
 fn each_thread_is_pinned_to_the_core_it_says() {
     let before = allowed();
-    let cores = Cores::builder().shards(6).start(|core| (core.pinned_to(), allowed())).expect("started");
+    let cores =
+        Cores::builder().shards(6).start(|core| (core.pinned_to(), allowed())).expect("started");
     let pinned = cores.pinned().to_vec();
     assert_eq!(pinned.len(), 6);
     for (returned, pinned) in cores.join().into_iter().zip(pinned) {
@@ -276,7 +312,8 @@ mod refusal {
 
     /// An error where the kernel does not filter system calls.
     pub(crate) fn refuse_to_pin() -> io::Result<()> {
-        let instruction = |code, if_false, operand| Instruction { code, if_true: 0, if_false, operand };
+        let instruction =
+            |code, if_false, operand| Instruction { code, if_true: 0, if_false, operand };
         let filter = [
             // The number of the system call stands first in what a filter sees.
             instruction(LOAD_WORD, 0, 0),
@@ -289,7 +326,8 @@ mod refusal {
         // SAFETY: takes numbers only, and forbids this thread what it does not do: to gain privileges.
         let forbidden = unsafe { prctl(PR_SET_NO_NEW_PRIVS, one, zero, zero, zero) };
         // SAFETY: the program and its instructions live through the call, which copies them.
-        let installed = unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ptr::from_ref(&program)) };
+        let installed =
+            unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ptr::from_ref(&program)) };
         if (forbidden, installed) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
@@ -319,7 +357,8 @@ fn a_core_that_cannot_be_pinned_is_reported_and_runs() {
 #[test]
 fn each_thread_gets_the_seat_that_was_prepared_for_it() {
     let seats: Vec<_> = (0..4).map(|seat| Box::new(seat * 10)).collect();
-    let cores = Cores::builder().start_with(seats, |core, seat| (core.index(), *seat)).expect("it starts");
+    let cores =
+        Cores::builder().start_with(seats, |core, seat| (core.index(), *seat)).expect("it starts");
     let ended: Vec<_> = cores.join().into_iter().map(|end| end.expect("no panic")).collect();
     assert_eq!(ended, [(0, 0), (1, 10), (2, 20), (3, 30)]);
 }
@@ -327,7 +366,10 @@ fn each_thread_gets_the_seat_that_was_prepared_for_it() {
 #[test]
 fn more_shards_than_can_be_are_refused_before_any_thread_starts() {
     let refused = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
-    let cause = refused.get_ref().and_then(|cause| cause.downcast_ref::<ConfigError>()).expect("a ConfigError");
+    let cause = refused
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<ConfigError>())
+        .expect("a ConfigError");
     assert_eq!(cause, &ConfigError::TooManyShards { max: 16_384 });
 }
 
@@ -349,7 +391,8 @@ fn sleep_and_turn(core: &Core) {
 #[test]
 fn threads_end_when_they_are_asked_to_asleep_or_on_their_way_to_it() {
     for round in 0..300 {
-        let cores = Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
+        let cores =
+            Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
         if round % 3 > 0 {
             thread::sleep(Duration::from_micros(round));
         }
@@ -370,8 +413,10 @@ fn what_was_asked_before_the_end_has_been_done() {
                     local_timer().turn_within(budget);
                 }
             };
-            let (cores, runs) =
-                (Cores::builder().shards(2).start(run).expect("it starts"), Arc::new(AtomicUsize::new(0)));
+            let (cores, runs) = (
+                Cores::builder().shards(2).start(run).expect("it starts"),
+                Arc::new(AtomicUsize::new(0)),
+            );
             for shard in cores.shards().iter().cycle().take(asked) {
                 let runs = Arc::clone(&runs);
                 shard.run(move || _ = runs.fetch_add(1, Ordering::Relaxed));
@@ -387,7 +432,9 @@ fn what_was_asked_before_the_end_has_been_done() {
 #[test]
 fn what_a_core_has_asked_of_itself_before_the_end_has_been_done() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let cores = Arc::new(Cores::builder().shards(1).start(|core| sleep_and_turn(&core)).expect("it starts"));
+    let cores = Arc::new(
+        Cores::builder().shards(1).start(|core| sleep_and_turn(&core)).expect("it starts"),
+    );
     let (asking, ran) = (Arc::clone(&cores), Arc::clone(&runs));
     // By a timer, so that nothing from elsewhere has been taken in that turn.
     cores.shards()[0].add(TICK, move || {
@@ -406,7 +453,8 @@ fn what_a_core_has_asked_of_itself_before_the_end_has_been_done() {
 
 #[test]
 fn threads_that_are_not_to_be_pinned_are_not() {
-    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to()).expect("it starts");
+    let cores =
+        Cores::builder().shards(2).pin(false).start(|core| core.pinned_to()).expect("it starts");
     assert_eq!(cores.pinned(), [None; 2]);
     assert_eq!(ended(cores), [None; 2]);
 }

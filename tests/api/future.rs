@@ -16,8 +16,8 @@ use std::{
 use corewheel::{
     AddErrorReason, Config, ManualClock,
     future::{
-        Elapsed, Interval, MissedTickBehavior, Sleep, Timeout, interval, interval_at, sleep, sleep_until, timeout,
-        timeout_at,
+        Elapsed, Interval, MissedTickBehavior, Sleep, Timeout, interval, interval_at, sleep,
+        sleep_until, timeout, timeout_at,
     },
     local_timer,
 };
@@ -79,7 +79,12 @@ fn a_sleep_whose_moment_has_come_is_ready_at_its_first_poll_and_touches_no_wheel
         let (poller, past) = (Poller::new(), local_timer().now());
         clock.advance(TICK * 3);
         let mut late = sleep(TICK);
-        let sleeps = [&mut sleep(Duration::ZERO), &mut sleep_until(past), &mut sleep_until(clock.now()), &mut late];
+        let sleeps = [
+            &mut sleep(Duration::ZERO),
+            &mut sleep_until(past),
+            &mut sleep_until(clock.now()),
+            &mut late,
+        ];
         clock.advance(TICK);
         for sleep in sleeps {
             assert!(!sleep.is_elapsed(), "nobody has looked");
@@ -220,7 +225,8 @@ fn a_future_may_be_polled_from_inside_its_wake() {
     struct Inline;
     impl Wake for Inline {
         fn wake(self: Arc<Self>) {
-            let polled = SLEEP.with_borrow_mut(|sleep| Poller::new().poll(sleep.as_mut().expect("there")));
+            let polled =
+                SLEEP.with_borrow_mut(|sleep| Poller::new().poll(sleep.as_mut().expect("there")));
             SEEN.with_borrow_mut(|seen| seen.push(polled));
         }
     }
@@ -322,7 +328,10 @@ fn a_timeout_gives_its_future_up_when_the_time_is_over() {
         assert!(poller.poll(&mut guarded).is_pending());
         pass(clock, 1);
         let Poll::Ready(Err(elapsed)) = poller.poll(&mut guarded) else { panic!("it is over") };
-        assert_eq!((elapsed.without_timer(), elapsed.to_string().as_str()), (None, "the time was over"));
+        assert_eq!(
+            (elapsed.without_timer(), elapsed.to_string().as_str()),
+            (None, "the time was over")
+        );
         let error: Box<dyn std::error::Error + Send + Sync> = elapsed.into();
         assert!(error.downcast_ref::<Elapsed>().is_some());
     });
@@ -333,7 +342,10 @@ fn a_timeout_cancels_its_timer_with_its_end() {
     in_virtual_time(|clock| {
         let (poller, done) = (Poller::new(), Rc::new(RefCell::new(false)));
         let told = Rc::clone(&done);
-        let work = future::poll_fn(move |_| if *told.borrow() { Poll::Ready("done") } else { Poll::Pending });
+        let work =
+            future::poll_fn(
+                move |_| if *told.borrow() { Poll::Ready("done") } else { Poll::Pending },
+            );
         let mut guarded = timeout_at(clock.now() + TICK * 10, work);
         assert!(poller.poll(&mut guarded).is_pending());
         assert_eq!(local_timer().len(), 1);
@@ -353,7 +365,8 @@ fn a_timeout_gives_its_future_back_and_its_time_can_be_moved() {
         Pin::new(&mut guarded).sleep().reset_after(TICK * 4);
         pass(clock, 3);
         assert!(poller.poll(&mut guarded).is_pending());
-        let _: (&future::Pending<u8>, future::Pending<u8>) = (&future::pending(), guarded.into_inner());
+        let _: (&future::Pending<u8>, future::Pending<u8>) =
+            (&future::pending(), guarded.into_inner());
         assert!(local_timer().is_empty());
     });
 }
@@ -362,7 +375,8 @@ fn a_timeout_gives_its_future_back_and_its_time_can_be_moved() {
 fn timeouts_nest_and_hold_futures_that_cannot_move() {
     in_virtual_time(|clock| {
         let poller = Poller::new();
-        let nested = timeout(TICK * 5, async { timeout(TICK * 2, async { sleep(TICK * 9).await }).await });
+        let nested =
+            timeout(TICK * 5, async { timeout(TICK * 2, async { sleep(TICK * 9).await }).await });
         let mut nested = pin!(nested);
         assert!(poller.poll_pinned(nested.as_mut()).is_pending());
         pass(clock, 2);
@@ -389,7 +403,9 @@ fn ticks_of(clock: &ManualClock, interval: &mut Interval, waits: &[u32]) -> Vec<
 #[test]
 fn an_interval_keeps_to_its_schedule_within_a_period() {
     in_virtual_time(|clock| {
-        for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+        for behavior in
+            [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]
+        {
             let mut interval = interval(TICK * 10);
             interval.set_missed_tick_behavior(behavior);
             assert_eq!((interval.period(), interval.missed_tick_behavior()), (TICK * 10, behavior));
@@ -410,7 +426,10 @@ fn missed_ticks_come_in_a_burst_or_begin_anew_or_are_skipped() {
         let bursts = ticks(MissedTickBehavior::Burst);
         assert_eq!(bursts, [(0, 0), (35, 10), (35, 20), (35, 30), (40, 40), (50, 50), (60, 60)]);
         assert_eq!(ticks(MissedTickBehavior::Delay), [(0, 0), (35, 10), (45, 45), (55, 55)]);
-        assert_eq!(ticks(MissedTickBehavior::Skip), [(0, 0), (35, 10), (40, 40), (50, 50), (60, 60)]);
+        assert_eq!(
+            ticks(MissedTickBehavior::Skip),
+            [(0, 0), (35, 10), (40, 40), (50, 50), (60, 60)]
+        );
     });
 }
 
@@ -537,7 +556,10 @@ fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
     in_virtual_time(|clock| {
         let [mut dropped, mut changed, mut other] = [(); 3].map(|()| sleep(TICK));
         let poller = Poller::new();
-        assert!(poll_spitefully(&mut dropped).is_pending() && poll_spitefully(&mut changed).is_pending());
+        assert!(
+            poll_spitefully(&mut dropped).is_pending()
+                && poll_spitefully(&mut changed).is_pending()
+        );
         assert!(poller.poll(&mut other).is_pending());
         behaving(Conduct::PanicsWhenDropped, || {
             drop(dropped);
@@ -584,7 +606,11 @@ fn a_wake_may_do_anything_with_the_timer_and_its_sleeps() {
         let mut sleeps = [(); 3].map(|()| sleep(TICK));
         let mut others: Vec<_> = (0..5).map(|_| sleep(TICK)).collect();
         let waker = Waker::from(Arc::new(Meddles));
-        assert!(sleeps.iter_mut().all(|sleep| Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending()));
+        assert!(
+            sleeps
+                .iter_mut()
+                .all(|sleep| Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending())
+        );
         let poller = Poller::new();
         assert!(others.iter_mut().all(|sleep| poller.poll(sleep).is_pending()));
         OTHERS.set(others);
@@ -612,11 +638,16 @@ fn a_sleep_that_finds_the_timer_full_says_so_and_may_try_again() {
         let (mut first, mut second, poller) = (sleep(TICK * 3), sleep(TICK * 2), Poller::new());
         assert!(poller.poll(&mut first).is_pending());
         for _ in 0..2 {
-            assert_eq!(second.poll_elapsed(&mut poller.context()), Poll::Ready(Err(AddErrorReason::Full)));
+            assert_eq!(
+                second.poll_elapsed(&mut poller.context()),
+                Poll::Ready(Err(AddErrorReason::Full))
+            );
         }
         let poll = || poller.poll(&mut second);
         let panic = panic::catch_unwind(AssertUnwindSafe(poll)).expect_err("as documented");
-        assert!(panic.downcast_ref::<String>().is_some_and(|said| said.starts_with("cannot sleep: ")));
+        assert!(
+            panic.downcast_ref::<String>().is_some_and(|said| said.starts_with("cannot sleep: "))
+        );
         assert!(matches!(
             poller.poll(&mut timeout(TICK, future::pending::<()>())),
             Poll::Ready(Err(elapsed)) if elapsed.without_timer() == Some(AddErrorReason::Full)
@@ -636,8 +667,14 @@ fn an_interval_that_finds_the_timer_full_says_so_and_goes_on_later() {
     with_room_for_one(|clock| {
         let (mut sleep, mut interval, poller) = (sleep(TICK * 9), interval(TICK), Poller::new());
         assert!(poller.poll(&mut sleep).is_pending());
-        assert!(interval.poll_tick(&mut poller.context()).is_ready(), "the first one needs no timer");
-        assert_eq!(interval.try_poll_tick(&mut poller.context()), Poll::Ready(Err(AddErrorReason::Full)));
+        assert!(
+            interval.poll_tick(&mut poller.context()).is_ready(),
+            "the first one needs no timer"
+        );
+        assert_eq!(
+            interval.try_poll_tick(&mut poller.context()),
+            Poll::Ready(Err(AddErrorReason::Full))
+        );
         let tick = || interval.poll_tick(&mut poller.context());
         assert!(panic::catch_unwind(AssertUnwindSafe(tick)).is_err());
         drop(sleep);

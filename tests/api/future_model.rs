@@ -56,7 +56,11 @@ fn nanos(clock: &ManualClock) -> u64 {
 }
 
 impl<'a, H: Home> Model<'a, H> {
-    fn new(clock: &'a ManualClock, turn: &'a dyn Fn(), make: &'a dyn Fn(Duration) -> Sleep<H>) -> Self {
+    fn new(
+        clock: &'a ManualClock,
+        turn: &'a dyn Fn(),
+        make: &'a dyn Fn(Duration) -> Sleep<H>,
+    ) -> Self {
         let tasks = [(); TASKS].map(|()| Poller::new());
         Self { clock, turn, make, sleeps: Vec::new(), tasks, woken: [0; TASKS] }
     }
@@ -75,7 +79,8 @@ impl<'a, H: Home> Model<'a, H> {
             _ if at == self.sleeps.len() && at < SLEEPS => {
                 let (delay, now) = (Self::delay(random), nanos(self.clock));
                 let deadline = now + u64::try_from(delay.as_nanos()).expect("short");
-                let standing = if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
+                let standing =
+                    if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
                 self.sleeps.push(Expected { sleep: (self.make)(delay), deadline, standing });
             }
             _ if at == self.sleeps.len() => (),
@@ -151,7 +156,9 @@ fn run<H: Home>(
 fn sleeps_of_this_thread_agree_with_the_model() {
     seeded(0..operations(20), |random| {
         let mut random = random.fork();
-        in_virtual_time(move |clock| run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep));
+        in_virtual_time(move |clock| {
+            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep)
+        });
     });
 }
 
@@ -161,7 +168,9 @@ fn sleeps_by_way_of_timers_agree_with_the_model_on_their_own_thread() {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let timers = Timers::new(&[local_timer().shard_ref()]);
-            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &|delay| timers.sleep(delay));
+            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &|delay| {
+                timers.sleep(delay)
+            });
         });
     });
 }
@@ -184,7 +193,8 @@ fn sleeps_that_change_threads_agree_with_a_single_one() {
         let timers = Timers::new(&cores.shards);
         let tasks = [Poller::new(), Poller::new()];
         let delays: Vec<u32> = iter::repeat_with(|| random.u32(1..20)).take(30).collect();
-        let mut sleeps: Vec<_> = delays.iter().map(|&delay| Some(timers.sleep(TICK * delay))).collect();
+        let mut sleeps: Vec<_> =
+            delays.iter().map(|&delay| Some(timers.sleep(TICK * delay))).collect();
         let mut expected = [0, 0];
         for tick in 0..20 {
             for (sleep, &delay) in sleeps.iter_mut().zip(&delays) {

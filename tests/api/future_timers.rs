@@ -78,7 +78,11 @@ fn it_may_go_from_thread_to_thread() {
     cores.clock.advance(TICK);
     cores.turn(0);
     assert_eq!(pollers.each_ref().map(Poller::woken), [0, 0, 0, 1]);
-    assert_eq!(pollers.each_ref().map(Poller::clones), [0; 4], "those of the others went with the cancelled timers");
+    assert_eq!(
+        pollers.each_ref().map(Poller::clones),
+        [0; 4],
+        "those of the others went with the cancelled timers"
+    );
 }
 
 #[test]
@@ -89,7 +93,11 @@ fn a_drop_is_a_cancel_from_wherever_it_happens() {
     assert!(poller.poll(&mut sleep).is_pending());
     cores.turn(0);
     on_a_thread(move || drop(sleep));
-    assert_eq!((counts(&cores, 0).held, poller.clones()), (1, 1), "the waker goes when the owner turns");
+    assert_eq!(
+        (counts(&cores, 0).held, poller.clones()),
+        (1, 1),
+        "the waker goes when the owner turns"
+    );
     cores.clock.advance(TICK);
     let turn = cores.turn(0);
     assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 0));
@@ -206,7 +214,8 @@ fn who_finds_a_timer_full_goes_to_the_next_one() {
     let cores: Lockstep<()> = Lockstep::start_with(2, |config| config.limit(2));
     let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
     let mut sleeps: Vec<_> = (0..5).map(|_| timers.sleep(TICK)).collect();
-    let polls: Vec<_> = sleeps.iter_mut().map(|sleep| sleep.poll_elapsed(&mut poller.context())).collect();
+    let polls: Vec<_> =
+        sleeps.iter_mut().map(|sleep| sleep.poll_elapsed(&mut poller.context())).collect();
     assert_eq!(polls[..4], [Poll::Pending; 4]);
     assert_eq!(polls[4], Poll::Ready(Err(AddErrorReason::Full)));
     cores.settle();
@@ -248,7 +257,8 @@ fn who_waits_at_a_thread_that_ends_is_woken_and_goes_on_at_another() {
         }
     }
     cores.settle();
-    let first = live(&cores).iter().position(|&live| live == 10).expect("one thread keeps to one timer");
+    let first =
+        live(&cores).iter().position(|&live| live == 10).expect("one thread keeps to one timer");
     cores.end(first);
     assert_eq!(pollers.each_ref().map(Poller::woken), [1; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_pending()));
@@ -263,8 +273,14 @@ fn who_waits_at_a_thread_that_ends_is_woken_and_goes_on_at_another() {
     assert!(pollers[0].poll(&mut timers.sleep(TICK)).is_pending());
     cores.end(1 - first);
     let mut last = timers.sleep(TICK);
-    assert_eq!(last.poll_elapsed(&mut pollers[0].context()), Poll::Ready(Err(AddErrorReason::ShutDown)));
-    assert_eq!(last.poll_elapsed(&mut pollers[0].context()), Poll::Ready(Err(AddErrorReason::ShutDown)));
+    assert_eq!(
+        last.poll_elapsed(&mut pollers[0].context()),
+        Poll::Ready(Err(AddErrorReason::ShutDown))
+    );
+    assert_eq!(
+        last.poll_elapsed(&mut pollers[0].context()),
+        Poll::Ready(Err(AddErrorReason::ShutDown))
+    );
 }
 
 #[test]
@@ -278,10 +294,15 @@ fn nothing_hangs_when_the_last_thread_has_ended() {
     assert!(poller.poll(&mut on_its_way).is_pending());
     cores.end(0);
     assert_eq!(poller.woken(), 2);
-    let Poll::Ready(Err(elapsed)) = poller.poll(&mut arrived) else { panic!("it would wait for ever") };
+    let Poll::Ready(Err(elapsed)) = poller.poll(&mut arrived) else {
+        panic!("it would wait for ever")
+    };
     assert_eq!(elapsed.without_timer(), Some(AddErrorReason::ShutDown));
     assert!(elapsed.to_string().starts_with("given up without a timer: "));
-    assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), Poll::Ready(Err(AddErrorReason::ShutDown)));
+    assert_eq!(
+        on_its_way.poll_elapsed(&mut poller.context()),
+        Poll::Ready(Err(AddErrorReason::ShutDown))
+    );
     // Whose time has come is over, whether or not there was a thread to say so.
     cores.clock.advance(TICK * 5);
     assert_eq!(poller.poll(&mut on_its_way), Poll::Ready(()));
@@ -314,7 +335,8 @@ fn a_deadline_stays_what_it_is_on_another_threads_clock() {
     let (second, end_second) = shard();
     let timers = Timers::new(&[first, second]);
     let deadline = Instant::now() + Duration::from_millis(300);
-    let (mut sleep, mut never, poller) = (timers.sleep_until(deadline), timers.sleep(Duration::MAX), Poller::new());
+    let (mut sleep, mut never, poller) =
+        (timers.sleep_until(deadline), timers.sleep(Duration::MAX), Poller::new());
     assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
     // Whichever it was.
     end_first();
@@ -337,7 +359,10 @@ fn a_pinned_core_wakes_tasks_of_other_threads_in_real_time() {
         .shards(2)
         .start(move |_| {
             while !stopped.load(Ordering::Relaxed) {
-                local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+                local_timer()
+                    .prepare_sleep()
+                    .timeout()
+                    .map_or_else(thread::park, thread::park_timeout);
                 local_timer().turn();
             }
         })
@@ -348,7 +373,8 @@ fn a_pinned_core_wakes_tasks_of_other_threads_in_real_time() {
             let timers = &timers;
             scope.spawn(move || {
                 for round in 0..20 {
-                    let (begun, delay) = (Instant::now(), Duration::from_millis((number + round) % 4));
+                    let (begun, delay) =
+                        (Instant::now(), Duration::from_millis((number + round) % 4));
                     block_on(timers.sleep(delay));
                     assert!(begun.elapsed() >= delay);
                     assert!(block_on(timers.timeout(delay, future::pending::<()>())).is_err());
@@ -394,7 +420,8 @@ fn sleeps_across_cores_end_at_their_moment_in_any_order() {
         let timers = Timers::new(time.shards());
         let tasks = [0, 1, 2].map(|core| {
             let timers = timers.clone();
-            let (clock, other) = (time.clock().clone(), Timers::new(&time.shards()[(core + 1) % 3..][..1]));
+            let (clock, other) =
+                (time.clock().clone(), Timers::new(&time.shards()[(core + 1) % 3..][..1]));
             time.spawn_on(core, move || async move {
                 let mut moments = Vec::new();
                 for step in 1..=3 {

@@ -1,13 +1,13 @@
 //! Handles are plain values (P12), and whoever cancels learns at once who won (P3), on the owning core and elsewhere.
 
 use std::{
-    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, marker::PhantomData, panic, rc::Rc, sync::Arc, thread,
-    time::Duration,
+    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, marker::PhantomData, panic, rc::Rc,
+    sync::Arc, thread, time::Duration,
 };
 
 use corewheel::{
-    Cancel, Config, Core, Cores, LocalHandle, LocalTimer, ManualClock, PreparedSleep, Shard, TimerGuard, TimerHandle,
-    Turn, local_timer,
+    Cancel, Config, Core, Cores, LocalHandle, LocalTimer, ManualClock, PreparedSleep, Shard,
+    TimerGuard, TimerHandle, Turn, local_timer,
 };
 
 use crate::common::{TICK, in_virtual_time, on_a_thread};
@@ -55,7 +55,16 @@ fn a_handle_is_sixteen_bytes_also_in_an_option() {
 #[test]
 fn a_handle_is_a_plain_value() {
     fn plain<
-        T: Copy + Send + Sync + Unpin + Eq + Hash + Debug + panic::UnwindSafe + panic::RefUnwindSafe + 'static,
+        T: Copy
+            + Send
+            + Sync
+            + Unpin
+            + Eq
+            + Hash
+            + Debug
+            + panic::UnwindSafe
+            + panic::RefUnwindSafe
+            + 'static,
     >() {
     }
     plain::<TimerHandle>();
@@ -180,7 +189,10 @@ fn a_handle_whose_timer_fired_or_was_cancelled_is_stale() {
         assert_eq!(turn_after(clock, 1).fired, 2);
         all.into_iter().for_each(assert_stale);
         on_a_thread(|| all.into_iter().for_each(assert_stale));
-        assert_eq!((private.cancel(), private.is_pending(), private.reset(TICK)), (Cancel::Ended, false, false));
+        assert_eq!(
+            (private.cancel(), private.is_pending(), private.reset(TICK)),
+            (Cancel::Ended, false, false)
+        );
         assert_stale(private.share());
         assert_eq!(cancel_elsewhere(private.share()), Cancel::Ended);
     });
@@ -241,9 +253,11 @@ fn handles_of_shards_that_are_gone_never_touch_the_shards_that_come_after() {
             drop(shard.drain());
         }
     }
-    let mut shards: Vec<Shard<u8>> =
-        (0..20).map(|_| Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid")).collect();
-    let live: Vec<Vec<_>> = shards.iter_mut().map(|shard| (0..20).map(|id| shard.add(TICK, id)).collect()).collect();
+    let mut shards: Vec<Shard<u8>> = (0..20)
+        .map(|_| Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid"))
+        .collect();
+    let live: Vec<Vec<_>> =
+        shards.iter_mut().map(|shard| (0..20).map(|id| shard.add(TICK, id)).collect()).collect();
     stale.iter().copied().for_each(assert_stale);
     for &handle in &stale {
         for shard in &mut shards[..2] {
@@ -264,7 +278,8 @@ fn a_shard_refuses_the_handles_of_another() {
     let clock = ManualClock::new();
     let shard = || Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
     let (mut one, mut other) = (shard(), shard());
-    let handles: Vec<_> = (0..10).map(|id| (one.add(TICK * 9, id), other.add(TICK * 9, id))).collect();
+    let handles: Vec<_> =
+        (0..10).map(|id| (one.add(TICK * 9, id), other.add(TICK * 9, id))).collect();
     for &(of_one, of_other) in &handles {
         assert_eq!((one.cancel(of_other), other.cancel(of_one)), (None, None));
         assert_eq!((one.reset(of_other, TICK), other.reset(of_one, TICK)), (false, false));
@@ -324,7 +339,10 @@ fn a_cancel_elsewhere_gives_the_callback_back_to_the_next_turn_of_the_owner() {
         let other = local_timer().add(TICK * 9, || {});
         assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
         // It has not run and never will; but it has not been dropped either.
-        assert_eq!((handle.cancel(), handle.is_pending(), handle.reset(TICK)), (Cancel::Ended, false, false));
+        assert_eq!(
+            (handle.cancel(), handle.is_pending(), handle.reset(TICK)),
+            (Cancel::Ended, false, false)
+        );
         assert_eq!(cancel_elsewhere(handle), Cancel::Ended);
         let counts = local_timer().counts();
         assert_eq!((counts.live, counts.held, counts.cancelled, local_timer().len()), (2, 1, 0, 2));
@@ -352,7 +370,10 @@ fn a_due_timer_that_another_thread_has_cancelled_never_runs() {
         let told = Rc::clone(&answer);
         local_timer().add(TICK, move || told.set(cancel_elsewhere(queued)));
         let turn = turn_after(clock, 3);
-        assert_eq!((turn.fired, turn.collected, turn.live, answer.get()), (1, 1, 0, Cancel::Cancelled));
+        assert_eq!(
+            (turn.fired, turn.collected, turn.live, answer.get()),
+            (1, 1, 0, Cancel::Cancelled)
+        );
         assert_eq!(local_timer().counts().panicked, 0);
     });
 }
@@ -374,8 +395,12 @@ fn of_many_threads_that_cancel_one_is_told_that_it_won() {
         for _ in 0..50 {
             let handle = local_timer().add(TICK, never);
             let answers: Vec<Cancel> = thread::scope(|scope| {
-                let cancellers: Vec<_> = (0..4).map(|_| scope.spawn(move || handle.cancel())).collect();
-                cancellers.into_iter().map(|canceller| canceller.join().expect("no panic")).collect()
+                let cancellers: Vec<_> =
+                    (0..4).map(|_| scope.spawn(move || handle.cancel())).collect();
+                cancellers
+                    .into_iter()
+                    .map(|canceller| canceller.join().expect("no panic"))
+                    .collect()
             });
             let won = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
             let lost = answers.iter().filter(|&&answer| answer == Cancel::Ended).count();
@@ -416,9 +441,12 @@ fn a_timer_moves_to_an_instant_of_its_own_clock() {
             move || runs.set(runs.get() + 1)
         };
         let own = local_timer().add(TICK, count());
-        let (other, private) = (local_timer().add(TICK, count()), local_timer().add_local(TICK, count()));
+        let (other, private) =
+            (local_timer().add(TICK, count()), local_timer().add_local(TICK, count()));
         let (passed, soon) = (clock.now(), clock.now() + TICK * 5);
-        assert!(own.reset_at(soon) && private.reset_at(soon) && on_a_thread(|| other.reset_at(soon)));
+        assert!(
+            own.reset_at(soon) && private.reset_at(soon) && on_a_thread(|| other.reset_at(soon))
+        );
         clock.advance(TICK * 4);
         assert_eq!(local_timer().turn().fired, 0);
         clock.advance(TICK);
@@ -490,7 +518,10 @@ fn a_shared_local_handle_is_cancelled_from_another_thread() {
         let private = local_timer().add_local(TICK, never);
         let shared = private.share();
         assert_eq!(cancel_elsewhere(shared), Cancel::Cancelled);
-        assert_eq!((private.cancel(), private.is_pending(), private.reset(TICK)), (Cancel::Ended, false, false));
+        assert_eq!(
+            (private.cancel(), private.is_pending(), private.reset(TICK)),
+            (Cancel::Ended, false, false)
+        );
         let turn = turn_after(clock, 1);
         assert_eq!((turn.fired, turn.collected), (0, 1));
     });

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle,
+    local_timer,
+};
 
 use crate::common::{TICK, on_a_thread, operations};
 
@@ -331,7 +334,9 @@ fn threads_that_add_together_keep_to_the_limit() {
             while !over.load(Ordering::Relaxed) {
                 match shard.try_add(TICK * random.u32(..3), || {}) {
                     Ok(handle) if random.bool() => handles.push(handle),
-                    added => _ = added.map_err(|error| assert_eq!(error.reason(), AddErrorReason::Full)),
+                    added => {
+                        _ = added.map_err(|error| assert_eq!(error.reason(), AddErrorReason::Full))
+                    }
                 }
                 added += 1;
                 if random.u32(..4) == 0 {
@@ -351,7 +356,8 @@ fn threads_that_add_together_keep_to_the_limit() {
                 assert!(turn.live <= LIMIT, "{turn:?}");
             }
             over.store(true, Ordering::Relaxed);
-            let tried: u64 = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+            let tried: u64 =
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
             assert!(tried >= local_timer().counts().added);
         });
         while !local_timer().is_empty() || local_timer().counts().queued > 0 {
@@ -403,7 +409,10 @@ fn who_is_refused_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         let sleep = local_timer().prepare_sleep();
         elsewhere(|shard| assert_full(Some(shard)));
         assert_eq!(
-            (sleep.timeout().is_some_and(|timeout| !timeout.is_zero()), wakes.load(Ordering::Relaxed)),
+            (
+                sleep.timeout().is_some_and(|timeout| !timeout.is_zero()),
+                wakes.load(Ordering::Relaxed)
+            ),
             (true, 1)
         );
     });

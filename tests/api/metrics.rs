@@ -53,8 +53,17 @@ fn what_happens_here_and_elsewhere_is_counted_apart() {
         local_timer().turn();
         clock.advance(TICK * 20);
         local_timer().turn();
-        let Counts { added, fired, live, cancelled, cancelled_elsewhere, resets, resets_elsewhere, turns, .. } =
-            own().counts;
+        let Counts {
+            added,
+            fired,
+            live,
+            cancelled,
+            cancelled_elsewhere,
+            resets,
+            resets_elsewhere,
+            turns,
+            ..
+        } = own().counts;
         assert_eq!((added, fired, live), (6, 2, 1));
         assert_eq!((cancelled, cancelled_elsewhere), (3, 2));
         assert_eq!((resets, resets_elsewhere), (2, 1));
@@ -109,7 +118,10 @@ fn lateness_is_the_turns_where_one_has_left_something() {
         assert_eq!(local_timer().turn_within(2).fired, 2);
         assert_eq!(local_timer().turn().fired, 1);
         let metrics = own();
-        assert_eq!((metrics.loop_lateness.count(), metrics.loop_lateness.max()), (2, Duration::ZERO));
+        assert_eq!(
+            (metrics.loop_lateness.count(), metrics.loop_lateness.max()),
+            (2, Duration::ZERO)
+        );
         assert_eq!((metrics.turn_lateness.count(), metrics.turn_lateness.max()), (3, TICK * 3));
         assert_eq!((metrics.counts.turns, metrics.counts.overruns), (3, 2));
     });
@@ -201,7 +213,10 @@ fn each_count_is_told_by_itself() {
             step(clock);
             drop(local_timer().prepare_sleep());
             let shard = local_timer().shard_ref();
-            assert_eq!((elsewhere(|| count(shard.metrics().counts)), count(local_timer().counts())), (1, 1));
+            assert_eq!(
+                (elsewhere(|| count(shard.metrics().counts)), count(local_timer().counts())),
+                (1, 1)
+            );
         });
     }
 }
@@ -211,7 +226,8 @@ fn each_count_is_told_by_itself() {
 fn the_owners_resets_are_counted_of_all_timers() {
     in_virtual_time(|_| {
         let shard = local_timer().shard_ref();
-        let (periodic, moved) = (local_timer().add_periodic(TICK * 5, || ()), local_timer().add(TICK * 5, || ()));
+        let (periodic, moved) =
+            (local_timer().add_periodic(TICK * 5, || ()), local_timer().add(TICK * 5, || ()));
         let arrived = elsewhere(|| shard.add(TICK * 5, || ()));
         let _ = local_timer().turn();
         assert!(elsewhere(|| moved.reset(TICK * 9)));
@@ -237,7 +253,10 @@ fn what_comes_late_to_a_loop_that_is_behind_is_late_by_the_turn() {
         assert_eq!(local_timer().turn().fired, 3);
         drop(local_timer().prepare_sleep());
         let ShardMetrics { loop_lateness, turn_lateness, .. } = own();
-        assert_eq!((loop_lateness.count(), turn_lateness.count(), turn_lateness.max()), (0, 2, TICK * 3));
+        assert_eq!(
+            (loop_lateness.count(), turn_lateness.count(), turn_lateness.max()),
+            (0, 2, TICK * 3)
+        );
     });
 }
 
@@ -283,7 +302,8 @@ fn a_periodic_timer_stopped_in_its_run_is_counted_for_who_did_it() {
             let handle = std::rc::Rc::clone(&own);
             own.set(Some(local_timer().add_periodic(TICK, move || {
                 let handle = handle.get().expect("it is set");
-                let answer = if by_another { elsewhere(|| handle.cancel()) } else { handle.cancel() };
+                let answer =
+                    if by_another { elsewhere(|| handle.cancel()) } else { handle.cancel() };
                 assert_eq!(answer, Cancel::Running);
             })));
             clock.advance(TICK);
@@ -305,13 +325,20 @@ fn a_flood_is_told_and_met_in_portions() {
         let late = local_timer().add(TICK * 10, || ());
         elsewhere(|| timers.iter().for_each(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)));
         let told = || local_timer().shard_ref().metrics().counts;
-        assert_eq!((own_counts().held, own_counts().queued), (5_000, 5_000), "the owner looks through all");
+        assert_eq!(
+            (own_counts().held, own_counts().queued),
+            (5_000, 5_000),
+            "the owner looks through all"
+        );
         assert_eq!(told().queued, MANY, "or more");
         for turn in 1..4 {
             local_timer().turn();
             drop(local_timer().prepare_sleep());
             let left = 5_000 - turn * 1_024;
-            assert_eq!((told().cancelled_elsewhere, told().live, told().queued), (turn * 1_024, left + 1, MANY));
+            assert_eq!(
+                (told().cancelled_elsewhere, told().live, told().queued),
+                (turn * 1_024, left + 1, MANY)
+            );
             assert_eq!((told().held, own_counts().held, own_counts().queued), (16, left, left));
         }
         elsewhere(|| assert_eq!(late.cancel(), Cancel::Cancelled));
@@ -331,7 +358,10 @@ fn a_panic_is_told_to_all_at_once() {
         Config::new().on_panic(|_| ()).install().expect("a fresh thread");
         local_timer().add(Duration::ZERO, || panic!("as planned"));
         while local_timer().turn().fired == 0 {}
-        assert_eq!((local_timer().shard_ref().metrics().counts.panicked, own_counts().panicked), (1, 1));
+        assert_eq!(
+            (local_timer().shard_ref().metrics().counts.panicked, own_counts().panicked),
+            (1, 1)
+        );
     });
 }
 
@@ -389,7 +419,11 @@ fn callbacks_are_timed_where_that_is_asked_for() {
     let all = timed(1, 5);
     assert_eq!((all.count(), all.max(), all.total()), (5, TICK * 5, TICK * 15));
     let some = timed(3, 7);
-    assert_eq!((some.count(), some.max(), some.total()), (2, TICK * 6, TICK * 9), "the third and the sixth");
+    assert_eq!(
+        (some.count(), some.max(), some.total()),
+        (2, TICK * 6, TICK * 9),
+        "the third and the sixth"
+    );
 }
 
 #[test]
@@ -453,7 +487,8 @@ fn levels_say_how_full_they_are() {
 #[test]
 fn a_shard_of_payloads_says_the_same() {
     let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().clock(&clock).name("payloads")).expect("valid");
+    let mut shard =
+        Shard::with_config(Config::new().clock(&clock).name("payloads")).expect("valid");
     shard.add(TICK, 1);
     shard.add(TICK, 2);
     let cancelled = shard.add(TICK, 3);
@@ -503,7 +538,8 @@ fn any_thread_sees_every_shard_up_to_its_last_question() {
 
 #[test]
 fn a_thread_gives_its_shard_its_name() {
-    let named = thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name).expect("started");
+    let named =
+        thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name).expect("started");
     assert_eq!(named.join().expect("no panic"), "reactor 7");
     assert_eq!(thread::spawn(|| own().name).join().expect("no panic"), "");
 }

@@ -17,8 +17,9 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Clock, Completion, Config, ConfigError, Cores, Counts, DelayedOperation, LocalHandle,
-    ManualClock, Purgatory, Shard, TimerHandle, Turn, Wheel, local_timer,
+    AddErrorReason, Cancel, Clock, Completion, Config, ConfigError, Cores, Counts,
+    DelayedOperation, LocalHandle, ManualClock, Purgatory, Shard, TimerHandle, Turn, Wheel,
+    local_timer,
 };
 
 use crate::common::{TICK, in_virtual_time, on_a_thread, wait_until};
@@ -81,7 +82,9 @@ fn an_endless_delay_is_accepted_never_fires_and_can_be_cancelled() {
             local_timer().add(Duration::MAX, never),
             local_timer().add_local(Duration::MAX, never).share(),
             local_timer().add_periodic(Duration::MAX, never),
-            local_timer().try_add(Duration::from_nanos(u64::MAX), never).expect("any duration is accepted"),
+            local_timer()
+                .try_add(Duration::from_nanos(u64::MAX), never)
+                .expect("any duration is accepted"),
             // One that 64 bits of nanoseconds would take for five ticks.
             local_timer().add(Duration::from_nanos(u64::MAX) + TICK * 5, never),
         ];
@@ -107,7 +110,10 @@ fn an_endless_delay_leaves_something_to_sleep_for_and_to_show() {
         let mut shard = Shard::new();
         shard.add(Duration::MAX, "endless");
         assert!(shard.next_deadline() > Some(Instant::now()));
-        assert_eq!(shard.drain().into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(), ["endless"]);
+        assert_eq!(
+            shard.drain().into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(),
+            ["endless"]
+        );
     });
 }
 
@@ -180,7 +186,11 @@ fn a_tick_as_long_as_you_like_is_accepted_and_nothing_is_early() {
     for tick in [Duration::from_secs(3_600), Duration::from_secs(1 << 33), Duration::MAX] {
         let clock = ManualClock::new();
         on_a_thread(|| {
-            Config::new().tick(tick).clock(&clock).install().expect("any tick from a microsecond up");
+            Config::new()
+                .tick(tick)
+                .clock(&clock)
+                .install()
+                .expect("any tick from a microsecond up");
             let runs = Rc::new(Cell::new(0));
             local_timer().add(Duration::from_nanos(1), counts(&runs));
             clock.advance(tick.min(Duration::from_nanos(u64::MAX)) - Duration::from_nanos(1));
@@ -251,7 +261,8 @@ fn a_configuration_after_the_first_use_is_refused() {
 #[test]
 fn a_capacity_is_no_limit() {
     let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock).capacity(3)).expect("valid");
+    let mut shard =
+        Shard::with_config(Config::new().tick(TICK).clock(&clock).capacity(3)).expect("valid");
     (0..5_000).for_each(|id| _ = shard.add(TICK * (id % 7), id));
     clock.advance(TICK * 7);
     shard.turn();
@@ -297,7 +308,8 @@ fn a_timer_that_fired_before_the_clock_went_back_does_not_fire_again() {
 
 #[test]
 fn a_jump_ahead_fires_what_is_due_in_the_order_of_the_deadlines() {
-    const DELAYS: [u64; 12] = [3, 1, 70_000, 65_535, 65_536, 65_537, 9, 1 << 32, 131_072, 1 << 33, 2, 1_000_000];
+    const DELAYS: [u64; 12] =
+        [3, 1, 70_000, 65_535, 65_536, 65_537, 9, 1 << 32, 131_072, 1 << 33, 2, 1_000_000];
     let mut sorted = DELAYS;
     sorted.sort_unstable();
     let clock = ManualClock::new();
@@ -308,7 +320,8 @@ fn a_jump_ahead_fires_what_is_due_in_the_order_of_the_deadlines() {
         }
         clock.advance(Duration::from_millis(jump));
         shard.turn();
-        let fired: Vec<u64> = std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect();
+        let fired: Vec<u64> =
+            std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect();
         assert_eq!(fired, sorted);
     }
 }
@@ -363,7 +376,12 @@ fn ask_everything(handle: TimerHandle, private: LocalHandle) -> Option<Answers> 
         counts: timer.counts(),
         installed: Config::new().install(),
         handle: (handle.cancel(), handle.is_pending(), handle.reset(TICK)),
-        private: (private.cancel(), private.is_pending(), private.reset(TICK), private.share().cancel()),
+        private: (
+            private.cancel(),
+            private.is_pending(),
+            private.reset(TICK),
+            private.share().cancel(),
+        ),
         now_goes_on: timer.now() >= earlier,
     })
 }
@@ -448,11 +466,13 @@ fn a_thread_that_panics_or_exits_drops_its_callbacks_and_its_handles_are_stale()
     for panicking in [false, true] {
         let (drops, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let handles = Arc::new(Mutex::new(Vec::new()));
-        let (counted, written, given) = (Arc::clone(&drops), Arc::clone(&ran), Arc::clone(&handles));
+        let (counted, written, given) =
+            (Arc::clone(&drops), Arc::clone(&ran), Arc::clone(&handles));
         let ended = thread::spawn(move || {
             for delay in [Duration::ZERO, TICK, Duration::from_secs(600), Duration::MAX] {
                 for periodic in [false, true] {
-                    let (captured, ran) = (CountsItsDrop(Arc::clone(&counted)), Arc::clone(&written));
+                    let (captured, ran) =
+                        (CountsItsDrop(Arc::clone(&counted)), Arc::clone(&written));
                     let callback = move || {
                         let _captured = &captured;
                         ran.fetch_add(1, Ordering::Relaxed);
@@ -471,7 +491,10 @@ fn a_thread_that_panics_or_exits_drops_its_callbacks_and_its_handles_are_stale()
         assert_eq!(ended.is_err(), panicking);
         assert_eq!((drops.load(Ordering::Relaxed), ran.load(Ordering::Relaxed)), (8, 0));
         for handle in handles.lock().expect("sound").drain(..) {
-            assert_eq!((handle.cancel(), handle.is_pending(), handle.reset(TICK)), (Cancel::Ended, false, false));
+            assert_eq!(
+                (handle.cancel(), handle.is_pending(), handle.reset(TICK)),
+                (Cancel::Ended, false, false)
+            );
         }
     }
 }
@@ -485,12 +508,15 @@ fn a_cancel_that_races_with_the_end_of_the_thread_gets_a_true_answer() {
         let owner = thread::spawn(move || {
             for _ in 0..100 {
                 let captured = Arc::clone(&counted);
-                let dropped = Dropped(Box::new(move || _ = captured.fetch_add(1, Ordering::Relaxed)));
+                let dropped =
+                    Dropped(Box::new(move || _ = captured.fetch_add(1, Ordering::Relaxed)));
                 let callback = move || {
                     let _dropped = dropped;
                     never();
                 };
-                sender.send(local_timer().add(Duration::from_secs(600), callback)).expect("the test listens");
+                sender
+                    .send(local_timer().add(Duration::from_secs(600), callback))
+                    .expect("the test listens");
             }
         });
         let answers: Vec<Cancel> = handles.into_iter().map(TimerHandle::cancel).collect();
@@ -515,7 +541,9 @@ fn a_shard_that_moved_to_a_thread_that_ends_ends_with_it() {
     assert!(handle.is_pending());
     thread::spawn(move || drop(shard)).join().expect("no panic");
     assert_eq!((handle.cancel(), handle.is_pending()), (Cancel::Ended, false));
-    wait_until("the handle is stale everywhere", || on_a_thread(|| handle.cancel()) == Cancel::Ended);
+    wait_until("the handle is stale everywhere", || {
+        on_a_thread(|| handle.cancel()) == Cancel::Ended
+    });
 }
 
 // ---- errors and names
@@ -582,7 +610,9 @@ fn every_public_type_can_be_printed() {
     let text = Arc::new(Mutex::new(String::new()));
     let written = Arc::clone(&text);
     on_a_thread(|| {
-        let hook = move |report: &corewheel::PanicReport<'_>| *written.lock().expect("sound") = format!("{report:?}");
+        let hook = move |report: &corewheel::PanicReport<'_>| {
+            *written.lock().expect("sound") = format!("{report:?}")
+        };
         Config::new().on_panic(hook).install().expect("a fresh thread");
         local_timer().add_at(Instant::now(), || panic!("as planned"));
         while local_timer().turn().fired == 0 {}
@@ -601,15 +631,21 @@ fn drained_reaches_its_successor() -> Option<bool> {
         if core.metrics().number != number {
             return None;
         }
-        let add = || thread::scope(|scope| scope.spawn(|| core.add(TICK * 60_000, || ())).join().expect("no panic"));
+        let add = || {
+            thread::scope(|scope| {
+                scope.spawn(|| core.add(TICK * 60_000, || ())).join().expect("no panic")
+            })
+        };
         let arrived = add();
         let _ = local_timer().turn();
         let not_arrived = add();
         let own = local_timer().add(TICK * 60_000, || ());
         let handles = [not_arrived, arrived, own];
-        let reached = handles.map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
+        let reached = handles
+            .map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
         let _ = local_timer().turn();
-        let again = handles.map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
+        let again = handles
+            .map(|handle| drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some());
         assert!(handles.into_iter().all(TimerHandle::is_pending) && local_timer().len() == 3);
         Some(reached != [false; 3] || again != [false; 3])
     })
@@ -661,7 +697,8 @@ impl CancelsItsSuccessors {
         let number = self.number;
         let next = thread::spawn(move || {
             let is_next = local_timer().shard_ref().metrics().number == number;
-            give.send(is_next.then(|| local_timer().add(TICK * 60_000, never))).expect("it is waited for");
+            give.send(is_next.then(|| local_timer().add(TICK * 60_000, never)))
+                .expect("it is waited for");
             assert!(ended.recv().is_err());
         });
         let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
@@ -689,7 +726,10 @@ fn an_exiting_thread_cancels_as_any_other_once_its_timer_has_ended() {
         }
     });
     let answers: Vec<Cancel> = tells.into_iter().collect();
-    assert!(!answers.is_empty() && answers.iter().all(|&answer| answer == Cancel::Cancelled), "{answers:?}");
+    assert!(
+        !answers.is_empty() && answers.iter().all(|&answer| answer == Cancel::Cancelled),
+        "{answers:?}"
+    );
 }
 
 /// P11: the end of a shard is a value, and what is asked of it afterwards has an answer.
@@ -704,7 +744,10 @@ fn a_drained_shard_has_a_defined_answer_to_everything() {
     pending.sort_unstable();
     assert_eq!(pending, [(begun + TICK, 1), (begun + TICK * 2, 2)]);
     let counts = shard.counts();
-    assert_eq!((counts.added, counts.handed_back, counts.cancelled, counts.live, counts.held), (3, 2, 1, 0, 0));
+    assert_eq!(
+        (counts.added, counts.handed_back, counts.cancelled, counts.live, counts.held),
+        (3, 2, 1, 0, 0)
+    );
 
     assert!(shard.drain().is_empty(), "once");
     assert_eq!(handles.map(TimerHandle::cancel), [Cancel::Ended; 3]);

@@ -10,7 +10,8 @@ use std::{
 };
 
 use corewheel::{
-    Completion, Config, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_purgatory, local_timer,
+    Completion, Config, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory,
+    local_purgatory, local_timer,
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -82,7 +83,10 @@ fn in_virtual_time(run: impl FnOnce(&ManualClock) + Send) {
 }
 
 fn add(purgatory: &Waits, op: Op, keys: &[Keys], ticks: u32) -> Option<OperationId> {
-    match purgatory.try_complete_else_watch(op, keys.iter().copied(), TICK * ticks).expect("there is room") {
+    match purgatory
+        .try_complete_else_watch(op, keys.iter().copied(), TICK * ticks)
+        .expect("there is room")
+    {
         Outcome::Completed => None,
         Outcome::Waits(id) => Some(id),
     }
@@ -121,9 +125,15 @@ fn an_event_on_any_key_completes_it_and_it_leaves_them_all() {
             assert_eq!(purgatory.check_and_complete(&key), 0);
             assert_eq!(["a", "b", "c"].map(|key| purgatory.watched(&key)), [0, 1, 0]);
             pass(clock, 100);
-            assert_eq!((seen.ended(), other.ended()), (vec![Completion::Condition], vec![Completion::Expired]));
+            assert_eq!(
+                (seen.ended(), other.ended()),
+                (vec![Completion::Condition], vec![Completion::Expired])
+            );
             let counts = purgatory.counts();
-            assert_eq!((counts.live, counts.watches, counts.keys, local_timer().len()), (0, 0, 0, 0));
+            assert_eq!(
+                (counts.live, counts.watches, counts.keys, local_timer().len()),
+                (0, 0, 0, 0)
+            );
         }
     });
 }
@@ -168,7 +178,11 @@ fn what_is_handed_back_does_not_complete() {
         assert_eq!(purgatory.cancel_for_key(&"a").len(), 1);
         assert_eq!((purgatory.watched(&"b"), purgatory.len(), purgatory.is_empty()), (1, 1, false));
         assert_eq!(purgatory.drain().len(), 1);
-        assert_eq!((purgatory.is_empty(), local_timer().len()), (true, 0), "nor does its timeout stay");
+        assert_eq!(
+            (purgatory.is_empty(), local_timer().len()),
+            (true, 0),
+            "nor does its timeout stay"
+        );
         pass(clock, 10);
         assert_eq!((seen.ended(), other.ended()), (vec![], vec![]));
         let counts = purgatory.counts();
@@ -183,7 +197,12 @@ fn watchers_look_in_the_order_in_which_they_came() {
         let all: Vec<_> = (0..5)
             .map(|number| {
                 let (seen, order) = (Seen::default(), Rc::clone(&order));
-                add(&purgatory, seen.op_with(|| (), move || order.borrow_mut().push(number)), &["a"], 5);
+                add(
+                    &purgatory,
+                    seen.op_with(|| (), move || order.borrow_mut().push(number)),
+                    &["a"],
+                    5,
+                );
                 seen
             })
             .collect();
@@ -251,7 +270,8 @@ fn who_completes_it_while_it_looks_is_the_one_that_counts() {
 fn a_panic_stays_with_its_operation() {
     in_virtual_time(|clock| {
         std::panic::set_hook(Box::new(|_| ()));
-        let (purgatory, looking, ending, well) = (Waits::new(), Seen::default(), Seen::default(), Seen::default());
+        let (purgatory, looking, ending, well) =
+            (Waits::new(), Seen::default(), Seen::default(), Seen::default());
         let armed = Rc::new(Cell::new(false));
         let is_armed = Rc::clone(&armed);
         let during = move || assert!(!is_armed.get(), "while looking");
@@ -263,7 +283,10 @@ fn a_panic_stays_with_its_operation() {
             seen.is_met.set(true);
         }
         assert_eq!(purgatory.check_and_complete(&"a"), 2);
-        assert_eq!((ending.ended(), well.ended()), (vec![Completion::Condition], vec![Completion::Condition]));
+        assert_eq!(
+            (ending.ended(), well.ended()),
+            (vec![Completion::Condition], vec![Completion::Condition])
+        );
         assert_eq!((looking.ended(), purgatory.len()), (vec![], 1), "it waits for its timeout");
         pass(clock, 5);
         assert_eq!(looking.ended(), [Completion::Expired]);
@@ -290,8 +313,13 @@ fn a_thread_has_one_for_each_kind() {
     in_virtual_time(|_| {
         let (seen, other) = (Seen::default(), Seen::default());
         add(&local_purgatory(), seen.op(), &["a"], 5);
-        let _ = local_purgatory::<u32, Op>().try_complete_else_watch(other.op(), [7], TICK).expect("there is room");
-        assert_eq!((local_purgatory::<Keys, Op>().len(), local_purgatory::<u32, Op>().watched(&7)), (1, 1));
+        let _ = local_purgatory::<u32, Op>()
+            .try_complete_else_watch(other.op(), [7], TICK)
+            .expect("there is room");
+        assert_eq!(
+            (local_purgatory::<Keys, Op>().len(), local_purgatory::<u32, Op>().watched(&7)),
+            (1, 1)
+        );
         seen.is_met.set(true);
         assert_eq!(local_purgatory::<Keys, Op>().check_and_complete(&"a"), 1);
     });
@@ -303,7 +331,9 @@ fn a_full_timer_hands_the_operation_back() {
         Config::new().limit(1).install().expect("a new thread");
         let (purgatory, seen) = (Waits::new(), Seen::default());
         add(&purgatory, seen.op(), &["a"], 1000);
-        let refused = purgatory.try_complete_else_watch(seen.op(), ["b"], TICK).expect_err("one is the limit");
+        let refused = purgatory
+            .try_complete_else_watch(seen.op(), ["b"], TICK)
+            .expect_err("one is the limit");
         assert_eq!(refused.reason(), corewheel::AddErrorReason::Full);
         assert_eq!(refused.into_inner().looks.get(), 2);
         assert_eq!((purgatory.len(), purgatory.watched(&"b"), purgatory.counts().added), (1, 0, 1));
@@ -321,8 +351,15 @@ fn what_completes_while_its_keys_are_given_leaves_no_watch() {
             }
             key
         };
-        let waits = purgatory.try_complete_else_watch(seen.op(), ["a", "b", "c"].into_iter().map(ended), TICK * 2);
-        assert_eq!((waits.expect("there is room"), seen.ended()), (Outcome::Completed, vec![Completion::Expired]));
+        let waits = purgatory.try_complete_else_watch(
+            seen.op(),
+            ["a", "b", "c"].into_iter().map(ended),
+            TICK * 2,
+        );
+        assert_eq!(
+            (waits.expect("there is room"), seen.ended()),
+            (Outcome::Completed, vec![Completion::Expired])
+        );
         let counts = purgatory.counts();
         assert_eq!((counts.added, counts.expired, counts.live, counts.watches), (1, 1, 0, 0));
     });
@@ -357,13 +394,19 @@ fn completions_may_cause_one_another_for_ever() {
         for (many, keys) in [(MANY, MANY + 1), (MANY / 100, 1)] {
             let (reached, own) = (Rc::new(Cell::new(0)), Purgatory::new());
             for at in 1..many {
-                let operation = Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
-                let waits = own.try_complete_else_watch(operation, [at % keys], TICK * 50).expect("there is room");
+                let operation =
+                    Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
+                let waits = own
+                    .try_complete_else_watch(operation, [at % keys], TICK * 50)
+                    .expect("there is room");
                 assert!(matches!(waits, Outcome::Waits(_)));
             }
             reached.set(1);
             own.check_and_complete(&(1 % keys));
-            assert_eq!((reached.get(), own.len(), own.counts().by_condition), (many, 0, many as u64 - 1));
+            assert_eq!(
+                (reached.get(), own.len(), own.counts().by_condition),
+                (many, 0, many as u64 - 1)
+            );
         }
     });
 }
@@ -384,7 +427,11 @@ impl Drop for Service {
         let Self { waits, ids, told } = self;
         assert!(local_timer().try_add(TICK, || ()).is_err(), "the timer has ended");
         assert_eq!(waits.cancel_for_key(&"a").len(), 1);
-        assert!(waits.force_complete(ids[1]) && !waits.force_complete(ids[1]) && !waits.force_complete(ids[0]));
+        assert!(
+            waits.force_complete(ids[1])
+                && !waits.force_complete(ids[1])
+                && !waits.force_complete(ids[0])
+        );
         told.send(waits.drain().len()).expect("the test listens");
         assert_eq!((waits.drain().len(), waits.is_empty()), (0, true));
     }
@@ -400,7 +447,12 @@ fn what_is_left_when_the_timer_has_ended_is_handed_back() {
         let (waits, seen) = (Waits::new(), Seen::default());
         let ids = ["a", "b", "c", "d"].map(|key| {
             let completed = Arc::clone(&completed);
-            add(&waits, seen.op_with(|| (), move || completed.lock().expect("sound").push(key)), &[key], 60_000)
+            add(
+                &waits,
+                seen.op_with(|| (), move || completed.lock().expect("sound").push(key)),
+                &[key],
+                60_000,
+            )
         });
         let ids = ids.into_iter().map(|id| id.expect("it waits")).collect();
         SERVICE.set(Some(Service { waits, ids, told }));

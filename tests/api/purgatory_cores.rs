@@ -16,8 +16,8 @@ use std::{
 };
 
 use corewheel::{
-    Completion, Config, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, ShardRef, Turn,
-    local_purgatory, local_timer,
+    Completion, Config, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
+    ShardRef, Turn, local_purgatory, local_timer,
 };
 
 use crate::{
@@ -85,7 +85,11 @@ fn join(cores: &Cores, core: usize, group: &PurgatoryGroup<Key>) {
     cores.on(core, move |own| *own = Some(group.join(core, &shards)));
 }
 
-fn with<R: Send + 'static>(cores: &Cores, core: usize, ask: impl FnOnce(&Waits) -> R + Send + 'static) -> R {
+fn with<R: Send + 'static>(
+    cores: &Cores,
+    core: usize,
+    ask: impl FnOnce(&Waits) -> R + Send + 'static,
+) -> R {
     cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
 }
 
@@ -93,7 +97,9 @@ fn add(cores: &Cores, core: usize, keys: &'static [Key], ticks: u32) -> Arc<Seen
     let seen = Arc::new(Seen::default());
     let op = Op(Arc::clone(&seen));
     with(cores, core, move |own| {
-        let outcome = own.try_complete_else_watch(op, keys.iter().copied(), TICK * ticks).expect("there is room");
+        let outcome = own
+            .try_complete_else_watch(op, keys.iter().copied(), TICK * ticks)
+            .expect("there is room");
         assert!(matches!(outcome, Outcome::Waits(_)));
     });
     seen
@@ -111,7 +117,11 @@ fn counts(cores: &Cores, core: usize) -> PurgatoryCounts {
 fn assert_nothing_left(cores: &Cores, of: impl IntoIterator<Item = usize>) {
     for core in of {
         let counts = counts(cores, core);
-        assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent), (0, 0, 0, 0), "on core {core}");
+        assert_eq!(
+            (counts.live, counts.watches, counts.keys, counts.unsent),
+            (0, 0, 0, 0),
+            "on core {core}"
+        );
     }
 }
 
@@ -123,7 +133,10 @@ fn an_event_on_any_core_completes_an_operation_on_its_own() {
         let keys: &'static [Key] = [&[0][..], &[1], &[2]][key];
         let seen = add(&cores, owner, keys, 50);
         cores.settle();
-        assert_eq!((counts(&cores, owner).live, with(&cores, key, move |own| own.watched(&key))), (1, 1));
+        assert_eq!(
+            (counts(&cores, owner).live, with(&cores, key, move |own| own.watched(&key))),
+            (1, 1)
+        );
         notify(&cores, from, key);
         cores.settle();
         assert_eq!(seen.ended(), [], "its condition is not met");
@@ -154,7 +167,11 @@ fn no_event_falls_between_the_registrations() {
                 cores.turn(core);
             }
             cores.settle();
-            assert_eq!(seen.ended(), [Completion::Condition], "at {moment}, on {key}, in the order {turns:?}");
+            assert_eq!(
+                seen.ended(),
+                [Completion::Condition],
+                "at {moment}, on {key}, in the order {turns:?}"
+            );
             assert_nothing_left(&cores, 0..3);
         }
     }
@@ -192,7 +209,11 @@ fn what_ends_otherwise_leaves_the_other_cores_too() {
     let other = add(&cores, 0, &[1, 0], 5);
     cores.settle();
     assert_eq!(late.ended(), [Completion::Expired]);
-    assert_eq!(with(&cores, 0, |own| own.cancel_for_key(&1)).len(), 0, "the watches are on the other core");
+    assert_eq!(
+        with(&cores, 0, |own| own.cancel_for_key(&1)).len(),
+        0,
+        "the watches are on the other core"
+    );
     assert_eq!(with(&cores, 0, |own| own.cancel_for_key(&0)).len(), 1);
     cores.settle();
     assert_eq!(other.ended(), []);
@@ -255,7 +276,11 @@ fn a_core_that_ends_leaves_no_watch_behind() {
         cores.end(0);
         cores.settle();
         cores.settle();
-        assert_eq!((seen.ended(), Arc::strong_count(&seen)), (vec![], 1), "dropped, and not completed");
+        assert_eq!(
+            (seen.ended(), Arc::strong_count(&seen)),
+            (vec![], 1),
+            "dropped, and not completed"
+        );
         assert_eq!([1, 2].map(|core| counts(&cores, core).watches), [1, 0], "after {steps} steps");
         // And what is left goes on.
         stays.set();
@@ -315,7 +340,10 @@ fn when_the_core_of_a_key_has_ended_the_other_keys_and_the_timeout_are_left() {
         cores.settle();
         cores.clock.advance(TICK * 5);
         cores.settle();
-        assert_eq!((by_key.ended(), by_time.ended()), (vec![Completion::Condition], vec![Completion::Expired]));
+        assert_eq!(
+            (by_key.ended(), by_time.ended()),
+            (vec![Completion::Condition], vec![Completion::Expired])
+        );
         assert_nothing_left(&cores, [0, 2]);
     }
 }
@@ -336,7 +364,11 @@ fn when_the_core_of_a_key_ends_its_watchers_look_once_more() {
             assert_eq!(seen.ended(), []);
             cores.end(1);
             cores.settle();
-            assert_eq!((seen.ended(), other.ended()), (vec![Completion::Condition], vec![]), "{steps} {has_joined}");
+            assert_eq!(
+                (seen.ended(), other.ended()),
+                (vec![Completion::Condition], vec![]),
+                "{steps} {has_joined}"
+            );
             // Whoever comes later hears of it too.
             let late = add(&cores, 2, &[1], 50);
             late.set();
@@ -432,7 +464,10 @@ fn a_full_timer_takes_messages() {
     }
     group.notify(&1);
     cores.settle();
-    assert_eq!((seen.ended(), other.ended()), (vec![Completion::Condition], vec![Completion::Condition]));
+    assert_eq!(
+        (seen.ended(), other.ended()),
+        (vec![Completion::Condition], vec![Completion::Condition])
+    );
     assert_nothing_left(&cores, 0..2);
     // One may be added again: messages have left no trace in the limit.
     add(&cores, 0, &[0], 50);
@@ -544,8 +579,11 @@ fn what_a_hook_says_while_letters_are_sent_is_not_slept_over() {
         for core in [1, 2] {
             let (refer, group, barrier, shards) = (refer.clone(), group.clone(), &barrier, &shards);
             scope.spawn(move || {
-                let tell_first =
-                    move || OWN.with_borrow(|own| own.iter().filter(|_| core == 2).for_each(|own| own.notify(&1)));
+                let tell_first = move || {
+                    OWN.with_borrow(|own| {
+                        own.iter().filter(|_| core == 2).for_each(|own| own.notify(&1))
+                    })
+                };
                 Config::new().on_wake(tell_first).install().expect("a fresh thread");
                 refer.send((core, local_timer().shard_ref())).expect("it is waited for");
                 barrier.wait();
@@ -564,7 +602,8 @@ fn what_a_hook_says_while_letters_are_sent_is_not_slept_over() {
         OWN.set(Some(group.join(0, shards.get().expect("just set"))));
         barrier.wait();
         OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&2)));
-        let unsent = || OWN.with_borrow(|own| own.iter().map(|own| own.counts().unsent).sum::<u64>());
+        let unsent =
+            || OWN.with_borrow(|own| own.iter().map(|own| own.counts().unsent).sum::<u64>());
         let sleep = local_timer().prepare_sleep();
         let before = (unsent(), sleep.timeout());
         drop(sleep);
@@ -572,7 +611,11 @@ fn what_a_hook_says_while_letters_are_sent_is_not_slept_over() {
         let after = unsent();
         barrier.wait();
         OWN.set(None);
-        assert_eq!((before, after), ((1, Some(Duration::ZERO)), 0), "sent by the turn that comes at once");
+        assert_eq!(
+            (before, after),
+            ((1, Some(Duration::ZERO)), 0),
+            "sent by the turn that comes at once"
+        );
     });
 }
 
@@ -622,7 +665,9 @@ fn touchy_cores(count: usize) -> Lockstep<Option<Purgatory<Touchy, Op>>> {
 
 fn add_touchy(own: &Purgatory<Touchy, Op>, key: Touchy) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
-    let outcome = own.try_complete_else_watch(Op(Arc::clone(&seen)), [key], TICK * 50).expect("there is room");
+    let outcome = own
+        .try_complete_else_watch(Op(Arc::clone(&seen)), [key], TICK * 50)
+        .expect("there is room");
     assert!(matches!(outcome, Outcome::Waits(_)));
     seen
 }
@@ -674,7 +719,14 @@ fn a_key_that_panics_as_it_is_given_keeps_no_operation_from_its_other_keys() {
         add_touchy(own, touchy());
         let seen = Arc::new(Seen::default());
         HURTS.set(true);
-        assert!(own.try_complete_else_watch(Op(Arc::clone(&seen)), [touchy(), Touchy::of(1)], TICK * 50).is_ok());
+        assert!(
+            own.try_complete_else_watch(
+                Op(Arc::clone(&seen)),
+                [touchy(), Touchy::of(1)],
+                TICK * 50
+            )
+            .is_ok()
+        );
         assert!(!HURTS.replace(false), "it has panicked");
         assert_eq!(local_timer().counts().panicked, 1);
         seen
@@ -736,8 +788,9 @@ fn a_key_that_panics_when_nobody_watches_it_any_more_is_gone() {
         seen.set();
         HURTS.set(true);
         let key = Touchy::of(0);
-        let _ =
-            catch_unwind(AssertUnwindSafe(|| own.check_and_complete(&Touchy { hurts_to_drop: true, ..key.clone() })));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            own.check_and_complete(&Touchy { hurts_to_drop: true, ..key.clone() })
+        }));
         assert!(!HURTS.replace(false), "it has panicked");
         own.counts().keys
     });
@@ -750,7 +803,11 @@ fn an_operation_whose_key_panics_ends_all_the_same() {
     let cores = touchy_cores(2);
     let seen = cores.on(0, |own| {
         let (own, seen) = (own.as_ref().expect("it has joined"), Arc::new(Seen::default()));
-        let keys = [Touchy::of(0), Touchy { hurts_to_drop: true, hurts_to_hash: false, core: 2 }, Touchy::of(1)];
+        let keys = [
+            Touchy::of(0),
+            Touchy { hurts_to_drop: true, hurts_to_hash: false, core: 2 },
+            Touchy::of(1),
+        ];
         let operation = Op(Arc::clone(&seen));
         assert!(own.try_complete_else_watch(operation, keys, TICK * 50).is_ok());
         seen
@@ -775,8 +832,10 @@ fn an_operation_whose_key_panics_ends_all_the_same() {
 #[test]
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {
-        let (cores, group) =
-            (Lockstep::<Option<Purgatory<Touchy, Op>>>::start(2), PurgatoryGroup::by(|key: &Touchy| key.core));
+        let (cores, group) = (
+            Lockstep::<Option<Purgatory<Touchy, Op>>>::start(2),
+            PurgatoryGroup::by(|key: &Touchy| key.core),
+        );
         let join = |core: usize| {
             let (group, shards) = (group.clone(), cores.shards.clone());
             cores.on(core, move |own| *own = Some(group.join(core, &shards)));
@@ -784,7 +843,8 @@ fn a_watch_whose_key_panics_is_answered() {
         (0..if is_late { 1 } else { 2 }).for_each(join);
         let [touchy, well] = cores.on(0, |own| {
             let own = own.as_ref().expect("it has joined");
-            [Touchy { hurts_to_hash: true, ..Touchy::of(1) }, Touchy::of(1)].map(|key| add_touchy(own, key))
+            [Touchy { hurts_to_hash: true, ..Touchy::of(1) }, Touchy::of(1)]
+                .map(|key| add_touchy(own, key))
         });
         cores.on(1, |_| HURTS.set(true));
         cores.settle();
@@ -830,7 +890,9 @@ fn a_purgatory_may_go_in_its_own_callback() {
         let purgatory = Waits2::new();
         for ticks in [1, 5] {
             let own = purgatory.clone();
-            let _ = purgatory.try_complete_else_watch(Last(Some(own)), [1], TICK * ticks).expect("there is room");
+            let _ = purgatory
+                .try_complete_else_watch(Last(Some(own)), [1], TICK * ticks)
+                .expect("there is room");
         }
         drop(purgatory);
         for _ in 0..2 {

@@ -11,7 +11,8 @@ use std::{
 };
 
 use corewheel::{
-    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, local_timer,
+    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
+    local_timer,
 };
 
 use crate::{
@@ -68,7 +69,10 @@ impl DelayedOperation for Op {
     }
 
     fn on_complete(self, how: Completion) {
-        assert!(how != Completion::Condition || self.wish.is_met(&self.world), "its condition is not met");
+        assert!(
+            how != Completion::Condition || self.wish.is_met(&self.world),
+            "its condition is not met"
+        );
         self.ends.lock().expect("sound").push((self.id, how));
         assert!(self.wish.panics != Panics::Ending, "{}", PLANNED[1]);
     }
@@ -118,7 +122,11 @@ impl Model {
         }
     }
 
-    fn on<R: Send + 'static>(&self, core: usize, ask: impl FnOnce(&Waits) -> R + Send + 'static) -> R {
+    fn on<R: Send + 'static>(
+        &self,
+        core: usize,
+        ask: impl FnOnce(&Waits) -> R + Send + 'static,
+    ) -> R {
         self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
     }
 
@@ -131,7 +139,9 @@ impl Model {
             9 => self.force(random),
             10 => {
                 let back = self.on(core, move |own| own.cancel_for_key(&key));
-                self.handed_back(&back, core, |live| live.wish.keys.contains(&key) && key % CORES == core);
+                self.handed_back(&back, core, |live| {
+                    live.wish.keys.contains(&key) && key % CORES == core
+                });
             }
             11 if random.u32(..20) == 0 => {
                 let back = self.on(core, Purgatory::drain);
@@ -146,7 +156,8 @@ impl Model {
     }
 
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
-        let (id, keys) = (self.next, (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect::<Vec<_>>());
+        let (id, keys) =
+            (self.next, (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect::<Vec<_>>());
         let level: u32 = keys.iter().map(|&key| self.world.0[key].load(Ordering::Relaxed)).sum();
         let panics = match random.u32(..16) {
             0 => Panics::Looking,
@@ -154,7 +165,12 @@ impl Model {
             _ => Panics::Never,
         };
         let wish = Wish { keys: keys.clone(), wanted: level + random.u32(..5), panics };
-        let op = Op { id, wish: wish.clone(), world: Arc::clone(&self.world), ends: Arc::clone(&self.ends) };
+        let op = Op {
+            id,
+            wish: wish.clone(),
+            world: Arc::clone(&self.world),
+            ends: Arc::clone(&self.ends),
+        };
         let ticks = random.u32(1..30);
         let is_met = wish.is_met(&self.world);
         let outcome = self.on(core, move |own| own.try_complete_else_watch(op, keys, TICK * ticks));
@@ -165,7 +181,10 @@ impl Model {
             Outcome::Completed => {
                 assert!(is_met);
                 self.counts[core].by_condition += 1;
-                assert_eq!(self.ends.lock().expect("sound").pop(), Some((id, Completion::Condition)));
+                assert_eq!(
+                    self.ends.lock().expect("sound").pop(),
+                    Some((id, Completion::Condition))
+                );
             }
             Outcome::Waits(name) => {
                 assert!(!is_met);
@@ -195,7 +214,9 @@ impl Model {
 
     fn force(&mut self, random: &mut fastrand::Rng) {
         self.take_ends();
-        let Some((&id, live)) = self.live.iter().nth(random.usize(..self.live.len().max(1))) else { return };
+        let Some((&id, live)) = self.live.iter().nth(random.usize(..self.live.len().max(1))) else {
+            return;
+        };
         let (core, name) = (live.core, live.name);
         assert!(self.on(core, move |own| own.force_complete(name)));
         assert_eq!(self.ends.lock().expect("sound").last(), Some(&(id, Completion::Forced)));
@@ -203,7 +224,11 @@ impl Model {
     }
 
     fn handed_back(&mut self, back: &[Op], core: usize, which: impl Fn(&Live) -> bool) {
-        let expected = self.live.iter().filter(|(_, live)| live.core == core && which(live)).map(|(&id, _)| id);
+        let expected = self
+            .live
+            .iter()
+            .filter(|(_, live)| live.core == core && which(live))
+            .map(|(&id, _)| id);
         let expected: Vec<_> = expected.collect();
         let mut ids: Vec<_> = back.iter().map(|op| op.id).collect();
         ids.sort_unstable();
@@ -233,14 +258,21 @@ impl Model {
         let mut watched = [0; KEYS];
         self.live.values().flat_map(|live| &live.wish.keys).for_each(|&key| watched[key] += 1);
         for core in 0..CORES {
-            let (found, counts) =
-                self.on(core, |own| (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts()));
-            let own = watched.iter().enumerate().map(|(key, &count)| if key % CORES == core { count } else { 0 });
+            let (found, counts) = self.on(core, |own| {
+                (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
+            });
+            let own = watched
+                .iter()
+                .enumerate()
+                .map(|(key, &count)| if key % CORES == core { count } else { 0 });
             let expected: Vec<usize> = own.collect();
             assert_eq!(found[..], expected[..], "on core {core}");
             let keys = expected.iter().filter(|&&count| count > 0).count();
             let watches: usize = expected.iter().sum();
-            assert_eq!((counts.watches, counts.keys, counts.unsent), (watches as u64, keys as u64, 0));
+            assert_eq!(
+                (counts.watches, counts.keys, counts.unsent),
+                (watches as u64, keys as u64, 0)
+            );
         }
     }
 
@@ -265,8 +297,22 @@ impl Model {
         let live = self.live.values().filter(|live| live.core == core).count() as u64;
         let expected = self.counts[core];
         assert_eq!(
-            (counts.added, counts.by_condition, counts.forced, counts.expired, counts.handed_back, counts.live),
-            (expected.added, expected.by_condition, expected.forced, expected.expired, expected.handed_back, live),
+            (
+                counts.added,
+                counts.by_condition,
+                counts.forced,
+                counts.expired,
+                counts.handed_back,
+                counts.live
+            ),
+            (
+                expected.added,
+                expected.by_condition,
+                expected.forced,
+                expected.expired,
+                expected.handed_back,
+                live
+            ),
         );
     }
 }
@@ -276,8 +322,10 @@ fn several_cores_keep_their_promises() {
     // The panics of the operations are as planned, and kept in; those of the model are told with their seed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let planned =
-            panic.payload().downcast_ref::<String>().is_some_and(|message| PLANNED.contains(&message.as_str()));
+        let planned = panic
+            .payload()
+            .downcast_ref::<String>()
+            .is_some_and(|message| PLANNED.contains(&message.as_str()));
         if !planned {
             hook(panic);
         }

@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, LocalTimer, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, Counts, LocalTimer, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer,
+};
 
 use crate::common::{TICK, in_virtual_time, on_a_thread};
 
@@ -46,7 +48,11 @@ fn was_woken() -> bool {
 }
 
 fn assert_sum(counts: Counts) {
-    assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back, "{counts:?}");
+    assert_eq!(
+        counts.added,
+        counts.live + counts.fired + counts.cancelled + counts.handed_back,
+        "{counts:?}"
+    );
 }
 
 fn counter() -> (Rc<Cell<u32>>, impl Fn() + Clone + 'static) {
@@ -92,7 +98,8 @@ fn a_hook_may_add_cancel_reset_and_announce_a_sleep() {
     for (name, add) in ADDS {
         with_a_hook(|clock| {
             let (runs, run) = counter();
-            let others: Vec<_> = (0..2).map(|_| local_timer().add(TICK * 100, run.clone())).collect();
+            let others: Vec<_> =
+                (0..2).map(|_| local_timer().add(TICK * 100, run.clone())).collect();
             let sleep = local_timer().prepare_sleep();
             let (cancelled, moved, run_added) = (others[0], others[1], run.clone());
             when_woken(move || {
@@ -105,7 +112,11 @@ fn a_hook_may_add_cancel_reset_and_announce_a_sleep() {
             assert!(was_woken(), "{name} calls the hook");
             drop(sleep);
             clock.advance(TICK);
-            assert_eq!((local_timer().turn().fired, runs.get()), (3, 3), "{name}: one added, one moved, and this");
+            assert_eq!(
+                (local_timer().turn().fired, runs.get()),
+                (3, 3),
+                "{name}: one added, one moved, and this"
+            );
         });
     }
 }
@@ -196,7 +207,8 @@ fn a_hook_that_a_reset_calls_may_turn() {
 fn a_shard_drained_inside_a_periodic_callback_keeps_the_sum() {
     in_virtual_time(|clock| {
         let mut shard = Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid");
-        let handles: Vec<TimerHandle> = (0..100).map(|id| shard.add(TICK * (1 + id % 3), id)).collect();
+        let handles: Vec<TimerHandle> =
+            (0..100).map(|id| shard.add(TICK * (1 + id % 3), id)).collect();
         let cancelled_elsewhere = &handles[..20];
         thread::scope(|scope| {
             let cancel = |handle: &TimerHandle| assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -246,7 +258,8 @@ fn a_thread_that_ends_drops_each_callback_once() {
     let dropped = Arc::new(AtomicUsize::new(0));
     in_virtual_time(|clock| {
         for _ in 0..10 {
-            let (once, again) = (CountsDrops(Arc::clone(&dropped)), CountsDrops(Arc::clone(&dropped)));
+            let (once, again) =
+                (CountsDrops(Arc::clone(&dropped)), CountsDrops(Arc::clone(&dropped)));
             local_timer().add(TICK * 10, move || drop(once));
             local_timer().add_periodic(TICK, move || _ = &again);
         }

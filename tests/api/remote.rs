@@ -218,7 +218,9 @@ impl Model {
 
     fn use_an_ended_handle(&self, random: &mut fastrand::Rng) {
         if let Some(&handle) = random.choice(&self.ended) {
-            let ask = move || (handle.cancel(), handle.cancel_wait(), handle.reset(TICK), handle.is_pending());
+            let ask = move || {
+                (handle.cancel(), handle.cancel_wait(), handle.reset(TICK), handle.is_pending())
+            };
             let answers = if random.bool() { ask() } else { self.elsewhere.ask(ask) };
             assert_eq!(answers, (Cancel::Ended, Ok(Cancel::Ended), false, false));
         }
@@ -260,7 +262,10 @@ impl Model {
                 self.end(id);
             }
         }
-        let overtaken = self.due().filter(|(id, live)| !self.asked.contains(id) && tick_of(live.due) < last).count();
+        let overtaken = self
+            .due()
+            .filter(|(id, live)| !self.asked.contains(id) && tick_of(live.due) < last)
+            .count();
         assert_eq!(overtaken, 0, "what is left comes after what has run");
         self.turned_to = now / TICK_NANOS;
         let after = local_timer().counts();
@@ -277,7 +282,11 @@ impl Model {
     fn turn(&mut self) {
         let turn = self.run(true, || local_timer().turn());
         assert!(!turn.behind);
-        assert_eq!(self.due().count(), 0, "the first turn that reaches the deadline's tick fires it");
+        assert_eq!(
+            self.due().count(),
+            0,
+            "the first turn that reaches the deadline's tick fires it"
+        );
         assert_eq!(local_timer().counts().queued, 0, "all that was asked for has been dealt with");
         (self.urgent, self.partly) = (false, false);
         self.asked.clear();
@@ -285,7 +294,10 @@ impl Model {
         self.arriving.clear();
         // But at the end of time.
         let timeout = local_timer().prepare_sleep().timeout();
-        assert!(timeout != Some(Duration::ZERO) || self.now() == u64::MAX, "nothing is left to do now");
+        assert!(
+            timeout != Some(Duration::ZERO) || self.now() == u64::MAX,
+            "nothing is left to do now"
+        );
     }
 
     fn turn_within(&mut self, budget: usize) {
@@ -293,10 +305,15 @@ impl Model {
         let turn = self.run(false, || local_timer().turn_within(budget));
         let left = local_timer().counts().queued;
         assert!(
-            turn.fired <= 2 * budget && turn.collected <= budget && turn.touched <= 6 * budget as u64,
+            turn.fired <= 2 * budget
+                && turn.collected <= budget
+                && turn.touched <= 6 * budget as u64,
             "{turn:?}"
         );
-        assert!(left <= queued && queued - left <= budget as u64, "{queued} messages, {left} left of {budget}");
+        assert!(
+            left <= queued && queued - left <= budget as u64,
+            "{queued} messages, {left} left of {budget}"
+        );
         assert!(queued == 0 || budget == 0 || left < queued, "there is progress");
         self.partly |= queued != left;
         if self.due().any(|(id, _)| !self.asked.contains(id)) {
@@ -307,19 +324,26 @@ impl Model {
     // ---- what can be asked at any time
 
     fn compare_counts(&self) {
-        let Counts { added, fired, cancelled, handed_back, live, held, queued, runs, .. } = local_timer().counts();
+        let Counts { added, fired, cancelled, handed_back, live, held, queued, runs, .. } =
+            local_timer().counts();
         assert_eq!(added, live + fired + cancelled + handed_back);
         assert_eq!((fired, runs, handed_back), (self.fired, self.runs, 0));
         assert!(live == local_timer().len() as u64 && held <= live && held <= queued);
         let arriving = self.added as u64 - added;
         let (asked, unseen) = (self.asked.len() as u64, self.cancelled - cancelled);
-        assert!(arriving <= queued && queued <= asked && held <= unseen && unseen <= held + arriving);
+        assert!(
+            arriving <= queued && queued <= asked && held <= unseen && unseen <= held + arriving
+        );
         assert_eq!(live - held + arriving - (unseen - held), self.live.len() as u64);
         if !self.partly {
             let theirs = (queued, arriving, held);
             assert_eq!(
                 theirs,
-                (asked, self.arriving.len() as u64, self.held.difference(&self.arriving).count() as u64)
+                (
+                    asked,
+                    self.arriving.len() as u64,
+                    self.held.difference(&self.arriving).count() as u64
+                )
             );
         }
     }
@@ -333,7 +357,10 @@ impl Model {
         assert_eq!(local_timer().next_deadline().is_some(), time_until_next.is_some());
         let timeout = local_timer().prepare_sleep().timeout();
         for slept in [time_until_next, timeout] {
-            assert!(earliest.is_none_or(|earliest| asleep(slept) <= earliest && slept.is_some()), "{slept:?}");
+            assert!(
+                earliest.is_none_or(|earliest| asleep(slept) <= earliest && slept.is_some()),
+                "{slept:?}"
+            );
             // Something is in the mailbox that may be due.
             assert!(!self.urgent || self.partly || slept == Some(Duration::ZERO), "{slept:?}");
         }

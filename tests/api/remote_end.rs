@@ -79,7 +79,10 @@ fn assert_shut_down(shard: &ShardRef) {
     error.into_inner()();
     assert_eq!((called.load(Ordering::Relaxed), Arc::strong_count(&called)), (3, 1));
     let captured = Arc::clone(&called);
-    assert!(catch_unwind(AssertUnwindSafe(|| shard.add(TICK, move || drop(captured)))).is_err(), "`add` panics");
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| shard.add(TICK, move || drop(captured)))).is_err(),
+        "`add` panics"
+    );
     assert_eq!(Arc::strong_count(&called), 1, "and drops the callback");
 }
 
@@ -136,7 +139,8 @@ fn what_others_have_added_is_dropped_once_where_its_thread_ends() {
         for turns in 0..2 {
             let (owner, callbacks) = (Owner::start(), Callbacks::default());
             let shard = &owner.shard;
-            let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.never())).collect();
+            let mut handles: Vec<_> =
+                (0..700).map(|_| shard.add(HOUR, callbacks.never())).collect();
             handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
             assert!(handles[..50].iter().all(|handle| handle.reset(HOUR * 2)));
             (0..turns).for_each(|_| owner.turn());
@@ -152,7 +156,10 @@ fn what_others_have_added_is_dropped_once_where_its_thread_ends() {
             assert!(callbacks.dropped_by(thread), "by the thread that was to run them");
             let counts = shard.metrics().counts;
             assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
-            assert_eq!((counts.cancelled, counts.cancelled_elsewhere, counts.handed_back), (100, 100, 1_310));
+            assert_eq!(
+                (counts.cancelled, counts.cancelled_elsewhere, counts.handed_back),
+                (100, 100, 1_310)
+            );
             handles.into_iter().for_each(assert_ended);
             assert_shut_down(&shard);
         }
@@ -242,7 +249,9 @@ fn a_thread_local_that_goes_after_the_timer_adds_nothing() {
         fn drop(&mut self) {
             if let Some(shard) = self.0.take() {
                 // Either order is fine: it is added and dropped, or comes back.
-                let _ = shard.try_add(HOUR, || unreachable!("its thread is ending")).map(TimerHandle::cancel);
+                let _ = shard
+                    .try_add(HOUR, || unreachable!("its thread is ending"))
+                    .map(TimerHandle::cancel);
             }
         }
     }
@@ -299,6 +308,9 @@ fn who_cancels_never_drops_what_a_shard_has_left() {
         is_over.store(true, Ordering::Relaxed);
         let canceller = canceller.join().expect("no panic");
         let dropped = left.dropped.lock().expect("sound");
-        assert!(!dropped.is_empty() && !dropped.contains(&canceller), "dropped by a thread that only cancels");
+        assert!(
+            !dropped.is_empty() && !dropped.contains(&canceller),
+            "dropped by a thread that only cancels"
+        );
     });
 }

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer,
+};
 
 use crate::common::{TICK, on_a_thread};
 
@@ -67,9 +69,14 @@ fn an_add_that_is_due_before_the_sleep_ends_ends_it() {
         assert_eq!(wakes.during(|| _ = shard.add(TICK * 50, never)), 1, "nothing was pending");
         let _ = local_timer().turn();
         // By the tick: 50 is what the sleep is for.
-        for (delay, woken) in
-            [(TICK * 51, 0), (HOUR, 0), (Duration::MAX, 0), (TICK * 50, 0), (TICK * 99 / 2, 0), (TICK * 49, 1)]
-        {
+        for (delay, woken) in [
+            (TICK * 51, 0),
+            (HOUR, 0),
+            (Duration::MAX, 0),
+            (TICK * 50, 0),
+            (TICK * 99 / 2, 0),
+            (TICK * 49, 1),
+        ] {
             assert_eq!(wakes.during(|| _ = shard.add(delay, || {})), woken, "{delay:?}");
             assert_eq!(timeout(), Some(Duration::ZERO), "it is looked at before the next sleep");
             let _ = local_timer().turn();
@@ -90,11 +97,18 @@ fn a_reset_to_before_the_end_of_the_sleep_ends_it() {
         let reset = |handle: TimerHandle, delay| wakes.during(move || assert!(handle.reset(delay)));
         // A tick that a timer was reset away from may still end a sleep: each has its own.
         for (handle, end) in [(own[0], TICK * 50), (there, TICK * 49), (periodic, TICK * 48)] {
-            for (delay, woken) in
-                [(HOUR, 0), (end, 0), (end.saturating_sub(TICK / 2), 0), (end.saturating_sub(TICK), 1)]
-            {
+            for (delay, woken) in [
+                (HOUR, 0),
+                (end, 0),
+                (end.saturating_sub(TICK / 2), 0),
+                (end.saturating_sub(TICK), 1),
+            ] {
                 assert_eq!(reset(handle, delay), woken, "{delay:?}");
-                assert_eq!(timeout(), Some(Duration::ZERO), "it is looked at before the next sleep");
+                assert_eq!(
+                    timeout(),
+                    Some(Duration::ZERO),
+                    "it is looked at before the next sleep"
+                );
                 let _ = local_timer().turn();
             }
             assert!(handle.reset(HOUR));
@@ -119,7 +133,11 @@ fn one_wake_is_enough_for_a_sleep() {
         });
         assert_eq!(woken, 1);
         let _ = local_timer().turn();
-        assert_eq!(wakes.during(|| _ = shard.add(Duration::ZERO, || {})), 1, "and the next sleep has its own");
+        assert_eq!(
+            wakes.during(|| _ = shard.add(Duration::ZERO, || {})),
+            1,
+            "and the next sleep has its own"
+        );
     });
 }
 
@@ -205,7 +223,11 @@ fn a_hook_that_asks_is_not_called_inside_itself() {
             assert_eq!([&calls[0], &calls[1]].map(|calls| calls.load(Ordering::SeqCst)), [1, 1]);
             drop(other_sleep);
             clock.advance(TICK * 2);
-            assert_eq!(local_timer().turn().fired, 3, "what was asked from outside, and by each hook");
+            assert_eq!(
+                local_timer().turn().fired,
+                3,
+                "what was asked from outside, and by each hook"
+            );
         });
         drop(sleep);
         assert_eq!(local_timer().turn().fired, 2);
@@ -218,17 +240,20 @@ fn a_hook_that_asks_is_not_called_inside_itself() {
 #[test]
 fn hooks_of_a_circle_are_called_once_each() {
     for (cores, called) in [(4, 4), (30, 30), (100, 32)] {
-        let (refs, calls) = (Arc::new(Mutex::new(Vec::<ShardRef>::new())), Arc::new(AtomicUsize::new(0)));
+        let (refs, calls) =
+            (Arc::new(Mutex::new(Vec::<ShardRef>::new())), Arc::new(AtomicUsize::new(0)));
         let (awake, asleep) = (Barrier::new(cores + 1), Barrier::new(cores + 1));
         thread::scope(|scope| {
             for _ in 0..cores {
-                let (refs, calls, awake, asleep) = (Arc::clone(&refs), Arc::clone(&calls), &awake, &asleep);
+                let (refs, calls, awake, asleep) =
+                    (Arc::clone(&refs), Arc::clone(&calls), &awake, &asleep);
                 scope.spawn(move || {
                     let (own, all) = (Arc::new(OnceLock::<usize>::new()), Arc::clone(&refs));
                     let at = Arc::clone(&own);
                     let next = move || {
                         calls.fetch_add(1, Ordering::SeqCst);
-                        let shard = at.get().map(|at| all.lock().expect("sound")[(at + 1) % cores].clone());
+                        let shard =
+                            at.get().map(|at| all.lock().expect("sound")[(at + 1) % cores].clone());
                         shard.expect("it sleeps by now").run(|| ());
                     };
                     Config::new().on_wake(next).install().expect("a fresh thread");
@@ -296,8 +321,9 @@ fn a_reset_here_of_what_has_not_arrived_wakes_too() {
 fn a_cancel_wakes_nobody_and_a_debt_does() {
     counting_wakes(|_, wakes, shard| {
         let handles: Vec<_> = (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect();
-        let cancel =
-            |handles: &[TimerHandle]| handles.iter().for_each(|it| assert_eq!(it.cancel(), Cancel::Cancelled));
+        let cancel = |handles: &[TimerHandle]| {
+            handles.iter().for_each(|it| assert_eq!(it.cancel(), Cancel::Cancelled))
+        };
         let first = local_timer().add(TICK, never);
         assert_eq!(wakes.during(|| cancel(&[first])), 0, "also of the one that is slept for");
         assert_eq!(wakes.during(|| cancel(&handles[1..])), 1, "1 024 of them");
@@ -306,15 +332,22 @@ fn a_cancel_wakes_nobody_and_a_debt_does() {
         // Of what else there is as well.
         let mut more = Vec::new();
         let adds = &mut more;
-        assert_eq!(wakes.during(move || adds.extend((1..DEBT).map(|_| shard.add(HOUR * 2, never)))), 0);
+        assert_eq!(
+            wakes.during(move || adds.extend((1..DEBT).map(|_| shard.add(HOUR * 2, never)))),
+            0
+        );
         let _ = local_timer().turn();
         // Twice, of which the second time sends no message.
-        let move_twice = |handle: &TimerHandle| assert!(handle.reset(HOUR * 3) && handle.reset(HOUR * 3));
+        let move_twice =
+            |handle: &TimerHandle| assert!(handle.reset(HOUR * 3) && handle.reset(HOUR * 3));
         assert_eq!(wakes.during(|| more.iter().for_each(move_twice)), 0);
         let _ = local_timer().turn();
         more.push(on_a_thread(|| shard.add(HOUR * 2, never)));
         let _ = local_timer().turn();
-        assert_eq!(wakes.during(|| more.iter().for_each(|handle| assert!(handle.reset(HOUR * 4)))), 1);
+        assert_eq!(
+            wakes.during(|| more.iter().for_each(|handle| assert!(handle.reset(HOUR * 4)))),
+            1
+        );
     });
 }
 

@@ -53,7 +53,10 @@ impl Sleeper for Mio {
     fn new() -> (Self, Config) {
         let poll = Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), Token(7)).expect("a waker");
-        (Self(poll, Events::with_capacity(8)), Config::new().on_wake(move || waker.wake().expect("woken")))
+        (
+            Self(poll, Events::with_capacity(8)),
+            Config::new().on_wake(move || waker.wake().expect("woken")),
+        )
     }
 
     fn sleep(&mut self, timeout: Option<Duration>) {
@@ -69,7 +72,8 @@ struct Socket(TcpStream);
 impl Sleeper for Socket {
     fn new() -> (Self, Config) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut there = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let mut there =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         there.set_nodelay(true).expect("without delay");
         let (here, _) = listener.accept().expect("accepted");
         let wake = move || assert_eq!((&there).write(&[1]).expect("written"), 1);
@@ -82,7 +86,10 @@ impl Sleeper for Socket {
         let timeout = timeout.map(|timeout| timeout.max(Duration::from_micros(1)));
         self.0.set_read_timeout(timeout).expect("set");
         if let Err(error) = self.0.read(&mut [0; 64]) {
-            assert!(matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
+            assert!(matches!(
+                error.kind(),
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+            ));
         }
     }
 }

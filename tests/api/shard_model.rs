@@ -11,7 +11,8 @@ use std::{
 use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, local_timer};
 
 use crate::common::{
-    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, on_a_thread, operations, seeded, tick_of,
+    TICK, TICK_NANOS, any_delay, any_magnitude, in_virtual_time, nanos, on_a_thread, operations,
+    seeded, tick_of,
 };
 
 /// A shard or the thread's timer: what the model drives.
@@ -62,7 +63,11 @@ impl Timers for Callbacks {
     fn add(&mut self, delay: Duration, id: usize) -> TimerHandle {
         let ran = Rc::clone(&self.ran);
         let run = move || ran.borrow_mut().push(id);
-        if id.is_multiple_of(2) { local_timer().add(delay, run) } else { local_timer().add_local(delay, run).share() }
+        if id.is_multiple_of(2) {
+            local_timer().add(delay, run)
+        } else {
+            local_timer().add_local(delay, run).share()
+        }
     }
 
     fn cancel(&mut self, handle: TimerHandle) -> bool {
@@ -181,14 +186,16 @@ impl Ledger {
         let now = self.reading();
         let mut last = 0;
         for id in timers.turn() {
-            let deadline = *self.live.get(&id).expect("a timer fires once, and not after its cancel");
+            let deadline =
+                *self.live.get(&id).expect("a timer fires once, and not after its cancel");
             assert!(deadline <= now, "early by {} ns", deadline - now);
             assert!(tick_of(deadline) >= last, "in the order of the deadlines, by tick");
             last = tick_of(deadline);
             self.end(id);
             self.fired += 1;
         }
-        let late = self.live.values().filter(|&&deadline| tick_of(deadline) <= now / TICK_NANOS).count();
+        let late =
+            self.live.values().filter(|&&deadline| tick_of(deadline) <= now / TICK_NANOS).count();
         assert_eq!(late, 0, "the first turn that reaches the deadline's tick fires it");
     }
 
@@ -196,7 +203,9 @@ impl Ledger {
     fn move_the_clock(&mut self, timers: &impl Timers, random: &mut fastrand::Rng) {
         match random.u32(..20) {
             0 => self.clock.advance(Duration::from_nanos(any_magnitude(random) >> 10)),
-            1 => self.clock.set(self.clock.elapsed().saturating_sub(Duration::from_millis(random.u64(..50)))),
+            1 => self
+                .clock
+                .set(self.clock.elapsed().saturating_sub(Duration::from_millis(random.u64(..50)))),
             2..10 => self.clock.advance(timers.time_until_next().unwrap_or_default()),
             _ => self.clock.advance(Duration::from_nanos(random.u64(..3 * TICK_NANOS))),
         }
@@ -212,10 +221,14 @@ impl Ledger {
         let ours = (self.added as u64, self.live.len() as u64, self.fired, self.cancelled, 0);
         let theirs = (counts.added, counts.live, counts.fired, counts.cancelled, counts.held);
         assert_eq!(ours, theirs);
-        assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back);
+        assert_eq!(
+            counts.added,
+            counts.live + counts.fired + counts.cancelled + counts.handed_back
+        );
         assert_eq!(counts.clock_regressions, self.regressions);
         let until = timers.time_until_next().map(nanos);
-        let truth = self.live.values().map(|&deadline| tick_of(deadline).saturating_mul(TICK_NANOS)).min();
+        let truth =
+            self.live.values().map(|&deadline| tick_of(deadline).saturating_mul(TICK_NANOS)).min();
         assert_eq!(until.is_some(), truth.is_some());
         if let (Some(until), Some(truth)) = (until, truth) {
             let now = self.latest.max(nanos(self.clock.elapsed()));
@@ -237,9 +250,15 @@ fn a_shard_keeps_its_promises_in_virtual_time() {
         let mut handed_back: Vec<_> = shard.drain().into_iter().map(|(_, id)| id).collect();
         handed_back.sort_unstable();
         let counts = shard.counts();
-        assert_eq!((counts.handed_back, counts.live, counts.held), (handed_back.len() as u64, 0, 0));
+        assert_eq!(
+            (counts.handed_back, counts.live, counts.held),
+            (handed_back.len() as u64, 0, 0)
+        );
         assert_eq!(counts.added, counts.fired + counts.cancelled + counts.handed_back);
-        assert!(handed_back.into_iter().eq(ledger.live.into_keys()), "each pending payload is handed back");
+        assert!(
+            handed_back.into_iter().eq(ledger.live.into_keys()),
+            "each pending payload is handed back"
+        );
     });
 }
 
@@ -272,7 +291,8 @@ fn a_pass_that_is_given_up_loses_nothing() {
     clock.advance(TICK * 5);
     shard.add(Duration::ZERO, 100);
     shard.turn();
-    let rest: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect();
+    let rest: Vec<_> =
+        std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect();
     assert_eq!(rest[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(
         {

@@ -3,8 +3,8 @@
 use std::{cell::Cell, future::pending, time::Duration};
 
 use corewheel::{
-    AddErrorReason, Clock, Completion, Config, ConfigError, DelayedOperation, ManualClock, Outcome, Purgatory,
-    PurgatoryGroup, Shard,
+    AddErrorReason, Clock, Completion, Config, ConfigError, DelayedOperation, ManualClock, Outcome,
+    Purgatory, PurgatoryGroup, Shard,
     future::{Timers, VirtualTime, sleep, timeout},
     local_timer,
 };
@@ -34,7 +34,10 @@ fn what_is_shown_has_the_figures() {
         let outcome = purgatory.try_complete_else_watch(Never, ["key"], HOUR);
         assert!(matches!(outcome, Ok(Outcome::Waits(_))));
         assert!(format!("{purgatory:?}").starts_with("Purgatory { counts: PurgatoryCounts {"));
-        assert!(format!("{:?}", PurgatoryGroup::<&str>::default()).starts_with("PurgatoryGroup { number: "));
+        assert!(
+            format!("{:?}", PurgatoryGroup::<&str>::default())
+                .starts_with("PurgatoryGroup { number: ")
+        );
         assert!(format!("{:?}", sleep(HOUR)).starts_with("Sleep { home: "));
         let timers = Timers::new(&[local_timer().shard_ref()]);
         assert!(format!("{timers:?}").starts_with("Timers([ShardRef"), "{timers:?}");

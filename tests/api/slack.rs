@@ -152,7 +152,10 @@ fn it_fires_within_the_slack_and_not_before() {
             let (_, fired) = sleep_and_turn(timers, clock);
             for (id, (first, last)) in windows.into_iter().enumerate() {
                 let tick = fired[&id];
-                assert!((first..=last.max(now)).contains(&tick), "{tick} is not in {first}..={last}");
+                assert!(
+                    (first..=last.max(now)).contains(&tick),
+                    "{tick} is not in {first}..={last}"
+                );
             }
         });
     });
@@ -184,10 +187,13 @@ fn it_is_not_after_the_slack_if_somebody_always_turns() {
 fn those_with_slack_share_their_wake_ups() {
     for_both(|timers, clock| {
         let mut random = fastrand::Rng::with_seed(1);
-        let delay = |random: &mut fastrand::Rng| Duration::from_micros(random.u64(60_000_000..61_000_000));
+        let delay =
+            |random: &mut fastrand::Rng| Duration::from_micros(random.u64(60_000_000..61_000_000));
         (0..1_000).for_each(|id| _ = timers.add(delay(&mut random), id));
         let (without, _) = sleep_and_turn(timers, clock);
-        (0..1_000).for_each(|id| _ = timers.add_within(delay(&mut random), Duration::from_millis(512), id));
+        (0..1_000).for_each(|id| {
+            _ = timers.add_within(delay(&mut random), Duration::from_millis(512), id)
+        });
         let (with, fired) = sleep_and_turn(timers, clock);
         assert_eq!(fired.len(), 1_000);
         // They lie within 1 512 ms, and any 512 ms have a multiple of 512 ticks.
@@ -207,7 +213,11 @@ fn one_that_is_far_away_goes_to_its_place_at_once() {
         let (wakes, fired) = sleep_and_turn(timers, clock);
         assert_eq!(fired.len(), 1_000);
         assert!(wakes <= 14, "{wakes} wake-ups in 110 s, of which 8 192 ticks are one");
-        assert_eq!(timers.counts().touched - before, 2_000, "each is put there and fires from there");
+        assert_eq!(
+            timers.counts().touched - before,
+            2_000,
+            "each is put there and fires from there"
+        );
     });
 }
 
@@ -223,7 +233,10 @@ fn a_reset_makes_it_exact() {
             assert!(timers.reset(within, TICK * ticks));
             assert!(timers.reset(spread, TICK * ticks));
             let (_, fired) = sleep_and_turn(timers, clock);
-            assert_eq!((fired[&1], fired[&2]), (window(due, Duration::ZERO).0, window(due, Duration::ZERO).0));
+            assert_eq!(
+                (fired[&1], fired[&2]),
+                (window(due, Duration::ZERO).0, window(due, Duration::ZERO).0)
+            );
         }
     });
 }
@@ -267,15 +280,24 @@ fn spread_timers_are_apart() {
                 for &tick in fired.values() {
                     *at.entry(tick).or_default() += 1;
                 }
-                assert!(at.keys().all(|tick| (start..=start + 1_000).contains(tick)), "within the range");
+                assert!(
+                    at.keys().all(|tick| (start..=start + 1_000).contains(tick)),
+                    "within the range"
+                );
                 let most = at.values().max().expect("some fired");
-                assert!(*most <= count.div_ceil(1_000) + 2, "{most} in one tick of {count}, with {others} between");
+                assert!(
+                    *most <= count.div_ceil(1_000) + 2,
+                    "{most} in one tick of {count}, with {others} between"
+                );
                 let fullest = (0..10).map(|tenth| {
                     let part = start + tenth * 100..start + tenth * 100 + 100;
                     fired.values().filter(|tick| part.contains(tick)).count()
                 });
                 let most = fullest.max().expect("ten of them");
-                assert!(most <= count / 10 + 4, "{most} in a tenth of the range of {count}, with {others} between");
+                assert!(
+                    most <= count / 10 + 4,
+                    "{most} in a tenth of the range of {count}, with {others} between"
+                );
             }
         }
     });

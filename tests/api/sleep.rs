@@ -40,7 +40,10 @@ impl Wakes {
 fn counting_wakes<R: Send>(test: impl FnOnce(&ManualClock, &Wakes) -> R + Send) -> R {
     let (clock, wakes) = (ManualClock::new(), Wakes::default());
     let hook = wakes.clone();
-    let config = Config::new().tick(TICK).clock(&clock).on_wake(move || _ = hook.0.fetch_add(1, Ordering::SeqCst));
+    let config = Config::new()
+        .tick(TICK)
+        .clock(&clock)
+        .on_wake(move || _ = hook.0.fetch_add(1, Ordering::SeqCst));
     on_a_thread(|| {
         config.install().expect("a fresh thread");
         test(&clock, &wakes)
@@ -227,7 +230,9 @@ fn an_own_wake_up_that_failed_is_made_up_for() {
             config.install().expect("a fresh thread");
             local_timer().add(TICK * 100, never);
             let sleep = local_timer().prepare_sleep();
-            for (ticks, calls) in [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces)), (30, 0)] {
+            for (ticks, calls) in
+                [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces)), (30, 0)]
+            {
                 local_timer().add(TICK * ticks, never);
                 assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
             }
@@ -351,7 +356,11 @@ fn a_debt_wakes_a_sleeping_thread_and_the_wake_up_is_never_lost() {
             sender.send(handles).expect("the canceller listens");
             let begun = Instant::now();
             while local_timer().counts().held < DEBT as u64 {
-                assert!(sleeps_until_woken(), "slept with a debt of {}", local_timer().counts().held);
+                assert!(
+                    sleeps_until_woken(),
+                    "slept with a debt of {}",
+                    local_timer().counts().held
+                );
                 assert!(begun.elapsed() < TOO_LONG, "no debt was ever seen");
             }
             assert_eq!(local_timer().turn().collected, DEBT);
@@ -474,7 +483,9 @@ fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
         let begun = Instant::now();
         let sleep = shard.prepare_sleep();
         announce.send(()).expect("the test listens");
-        thread::park_timeout(sleep.timeout().expect("timers are pending").min(Duration::from_secs(20)));
+        thread::park_timeout(
+            sleep.timeout().expect("timers are pending").min(Duration::from_secs(20)),
+        );
         drop(sleep);
         (begun.elapsed(), shard.counts().held)
     });

@@ -16,7 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{AddErrorReason, Clock, Config, ManualClock, ShardRef, TimerFd, TimerFdError, Turn, local_timer};
+use corewheel::{
+    AddErrorReason, Clock, Config, ManualClock, ShardRef, TimerFd, TimerFdError, Turn, local_timer,
+};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -219,7 +221,9 @@ fn a_debt_of_cancelled_timers_makes_it_readable() {
     with_timer_fd(Config::new(), |timer| {
         let handles: Vec<_> = (0..1_100).map(|_| local_timer().add(HOUR, never)).collect();
         timer.arm();
-        thread::spawn(move || handles.into_iter().for_each(|handle| _ = handle.cancel())).join().expect("no panic");
+        thread::spawn(move || handles.into_iter().for_each(|handle| _ = handle.cancel()))
+            .join()
+            .expect("no panic");
         assert!(is_readable(&timer, TOO_LONG));
         assert_eq!(timer.turn().collected, 1_024);
         until_quiet(&timer);
@@ -315,7 +319,9 @@ fn a_refusal_says_why() {
     let sentence = |error: &TimerFdError| error.to_string();
     let none = TimerFdError::NoTimer(AddErrorReason::ShutDown);
     assert!(sentence(&TimerFdError::VirtualTime).contains("virtual"));
-    assert!(sentence(&none).ends_with(&AddErrorReason::ShutDown.to_string()) && none.source().is_none());
+    assert!(
+        sentence(&none).ends_with(&AddErrorReason::ShutDown.to_string()) && none.source().is_none()
+    );
     assert_eq!(io::Error::from(TimerFdError::VirtualTime).kind(), io::ErrorKind::Unsupported);
     assert_eq!(io::Error::from(none).kind(), io::ErrorKind::Other);
     let system = TimerFdError::System(io::Error::from_raw_os_error(24));

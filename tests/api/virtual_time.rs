@@ -92,13 +92,17 @@ fn an_event_of_a_purgatory_reaches_the_other_core_before_time_passes() {
         let [is_set, completed] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         for core in 0..2 {
             let (group, shards) = (group.clone(), time.shards().to_vec());
-            let (wait, set) =
-                (UntilSet { is_set: Arc::clone(&is_set), completed: Arc::clone(&completed) }, Arc::clone(&is_set));
+            let (wait, set) = (
+                UntilSet { is_set: Arc::clone(&is_set), completed: Arc::clone(&completed) },
+                Arc::clone(&is_set),
+            );
             let _task = time.spawn_on(core, move || {
                 let purgatory = group.join(core, &shards);
                 async move {
                     if core == 1 {
-                        let _ = purgatory.try_complete_else_watch(wait, [1], SECOND * 100).expect("there is room");
+                        let _ = purgatory
+                            .try_complete_else_watch(wait, [1], SECOND * 100)
+                            .expect("there is room");
                     } else {
                         sleep(SECOND).await;
                         set.store(true, Ordering::Release);
@@ -289,7 +293,11 @@ fn tasks_that_are_left_are_dropped_on_their_core() {
     });
     time.settle();
     drop(time);
-    assert_eq!(*seen.lock().unwrap(), [0], "the future's own timers go before what was there before them");
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [0],
+        "the future's own timers go before what was there before them"
+    );
 }
 
 /// What happens, in the order in which it does: three cores with three tasks each, which all act at the same moments, on each
@@ -300,7 +308,8 @@ fn trace(seed: u64) -> Vec<(usize, usize, u32)> {
     let trace = Arc::new(Mutex::new(Vec::new()));
     for core in 0..3 {
         for task in 0..3 {
-            let (trace, timers, next) = (Arc::clone(&trace), timers.clone(), time.shards()[(core + 1) % 3].clone());
+            let (trace, timers, next) =
+                (Arc::clone(&trace), timers.clone(), time.shards()[(core + 1) % 3].clone());
             let _task = time.spawn_on(core, move || async move {
                 for round in 0..3 {
                     sleep(SECOND).await;
@@ -348,7 +357,9 @@ fn a_run_does_not_depend_on_those_before() {
                     timers.sleep(SECOND).await;
                     trace.lock().expect("sound").push((task, local_timer().now() - start));
                     let spread = Arc::clone(&trace);
-                    let note = move || spread.lock().expect("sound").push((task + 10, local_timer().now() - start));
+                    let note = move || {
+                        spread.lock().expect("sound").push((task + 10, local_timer().now() - start))
+                    };
                     local_timer().add_spread(Duration::ZERO, SECOND, note);
                 }
                 sleep(SECOND).await;

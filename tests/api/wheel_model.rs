@@ -86,7 +86,9 @@ fn removed_entries_wake_nobody() {
     seeded(0..operations(20), |random| {
         let mut wheel = Wheel::<u32, 11, 6>::starting_at(start_times(random) / 2);
         let now = wheel.now();
-        let keys: Vec<_> = (0..1000).map(|value| wheel.insert(now + 1 + any_magnitude(random) / 2, value)).collect();
+        let keys: Vec<_> = (0..1000)
+            .map(|value| wheel.insert(now + 1 + any_magnitude(random) / 2, value))
+            .collect();
         let last = wheel.insert(u64::MAX, u32::MAX);
         for key in keys {
             assert!(wheel.remove(key).is_some());

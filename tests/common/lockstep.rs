@@ -31,18 +31,28 @@ impl<S: Default + 'static> Lockstep<S> {
 
     pub(crate) fn start_with(cores: usize, configure: impl Fn(Config) -> Config) -> Self {
         let clock = ManualClock::new();
-        let started = (0..cores).map(|_| Core::start(configure(Config::new().tick(TICK).clock(&clock))));
+        let started =
+            (0..cores).map(|_| Core::start(configure(Config::new().tick(TICK).clock(&clock))));
         let (cores, shards) = started.map(|(core, shard)| (Some(core), shard)).unzip();
         Self { cores, clock, shards }
     }
 
     /// Runs `job` on a core and passes its panic on.
-    pub(crate) fn on<R: Send + 'static>(&self, core: usize, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+    pub(crate) fn on<R: Send + 'static>(
+        &self,
+        core: usize,
+        job: impl FnOnce(&mut S) -> R + Send + 'static,
+    ) -> R {
         let (done, result) = channel();
         let job = move |state: &mut S| {
             let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(state))));
         };
-        self.cores[core].as_ref().expect("it has not ended").jobs.send(Box::new(job)).expect("it listens");
+        self.cores[core]
+            .as_ref()
+            .expect("it has not ended")
+            .jobs
+            .send(Box::new(job))
+            .expect("it listens");
         result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 
@@ -54,7 +64,9 @@ impl<S: Default + 'static> Lockstep<S> {
     /// operation's, and back.)
     pub(crate) fn settle(&self) {
         for _ in 0..4 {
-            (0..self.cores.len()).filter(|&core| self.cores[core].is_some()).for_each(|core| _ = self.turn(core));
+            (0..self.cores.len())
+                .filter(|&core| self.cores[core].is_some())
+                .for_each(|core| _ = self.turn(core));
         }
     }
 

@@ -24,7 +24,10 @@ pub(crate) fn operations(base: u64) -> u64 {
 }
 
 /// Runs `test` with a seeded random source; a failure says which seed it was.
-pub(crate) fn seeded(seeds: impl IntoIterator<Item = u64>, test: impl Fn(&mut fastrand::Rng) + panic::RefUnwindSafe) {
+pub(crate) fn seeded(
+    seeds: impl IntoIterator<Item = u64>,
+    test: impl Fn(&mut fastrand::Rng) + panic::RefUnwindSafe,
+) {
     for seed in seeds {
         let failed = panic::catch_unwind(|| test(&mut fastrand::Rng::with_seed(seed))).is_err();
         assert!(!failed, "failed with seed {seed}");
@@ -68,7 +71,9 @@ pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Se
 
 /// Runs `test` on a thread of its own and passes its panic on.
 pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+    thread::scope(|scope| {
+        scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
 }
 
 /// Waits, at most 20 s, until `condition` holds.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use corewheel::{
-    Completion, Config, Core, Cores, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
-    PurgatoryGroup, local_timer,
+    Completion, Config, Core, Cores, DelayedOperation, OperationId, Outcome, Purgatory,
+    PurgatoryCounts, PurgatoryGroup, local_timer,
 };
 
 const CORES: usize = 3;
@@ -43,7 +43,9 @@ struct Op {
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.wanted.iter().any(|&(key, level)| self.world.levels[key].load(Ordering::Relaxed) >= level)
+        self.wanted
+            .iter()
+            .any(|&(key, level)| self.world.levels[key].load(Ordering::Relaxed) >= level)
     }
 
     fn on_complete(self, how: Completion) {
@@ -72,14 +74,18 @@ struct Site {
 impl Site {
     fn add(&mut self) {
         let is_patient = self.random.bool();
-        let keys: Vec<_> = (0..self.random.usize(1..4)).map(|_| self.random.usize(..KEYS)).collect();
-        let mut level = |key: usize| self.world.levels[key].load(Ordering::Relaxed) + self.random.u64(1..4);
+        let keys: Vec<_> =
+            (0..self.random.usize(1..4)).map(|_| self.random.usize(..KEYS)).collect();
+        let mut level =
+            |key: usize| self.world.levels[key].load(Ordering::Relaxed) + self.random.u64(1..4);
         let wanted = keys.iter().map(|&key| (key, level(key))).collect();
         let op = Op { world: Arc::clone(&self.world), wanted, is_patient };
         let brief = Duration::from_micros(self.random.u64(..3000));
         self.world.added.fetch_add(1, Ordering::Relaxed);
         let timeout = if is_patient { self.patience } else { brief };
-        if let Outcome::Waits(id) = self.own.try_complete_else_watch(op, keys, timeout).expect("there is room") {
+        if let Outcome::Waits(id) =
+            self.own.try_complete_else_watch(op, keys, timeout).expect("there is room")
+        {
             self.known.push(id);
         }
     }
@@ -180,10 +186,13 @@ pub(crate) fn run(scale: u64, patience: Duration) {
     for ended in cores.join() {
         let counts = ended.expect("no panic");
         let ends = counts.by_condition + counts.forced + counts.expired + counts.handed_back;
-        assert_eq!((counts.added, counts.live, counts.watches, counts.keys, counts.unsent), (ends, 0, 0, 0, 0));
+        assert_eq!(
+            (counts.added, counts.live, counts.watches, counts.keys, counts.unsent),
+            (ends, 0, 0, 0, 0)
+        );
     }
-    let [added, ended, dropped, lost] =
-        [&world.added, &world.ended, &world.dropped, &world.lost].map(|count| count.load(Ordering::Relaxed));
+    let [added, ended, dropped, lost] = [&world.added, &world.ended, &world.dropped, &world.lost]
+        .map(|count| count.load(Ordering::Relaxed));
     assert_eq!((added, ended, lost), (added, added, 0));
     assert_eq!(added, dropped);
 }

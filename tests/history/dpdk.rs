@@ -30,7 +30,8 @@ fn bug_16_another_core_changed_the_batch_while_its_first_ran() {
                     run();
                     // Every second one of the others is cancelled, and as many are added in their stead.
                     let others: Vec<TimerHandle> = all.take();
-                    let others: Vec<_> = others.into_iter().filter(|other| other.is_pending()).collect();
+                    let others: Vec<_> =
+                        others.into_iter().filter(|other| other.is_pending()).collect();
                     for other in others.iter().step_by(2) {
                         assert_eq!(cancel_elsewhere(*other), Cancel::Cancelled);
                         local_timer().add(Duration::ZERO, run.clone());
@@ -40,7 +41,10 @@ fn bug_16_another_core_changed_the_batch_while_its_first_ran() {
             }
             let cancelled = timers / 2;
             let turn = turn_after(clock, 1);
-            assert_eq!((turn.fired, turn.collected, turn.live), (timers - cancelled, cancelled, cancelled));
+            assert_eq!(
+                (turn.fired, turn.collected, turn.live),
+                (timers - cancelled, cancelled, cancelled)
+            );
             assert_eq!((local_timer().turn().fired, runs.get() as usize), (cancelled, timers));
         });
     }
@@ -71,7 +75,11 @@ fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
                 0 => local_timer().add(TICK, run.clone()),
                 _ => local_timer().add_periodic(TICK, run.clone()),
             };
-            assert_eq!((runs.get(), TURNS.get()), (ran + 1, false), "it ran before the add returned");
+            assert_eq!(
+                (runs.get(), TURNS.get()),
+                (ran + 1, false),
+                "it ran before the add returned"
+            );
             assert_eq!(handle.is_pending(), ran % 2 == 1);
             handle.cancel();
             assert!(local_timer().is_empty());
@@ -130,7 +138,9 @@ fn bug_19_a_periodic_timer_that_touched_another_one_stopped() {
             assert_eq!(sibling.cancel(), Cancel::Cancelled);
             other.set(local_timer().add(HOUR, never));
             local_timer().add_periodic(TICK, never).cancel();
-            assert!(local_timer().turn().nested && local_timer().prepare_sleep().timeout().is_some());
+            assert!(
+                local_timer().turn().nested && local_timer().prepare_sleep().timeout().is_some()
+            );
             run();
         });
         for ran in 1..100 {

@@ -57,7 +57,10 @@ fn bug_36_the_start_of_an_upper_slot_passed_before_the_alarm_was_set() {
         while let Some(alarm) = wheel.next_deadline() {
             let now = alarm + late;
             fired.extend(wheel.advance(now).map(|(deadline, _)| deadline));
-            assert!(wheel.next_deadline().is_none_or(|next| next > now), "the next alarm is in the past");
+            assert!(
+                wheel.next_deadline().is_none_or(|next| next > now),
+                "the next alarm is in the past"
+            );
         }
         assert_eq!(fired, [200, 300, 500, 1_000, 5_000]);
     }

@@ -34,7 +34,10 @@ fn bug_21_a_lagging_wheel_fired_timers_of_the_next_revolution() {
             }
             let rest: BTreeSet<_> = wheel.advance(lag).collect();
             assert_eq!((before + rest.len()) as u64, overdue, "of those that are due");
-            assert!(rest.iter().all(|&(deadline, value)| deadline == value && value <= lag), "{rest:?}");
+            assert!(
+                rest.iter().all(|&(deadline, value)| deadline == value && value <= lag),
+                "{rest:?}"
+            );
             assert_eq!(fire_tick_by_tick(&mut wheel, lag + ahead) as u64, ahead);
         }
     }
@@ -88,7 +91,10 @@ fn bug_23_cancelling_all_missed_those_about_to_run() {
         for timers in [1, 2, 50] {
             on_a_core(|clock| {
                 let drops = add_a_batch_whose_first_cancels_the_rest(timers, cancel);
-                assert_eq!((turn_after(clock, 1).fired, drops.count(), local_timer().len()), (1, timers, 0));
+                assert_eq!(
+                    (turn_after(clock, 1).fired, drops.count(), local_timer().len()),
+                    (1, timers, 0)
+                );
             });
         }
     }
@@ -96,7 +102,8 @@ fn bug_23_cancelling_all_missed_those_about_to_run() {
     on_a_core(|clock| {
         let (runs, run) = counter();
         let private: Vec<_> = (0..10).map(|_| local_timer().add_local(TICK * 2, never)).collect();
-        let periodic: Vec<_> = (0..10).map(|_| local_timer().add_periodic(TICK * 2, never)).collect();
+        let periodic: Vec<_> =
+            (0..10).map(|_| local_timer().add_periodic(TICK * 2, never)).collect();
         local_timer().add(TICK, move || {
             run();
             assert!(private.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
@@ -136,7 +143,10 @@ fn bug_24_one_pass_used_two_different_nows() {
                     clock.set(clock.elapsed() / 2);
                 }
             }
-            assert!(live.values().all(|&deadline| deadline > now), "left behind by a pass at {now}");
+            assert!(
+                live.values().all(|&deadline| deadline > now),
+                "left behind by a pass at {now}"
+            );
             clock.set(clock.elapsed().max(TICK * u32::try_from(now).expect("22 bits and a few")));
         }
         assert!(expired(&mut shard).is_empty());

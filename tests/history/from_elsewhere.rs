@@ -21,7 +21,11 @@ use crate::{
     counter, ends_soon, never, on_a_core, on_a_core_that_sleeps, shard, turn_after,
 };
 
-fn add_elsewhere(to: &ShardRef, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+fn add_elsewhere(
+    to: &ShardRef,
+    delay: Duration,
+    callback: impl FnOnce() + Send + 'static,
+) -> TimerHandle {
     on_a_thread(|| to.add(delay, callback))
 }
 
@@ -54,7 +58,10 @@ fn tokio_bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
             assert!(handle.is_pending());
             assert_eq!((cancel(handle), cancel(handle)), (Cancel::Cancelled, Cancel::Ended));
             assert_eq!(turn_twice(), 0);
-            assert_eq!((drops.count(), local_timer().len(), local_timer().counts().held), (1, 0, 0));
+            assert_eq!(
+                (drops.count(), local_timer().len(), local_timer().counts().held),
+                (1, 0, 0)
+            );
             clock.advance(TICK * 2);
             assert_eq!((turn_twice(), local_timer().next_deadline()), (0, None));
         }
@@ -68,7 +75,10 @@ fn tokio_bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
         let runs = Arc::new(AtomicUsize::new(0));
         for delay in (1..=20).rev() {
             let sleep = local_timer().prepare_sleep();
-            assert!(sleep.timeout().is_none_or(|timeout| timeout > TICK * delay), "it would sleep too long");
+            assert!(
+                sleep.timeout().is_none_or(|timeout| timeout > TICK * delay),
+                "it would sleep too long"
+            );
             add_elsewhere(&local_timer().shard_ref(), TICK * delay, counts(&runs));
             assert_eq!(wakes.take(), 1, "so it is woken");
             drop(sleep);
@@ -113,7 +123,8 @@ fn tokio_util_bug_08_and_go_bug_29_a_reset_to_earlier_was_ignored() {
             on_a_core_that_sleeps(|clock, wakes| {
                 let (runs, run) = counter();
                 let timer = local_timer();
-                let handle = if is_periodic { timer.add_periodic(HOUR, run) } else { timer.add(HOUR, run) };
+                let handle =
+                    if is_periodic { timer.add_periodic(HOUR, run) } else { timer.add(HOUR, run) };
                 let sleep = timer.prepare_sleep();
                 assert!(reset_elsewhere(handle, delay * 2) && reset_elsewhere(handle, delay));
                 assert!(wakes.take() > 0, "the sleeper would come too late");
@@ -125,7 +136,10 @@ fn tokio_util_bug_08_and_go_bug_29_a_reset_to_earlier_was_ignored() {
                 assert_eq!((runs.get(), handle.is_pending()), (1, is_periodic));
                 assert_eq!(reset_elsewhere(handle, HOUR * 3), is_periodic);
                 clock.advance(HOUR * 2);
-                assert_eq!((turn_twice(), cancel_elsewhere(handle) == Cancel::Cancelled), (0, is_periodic));
+                assert_eq!(
+                    (turn_twice(), cancel_elsewhere(handle) == Cancel::Cancelled),
+                    (0, is_periodic)
+                );
             });
         }
     }
@@ -148,7 +162,10 @@ fn netty_bug_13_a_cancelled_timer_was_linked_again() {
                     });
                     thread::scope(|scope| {
                         scope.spawn(|| _ = handle.reset(Duration::from_micros(300)));
-                        scope.spawn(|| handle.cancel() == Cancel::Cancelled).join().expect("no panic")
+                        scope
+                            .spawn(|| handle.cancel() == Cancel::Cancelled)
+                            .join()
+                            .expect("no panic")
                     })
                 });
                 let cancelled = cancelled.count();
@@ -183,8 +200,11 @@ fn dpdk_bug_16_another_core_changed_the_batch_while_its_first_ran() {
                 let handle = local_timer().add(TICK, move || {
                     run();
                     let others: Vec<TimerHandle> = all.take();
-                    let others: Vec<_> = others.into_iter().filter(|other| other.is_pending()).collect();
-                    on_a_thread(|| assert!(others.iter().step_by(2).all(|other| other.reset(delay))));
+                    let others: Vec<_> =
+                        others.into_iter().filter(|other| other.is_pending()).collect();
+                    on_a_thread(|| {
+                        assert!(others.iter().step_by(2).all(|other| other.reset(delay)))
+                    });
                 });
                 handles.borrow_mut().push(handle);
             }
@@ -210,7 +230,9 @@ fn dpdk_bug_17_a_timer_found_before_it_was_marked_was_dropped() {
         let timers = usize::try_from(operations(20_000).min(200_000)).expect("few");
         let adder = {
             let runs = Arc::clone(&runs);
-            thread::spawn(move || (0..timers).for_each(|_| _ = owner.add(Duration::ZERO, counts(&runs))))
+            thread::spawn(move || {
+                (0..timers).for_each(|_| _ = owner.add(Duration::ZERO, counts(&runs)))
+            })
         };
         let begun = Instant::now();
         while runs.load(Ordering::SeqCst) < timers {
@@ -254,7 +276,10 @@ fn dpdk_bug_20_and_kafka_bug_33_waiting_for_ones_own_callback_stood_still() {
         });
         let handle: TimerHandle = handles.recv().expect("it was added");
         running.wait();
-        assert!(handle.cancel_wait().is_ok() && ended.load(Ordering::SeqCst), "it has waited for the end");
+        assert!(
+            handle.cancel_wait().is_ok() && ended.load(Ordering::SeqCst),
+            "it has waited for the end"
+        );
         assert_eq!(owner.join().expect("no assertion failed"), 1);
     });
 }
@@ -343,11 +368,16 @@ fn go_bug_30_stop_and_reset_gave_answers_that_contradict() {
             for step in [steps % 4, steps / 4 % 4, steps / 16 % 4, steps / 64] {
                 match step {
                     0 => {
-                        let expected = if due_in.take().is_some() { Cancel::Cancelled } else { Cancel::Ended };
+                        let expected =
+                            if due_in.take().is_some() { Cancel::Cancelled } else { Cancel::Ended };
                         assert_eq!(cancel_elsewhere(handle), expected, "{steps:b}");
                     }
                     1 => {
-                        assert_eq!(reset_elsewhere(handle, TICK * 2), due_in.is_some(), "{steps:b}");
+                        assert_eq!(
+                            reset_elsewhere(handle, TICK * 2),
+                            due_in.is_some(),
+                            "{steps:b}"
+                        );
                         due_in = due_in.map(|_| 2);
                     }
                     2 => {

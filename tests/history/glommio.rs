@@ -105,7 +105,8 @@ fn bug_41_timers_that_had_not_fired_leaked_with_their_thread() {
 
     let (drops, clock) = (Drops::default(), ManualClock::new());
     let (held, config) = (drops.clone(), move |_| Config::new().clock(&clock));
-    let cores = Cores::builder().shards(2).config(config).start(move |_| fill_the_threads_timer(&held));
+    let cores =
+        Cores::builder().shards(2).config(config).start(move |_| fill_the_threads_timer(&held));
     assert!(cores.expect("they start").join().iter().all(Result::is_ok));
     assert_eq!(drops.count(), 2 * ADDED, "of two cores");
 }

@@ -14,7 +14,8 @@ use crate::{
 /// back, and late. Their ticks by id.
 fn add_everywhere(shard: &mut Shard<usize>) -> BTreeMap<usize, Duration> {
     let (begun, mut deadlines) = (shard.now(), BTreeMap::new());
-    let far = [1, 2, 2_047, 2_048, 131_071, 131_072, 200_000, 10_000_000, u32::MAX].map(|ticks| TICK * ticks);
+    let far = [1, 2, 2_047, 2_048, 131_071, 131_072, 200_000, 10_000_000, u32::MAX]
+        .map(|ticks| TICK * ticks);
     for (id, delay) in far.into_iter().chain([TICK * 77; 200]).enumerate() {
         let handle = shard.add(delay, id);
         deadlines.insert(id, delay);
@@ -43,7 +44,9 @@ fn add_everywhere(shard: &mut Shard<usize>) -> BTreeMap<usize, Duration> {
 /// time.
 #[test]
 fn bug_28_timers_of_a_retired_processor_were_lost() {
-    for (taken, budget) in [(0, 0), (0, 9), (1, 1_000), (3, 3), (50, 60), (100, 1_000), (1_000, 120)] {
+    for (taken, budget) in
+        [(0, 0), (0, 9), (1, 1_000), (3, 3), (50, 60), (100, 1_000), (1_000, 120)]
+    {
         let clock = ManualClock::new();
         let (begun, mut retired, mut heir) = (clock.now(), shard(&clock), shard(&clock));
         let mut left = add_everywhere(&mut retired);
@@ -79,7 +82,10 @@ fn the_last_reset_counts(delays: [u64; 3], passes: u64) {
     for delay in delays {
         deadline = wheel.now() + delay;
         assert!(wheel.reset(key, deadline));
-        assert!(wheel.next_deadline().is_some_and(|next| next <= deadline), "it would be slept through");
+        assert!(
+            wheel.next_deadline().is_some_and(|next| next <= deadline),
+            "it would be slept through"
+        );
         let now = wheel.now() + passes.min(delay - 1);
         assert_eq!(wheel.advance(now).next(), None);
     }
@@ -133,8 +139,13 @@ fn answers_fit(clock: &ManualClock, steps: [Step; 4]) {
     for step in steps {
         match step {
             Step::Cancel | Step::CancelElsewhere => {
-                let cancel = if matches!(step, Step::Cancel) { TimerHandle::cancel } else { cancel_elsewhere };
-                let expected = if due_in.take().is_some() { Cancel::Cancelled } else { Cancel::Ended };
+                let cancel = if matches!(step, Step::Cancel) {
+                    TimerHandle::cancel
+                } else {
+                    cancel_elsewhere
+                };
+                let expected =
+                    if due_in.take().is_some() { Cancel::Cancelled } else { Cancel::Ended };
                 assert_eq!(cancel(handle), expected, "{steps:?}");
             }
             Step::Reset => {
@@ -184,7 +195,10 @@ fn bug_30_stop_while_running_claimed_to_have_stopped() {
         let handle = Rc::clone(&own);
         own.set(Some(local_timer().add(TICK, move || {
             let handle = handle.get().expect("it was added");
-            assert_eq!((handle.cancel(), cancel_elsewhere(handle)), (Cancel::Running, Cancel::Running));
+            assert_eq!(
+                (handle.cancel(), cancel_elsewhere(handle)),
+                (Cancel::Running, Cancel::Running)
+            );
             assert_eq!((handle.reset(TICK), handle.is_pending()), (false, false));
             run();
         })));

@@ -26,7 +26,8 @@ fn bug_31_an_operation_was_completed_twice() {
         on_a_core(|clock| {
             let (completions, start) = (Arc::new(AtomicUsize::new(0)), Barrier::new(3));
             let by_timer = Arc::clone(&completions);
-            let handle = local_timer().add(TICK, move || _ = by_timer.fetch_add(1, Ordering::SeqCst));
+            let handle =
+                local_timer().add(TICK, move || _ = by_timer.fetch_add(1, Ordering::SeqCst));
             let complete = || {
                 start.wait();
                 if handle.cancel() == Cancel::Cancelled {
@@ -63,7 +64,8 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
             })
             .collect();
         for _ in 0..operations(40).min(400) {
-            let debts: Vec<_> = senders.iter().map(|_| (0..3).flat_map(|_| add_debt()).collect()).collect();
+            let debts: Vec<_> =
+                senders.iter().map(|_| (0..3).flat_map(|_| add_debt()).collect()).collect();
             for (sender, handles) in senders.iter().zip(debts) {
                 sender.send(handles).expect("it listens");
             }
@@ -138,7 +140,10 @@ fn bug_34_an_operation_completed_between_two_keys_stayed_watched() {
                 // In its node is another one now, whom none of the lists can complete.
                 let next = local_timer().add(TICK, || ());
                 for handle in watched {
-                    assert_eq!((handle.cancel(), cancel_elsewhere(handle)), (Cancel::Ended, Cancel::Ended));
+                    assert_eq!(
+                        (handle.cancel(), cancel_elsewhere(handle)),
+                        (Cancel::Ended, Cancel::Ended)
+                    );
                     assert!(!handle.is_pending() && !handle.reset(HOUR));
                 }
                 assert!(next.is_pending() && turn_after(clock, 1).fired == 1);

@@ -23,17 +23,25 @@ fn bug_39_the_queue_led_through_a_timer_that_was_stopped() {
                     let handle = local_timer().add(TICK, move || {
                         let captured = &captured;
                         assert_eq!(captured.1, [id; 20]);
-                        let others: Vec<_> = all.take().into_iter().filter(|other| other.is_pending()).collect();
+                        let others: Vec<_> =
+                            all.take().into_iter().filter(|other| other.is_pending()).collect();
                         assert!(others.iter().all(|other| cancel(*other) == Cancel::Cancelled));
-                        assert!(!are_reused_at_once || dropped.count() == timers - 1, "freed at once");
-                        (1..timers).for_each(|_| _ = local_timer().add(Duration::ZERO, run.clone()));
+                        assert!(
+                            !are_reused_at_once || dropped.count() == timers - 1,
+                            "freed at once"
+                        );
+                        (1..timers)
+                            .for_each(|_| _ = local_timer().add(Duration::ZERO, run.clone()));
                     });
                     handles.borrow_mut().push(handle);
                 }
                 let turn = turn_after(clock, 1);
                 assert_eq!((turn.fired, turn.live, runs.get()), (1, timers - 1, 0));
                 assert_eq!(drops.count(), timers);
-                assert_eq!((local_timer().turn().fired, runs.get() as usize), (timers - 1, timers - 1));
+                assert_eq!(
+                    (local_timer().turn().fired, runs.get() as usize),
+                    (timers - 1, timers - 1)
+                );
             });
         }
     }

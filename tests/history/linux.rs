@@ -16,7 +16,11 @@ fn bug_25_a_late_timer_turned_the_clock_back() {
             let fired: Vec<_> = wheel.advance(now).collect();
             let due = expected.iter().filter(|&&deadline| deadline == now).count();
             assert_eq!(fired.len(), due + late, "at {now}");
-            assert!(fired.iter().all(|&(deadline, value)| deadline == now - 1 && value == 0 || deadline == value));
+            assert!(
+                fired.iter().all(
+                    |&(deadline, value)| deadline == now - 1 && value == 0 || deadline == value
+                )
+            );
             wheel.insert(now.saturating_sub(ago), 0);
             late = 1;
             assert_eq!((wheel.now(), wheel.next_deadline()), (now, Some(now)));

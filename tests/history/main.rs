@@ -42,7 +42,9 @@ use std::{
 };
 
 use common::{TICK, in_virtual_time, on_a_thread};
-use corewheel::{Cancel, Config, Counts, ManualClock, Shard, TimerHandle, Turn, Wheel, local_timer};
+use corewheel::{
+    Cancel, Config, Counts, ManualClock, Shard, TimerHandle, Turn, Wheel, local_timer,
+};
 
 /// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
 type Tiny<T> = Wheel<T, 1, 64>;
@@ -71,7 +73,11 @@ fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
 
 /// The counts add up (P2), and no callback has failed an assertion.
 fn assert_sound(counts: Counts) {
-    assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled + counts.handed_back, "{counts:?}");
+    assert_eq!(
+        counts.added,
+        counts.live + counts.fired + counts.cancelled + counts.handed_back,
+        "{counts:?}"
+    );
     assert_eq!(counts.panicked, 0, "a callback has panicked");
 }
 
@@ -93,7 +99,10 @@ fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
 }
 
 /// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that; how many did.
-fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(wheel: &mut Wheel<u64, BITS, LEVELS>, end: u64) -> usize {
+fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(
+    wheel: &mut Wheel<u64, BITS, LEVELS>,
+    end: u64,
+) -> usize {
     let mut fired = 0;
     for now in wheel.now()..=end {
         for (deadline, value) in wheel.advance(now) {
@@ -105,7 +114,9 @@ fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(wheel: &mut Wheel<u64
 }
 
 /// What a sleeper that wakes whenever the wheel wants to be advanced sees first: when, and what.
-fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(wheel: &mut Wheel<T, BITS, LEVELS>) -> (u64, T) {
+fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(
+    wheel: &mut Wheel<T, BITS, LEVELS>,
+) -> (u64, T) {
     for _ in 0..1_000 {
         let next = wheel.next_deadline().expect("an entry is live");
         if let Some((deadline, value)) = wheel.advance(next).next() {
@@ -150,7 +161,10 @@ fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
 
 /// Adds so many timers that are due in a tick. The one that runs first cancels all of them: itself in vain. What each
 /// has captured counts its drops.
-fn add_a_batch_whose_first_cancels_the_rest(timers: usize, cancel: fn(TimerHandle) -> Cancel) -> Drops {
+fn add_a_batch_whose_first_cancels_the_rest(
+    timers: usize,
+    cancel: fn(TimerHandle) -> Cancel,
+) -> Drops {
     let (handles, drops) = (Rc::new(RefCell::new(Vec::new())), Drops::default());
     for _ in 0..timers {
         let (all, held) = (Rc::clone(&handles), drops.one());
@@ -205,7 +219,10 @@ impl Wakes {
     /// A configuration in virtual time whose hook counts here.
     fn config(&self, clock: &ManualClock) -> Config {
         let wakes = Arc::clone(&self.0);
-        Config::new().tick(TICK).clock(clock).on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
+        Config::new()
+            .tick(TICK)
+            .clock(clock)
+            .on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
     }
 }
 
@@ -227,5 +244,7 @@ fn add_debt() -> Vec<TimerHandle> {
 
 /// (Not on a scoped thread: waiting for one of those would use up the token of `unpark`.)
 fn cancel_on_a_thread(handles: Vec<TimerHandle>) -> JoinHandle<()> {
-    thread::spawn(move || assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled)))
+    thread::spawn(move || {
+        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled))
+    })
 }

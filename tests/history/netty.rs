@@ -9,7 +9,8 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, Config, ManualClock, TimerHandle, Wheel, local_timer};
 
 use crate::{
-    CANCELS, Drops, HOUR, RING, TOO_LONG, Tiny, add_a_batch_whose_first_cancels_the_rest, assert_sound,
+    CANCELS, Drops, HOUR, RING, TOO_LONG, Tiny, add_a_batch_whose_first_cancels_the_rest,
+    assert_sound,
     common::{TICK, on_a_thread, operations},
     fire_tick_by_tick, first_to_fire, on_a_core, shard, turn_after,
 };
@@ -20,7 +21,10 @@ fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
     for cancel in CANCELS {
         on_a_core(|clock| {
             let drops = add_a_batch_whose_first_cancels_the_rest(11, cancel);
-            assert_eq!((turn_after(clock, 1).fired, local_timer().len(), drops.count()), (1, 0, 11));
+            assert_eq!(
+                (turn_after(clock, 1).fired, local_timer().len(), drops.count()),
+                (1, 0, 11)
+            );
             let counts = local_timer().counts();
             assert_eq!((counts.added, counts.fired, counts.cancelled), (11, 1, 10));
             assert_eq!((counts.live, counts.held), (0, 0));
@@ -39,7 +43,9 @@ fn bug_12_the_limit_grew_with_each_timer_counted_twice() {
             for _ in 0..3 {
                 add_a_batch_whose_first_cancels_the_rest(11, cancel);
                 assert!(
-                    local_timer().try_add(TICK, || ()).is_err_and(|error| error.reason() == AddErrorReason::Full)
+                    local_timer()
+                        .try_add(TICK, || ())
+                        .is_err_and(|error| error.reason() == AddErrorReason::Full)
                 );
                 assert_eq!((turn_after(&clock, 1).fired, local_timer().len()), (1, 0));
             }
@@ -57,8 +63,15 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
     let delays = [1, 100, 200_000, 200_001, 5_000_000].map(|ticks| TICK * ticks);
     let handles = [(); 20].map(|()| delays.map(|delay| shard.add(delay, drops.one())));
     let kept = shard.add(delays[2], drops.one());
-    on_a_thread(|| assert!(handles.iter().flatten().all(|handle| handle.cancel() == Cancel::Cancelled)));
-    assert!(handles.iter().flatten().all(|&handle| !shard.reset(handle, TICK) && shard.cancel(handle).is_none()));
+    on_a_thread(|| {
+        assert!(handles.iter().flatten().all(|handle| handle.cancel() == Cancel::Cancelled))
+    });
+    assert!(
+        handles
+            .iter()
+            .flatten()
+            .all(|&handle| !shard.reset(handle, TICK) && shard.cancel(handle).is_none())
+    );
     clock.advance(delays[2] - TICK);
     for _ in 0..1_000 {
         shard.turn_within(1);
@@ -77,7 +90,9 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
 #[test]
 fn bug_13_a_timer_cancelled_at_once_from_elsewhere_was_linked_again() {
     let (sender, added) = mpsc::channel::<TimerHandle>();
-    let canceller = thread::spawn(move || added.iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count());
+    let canceller = thread::spawn(move || {
+        added.iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count()
+    });
     let (drops, timers) = (Drops::default(), operations(20_000).min(200_000));
     let counts = on_a_thread(|| {
         for round in 0..timers {

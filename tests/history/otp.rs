@@ -43,6 +43,9 @@ fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
         // The same debt does not keep it awake, and does not let it sleep before it has been taken in.
         drop(sleep);
         assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
-        assert_eq!((local_timer().turn().collected, local_timer().prepare_sleep().timeout()), (DEBT, None));
+        assert_eq!(
+            (local_timer().turn().collected, local_timer().prepare_sleep().timeout()),
+            (DEBT, None)
+        );
     });
 }

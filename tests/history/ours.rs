@@ -17,7 +17,11 @@ fn a_stale_reference_adds_to_nobody() {
     for _ in 0..50 {
         let stale = on_a_core(|_| local_timer().shard_ref());
         on_a_core(|clock| {
-            assert!(stale.try_add(TICK, || ()).is_err_and(|error| error.reason() == AddErrorReason::ShutDown));
+            assert!(
+                stale
+                    .try_add(TICK, || ())
+                    .is_err_and(|error| error.reason() == AddErrorReason::ShutDown)
+            );
             assert_eq!((local_timer().len(), turn_after(clock, 1).fired), (0, 0));
         });
     }

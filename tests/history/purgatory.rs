@@ -6,7 +6,9 @@ use std::{
     rc::Rc,
 };
 
-use corewheel::{Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer};
+use corewheel::{
+    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
+};
 
 use crate::{CountsDrop, Drops, common::TICK, on_a_core, turn_after};
 
@@ -33,9 +35,18 @@ struct Operation {
 }
 
 impl Seen {
-    fn operation(&self, during: impl FnMut() + 'static, after: impl FnMut() + 'static) -> Operation {
+    fn operation(
+        &self,
+        during: impl FnMut() + 'static,
+        after: impl FnMut() + 'static,
+    ) -> Operation {
         let held = self.drops.one();
-        Operation { seen: self.clone(), during: Box::new(during), after: Box::new(after), _held: held }
+        Operation {
+            seen: self.clone(),
+            during: Box::new(during),
+            after: Box::new(after),
+            _held: held,
+        }
     }
 
     fn completed(&self) -> usize {
@@ -61,7 +72,11 @@ impl DelayedOperation for Operation {
     }
 }
 
-fn wait_for(purgatory: &Waits, operation: Operation, keys: impl IntoIterator<Item = u32>) -> Option<OperationId> {
+fn wait_for(
+    purgatory: &Waits,
+    operation: Operation,
+    keys: impl IntoIterator<Item = u32>,
+) -> Option<OperationId> {
     match purgatory.try_complete_else_watch(operation, keys, TICK * 10).expect("there is room") {
         Outcome::Completed => None,
         Outcome::Waits(id) => Some(id),
@@ -75,7 +90,12 @@ fn assert_nothing_is_left(purgatory: &Waits, keys: u32) {
 
 /// What happens while an operation looks at its condition: any of a turn in which it times out, a force, and an
 /// event.
-fn interferes(purgatory: Waits, seen: &Seen, clock: &ManualClock, what: u32) -> impl FnMut() + 'static {
+fn interferes(
+    purgatory: Waits,
+    seen: &Seen,
+    clock: &ManualClock,
+    what: u32,
+) -> impl FnMut() + 'static {
     let (looks, id, clock) = (Rc::clone(&seen.looks), Rc::clone(&seen.id), clock.clone());
     move || {
         if looks.get() == 2 {
@@ -99,7 +119,8 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
         for is_met in [false, true] {
             on_a_core(|clock| {
                 let (purgatory, seen) = (Waits::new(), Seen::default());
-                let operation = seen.operation(interferes(purgatory.clone(), &seen, clock, what), || ());
+                let operation =
+                    seen.operation(interferes(purgatory.clone(), &seen, clock, what), || ());
                 seen.id.set(wait_for(&purgatory, operation, [0, 1]));
                 seen.is_met.set(is_met);
                 purgatory.check_and_complete(&0);
@@ -111,7 +132,10 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
                 );
                 assert_nothing_is_left(&purgatory, 2);
                 let counts = purgatory.counts();
-                assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
+                assert_eq!(
+                    (counts.added, counts.by_condition + counts.forced + counts.expired),
+                    (1, 1)
+                );
             });
         }
     }
@@ -124,7 +148,8 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
     for at_look in 1..4 {
         on_a_core(|clock| {
             let (purgatory, seen) = (Waits::new(), Seen::default());
-            let (events, looks, is_met) = (purgatory.clone(), Rc::clone(&seen.looks), Rc::clone(&seen.is_met));
+            let (events, looks, is_met) =
+                (purgatory.clone(), Rc::clone(&seen.looks), Rc::clone(&seen.is_met));
             let operation = seen.operation(
                 move || {
                     if looks.get() == at_look {
@@ -138,7 +163,11 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
             while seen.looks.get() < at_look {
                 purgatory.check_and_complete(&0);
             }
-            assert_eq!(seen.completed.borrow()[..], [Completion::Condition], "without another event");
+            assert_eq!(
+                seen.completed.borrow()[..],
+                [Completion::Condition],
+                "without another event"
+            );
             assert_nothing_is_left(&purgatory, 1);
             turn_after(clock, 50);
             assert_eq!((seen.completed(), seen.drops.count()), (1, 1));

@@ -35,7 +35,9 @@ fn the_earliest_are_cancelled_in_callbacks(runs: u32) {
             assert_eq!(local_timer().time_until_next(), Some(delay));
         }
         assert_eq!((turn_after(clock, 2).fired, fired.get()), (2, 2));
-        assert!(handles.take().into_iter().skip(1).all(|handle| handle.cancel() == Cancel::Cancelled));
+        assert!(
+            handles.take().into_iter().skip(1).all(|handle| handle.cancel() == Cancel::Cancelled)
+        );
         assert_eq!(local_timer().time_until_next(), None);
         local_timer().add(HOUR, never);
         assert!(local_timer().time_until_next().is_some_and(|next| next > HOUR / 2));

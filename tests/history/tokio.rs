@@ -33,7 +33,10 @@ fn bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
             clock.advance(TICK);
             assert_eq!(cancel(due), Cancel::Cancelled);
             assert_eq!(local_timer().turn().fired, 1);
-            assert_eq!((drops.count(), local_timer().len(), local_timer().counts().held), (2, 0, 0));
+            assert_eq!(
+                (drops.count(), local_timer().len(), local_timer().counts().held),
+                (2, 0, 0)
+            );
             assert_eq!(local_timer().next_deadline(), None);
             assert_eq!(turn_after(clock, 10).fired, 0);
         });
@@ -47,7 +50,10 @@ fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
         let (runs, run) = counter();
         for delay in (1..=20).rev() {
             let sleep = local_timer().prepare_sleep();
-            assert!(sleep.timeout().is_none_or(|timeout| timeout > TICK * delay), "it would sleep too long");
+            assert!(
+                sleep.timeout().is_none_or(|timeout| timeout > TICK * delay),
+                "it would sleep too long"
+            );
             local_timer().add(TICK * delay, run.clone());
             assert_eq!(wakes.take(), 1, "so it is woken");
         }
@@ -108,7 +114,10 @@ fn two_that_cancel_each_other(cancel: fn(TimerHandle) -> Cancel) {
     let add = |other: usize| {
         let handles = Rc::clone(&handles);
         local_timer().add(Duration::ZERO, move || {
-            assert_eq!(handles.get().map(|handles| cancel(handles[other])), Some(Cancel::Cancelled));
+            assert_eq!(
+                handles.get().map(|handles| cancel(handles[other])),
+                Some(Cancel::Cancelled)
+            );
         })
     };
     handles.set(Some([add(1), add(0)]));
@@ -185,7 +194,11 @@ fn bug_06_an_uptime_of_two_years_was_out_of_range() {
         shard.add(TICK, 1);
         shard.add(Duration::MAX, 2);
         clock.advance(TICK * 2);
-        assert_eq!(expired(&mut shard).first(), Some(&1).filter(|_| uptime < end), "after {uptime:?}");
+        assert_eq!(
+            expired(&mut shard).first(),
+            Some(&1).filter(|_| uptime < end),
+            "after {uptime:?}"
+        );
     }
 }
 
@@ -214,8 +227,9 @@ fn bug_07_a_deadline_of_the_present_tick_panicked() {
         for inserted in now - 1..=now + 1 {
             for present in 0..3 {
                 deadlines_around_the_present(now, inserted, None, present);
-                (now - 1..=now + 1)
-                    .for_each(|moved| deadlines_around_the_present(now, inserted, Some(moved), present));
+                (now - 1..=now + 1).for_each(|moved| {
+                    deadlines_around_the_present(now, inserted, Some(moved), present)
+                });
             }
         }
     }

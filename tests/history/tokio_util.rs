@@ -39,7 +39,9 @@ impl Sleeper<'_> {
 
     /// Also to the present.
     fn reset(&mut self, random: &mut fastrand::Rng) {
-        let Some(place) = (!self.live.is_empty()).then(|| random.usize(..self.live.len())) else { return };
+        let Some(place) = (!self.live.is_empty()).then(|| random.usize(..self.live.len())) else {
+            return;
+        };
         let delay = TICK * random.u32(..30);
         let (handle, deadline) = &mut self.live[place];
         assert!(handle.reset(delay));
@@ -73,7 +75,8 @@ impl Sleeper<'_> {
     fn assert_wakes_in_time(&self) {
         let earliest = self.live.iter().map(|&(_, deadline)| deadline).min();
         let (Some(earliest), Some(sleep)) = (earliest, &self.announced) else { return };
-        let wakes = sleep.timeout().is_some_and(|timeout| self.clock.elapsed() + timeout <= earliest);
+        let wakes =
+            sleep.timeout().is_some_and(|timeout| self.clock.elapsed() + timeout <= earliest);
         assert!(wakes || self.woken, "asleep for {:?}, due at {earliest:?}", sleep.timeout());
     }
 }
@@ -85,7 +88,8 @@ fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
         let seed = random.u64(..);
         on_a_core_that_sleeps(|clock, wakes| {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut sleeper = Sleeper { clock, wakes, announced: None, woken: false, live: Vec::new() };
+            let mut sleeper =
+                Sleeper { clock, wakes, announced: None, woken: false, live: Vec::new() };
             for _ in 0..500 {
                 sleeper.any_operation(&mut random);
                 sleeper.assert_wakes_in_time();

@@ -33,7 +33,14 @@ struct Live {
 
 impl Model {
     fn new(now: u64) -> Self {
-        Self { now, sorted: BTreeSet::new(), live: Vec::new(), places: Vec::new(), stale: Vec::new(), moved: 0 }
+        Self {
+            now,
+            sorted: BTreeSet::new(),
+            live: Vec::new(),
+            places: Vec::new(),
+            stale: Vec::new(),
+            moved: 0,
+        }
     }
 
     fn next_value(&self) -> usize {
@@ -71,7 +78,8 @@ impl Model {
 
     /// Where an entry with slack goes.
     fn chosen(&self, deadline: u64, slack: u64) -> u64 {
-        let (first, last) = (deadline.max(self.now.saturating_add(1)), deadline.saturating_add(slack));
+        let (first, last) =
+            (deadline.max(self.now.saturating_add(1)), deadline.saturating_add(slack));
         let multiples = (0..64).rev().map(|bits| last >> bits << bits);
         multiples.into_iter().find(|&multiple| multiple >= first).unwrap_or(last)
     }
@@ -225,7 +233,10 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             taken += 1;
         }
         let touched = usize::try_from(self.wheel.touched() - before).expect("few");
-        assert!((taken..=budget).contains(&touched), "{touched} touched, {taken} of them fired, of at most {budget}");
+        assert!(
+            (taken..=budget).contains(&touched),
+            "{touched} touched, {taken} of them fired, of at most {budget}"
+        );
         let stopped = taken == limit || touched == budget;
         let left_due = self.model.earliest().is_some_and(|earliest| earliest <= to);
         assert!(stopped || !left_due, "never late");
@@ -239,10 +250,14 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let (next, truth) = (self.wheel.next_deadline(), self.model.earliest());
         assert_eq!(next.is_some(), truth.is_some());
         if let (Some(next), Some(truth)) = (next, truth) {
-            let mut slot_starts = (0..LEVELS).map(|level| truth >> (BITS * shift(level)) << (BITS * shift(level)));
+            let mut slot_starts =
+                (0..LEVELS).map(|level| truth >> (BITS * shift(level)) << (BITS * shift(level)));
             assert!(next <= truth, "{next} is later than {truth}");
             let is_start = slot_starts.any(|start| start == next);
-            assert!(is_start || self.model.moved > 0, "{next} is not the start of a slot of {truth}");
+            assert!(
+                is_start || self.model.moved > 0,
+                "{next} is not the start of a slot of {truth}"
+            );
         }
     }
 }
@@ -263,14 +278,20 @@ pub(crate) fn start_times(random: &mut fastrand::Rng) -> u64 {
 }
 
 /// `total` operations in all, on many wheels.
-pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(total: u64, each: u64, most: usize) {
+pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
+    total: u64,
+    each: u64,
+    most: usize,
+) {
     seeded(0..(total / each).max(1), |random| {
         let mut pair = Pair::<BITS, LEVELS>::starting_at(start_times(random));
         for _ in 0..each.min(total) {
             pair.any_operation(random, most);
             // With large geometries it takes long, and Miri a thousand times as long.
             #[cfg(debug_assertions)]
-            if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
+            if (LEVELS > 8 && !cfg!(miri))
+                || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0
+            {
                 pair.wheel.check();
             }
         }

@@ -24,7 +24,8 @@ pub(crate) struct Name {
 impl Source {
     pub(crate) fn new(file: &str, text: &str) -> Self {
         let mut in_string = false;
-        let mut lines: Vec<Line> = text.lines().map(|line| Line::new(line, &mut in_string)).collect();
+        let mut lines: Vec<Line> =
+            text.lines().map(|line| Line::new(line, &mut in_string)).collect();
         erase_tests(&mut lines, file.ends_with("/tests.rs"));
         Self { file: file.to_owned(), names: names(&lines), lines }
     }
@@ -55,15 +56,6 @@ impl Source {
         comments.reverse();
         comments.push(&self.at(line).comment);
         comments.join(" ")
-    }
-
-    /// Lines of code from the head of a function to its end: the first line at the same depth that closes it.
-    pub(crate) fn function_length(&self, head: usize) -> usize {
-        let depth = self.at(head).depth();
-        let closes = |line: &Line| line.depth() == depth && line.code.ends_with(['}', ';']);
-        let body = &self.lines[head - 1..];
-        let end = body.iter().position(closes).unwrap_or(body.len() - 1);
-        body[..=end].iter().filter(|line| !line.code.is_empty()).count()
     }
 }
 
@@ -166,7 +158,8 @@ fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
     while let Some(first) = rest.chars().next() {
-        let word = rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
+        let word =
+            rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
         let sign = if rest.starts_with("::") { 2 } else { first.len_utf8() };
         let (token, tail) = rest.split_at(if word > 0 { word } else { sign });
         tokens.push(token);
@@ -184,7 +177,9 @@ fn names(lines: &[Line]) -> Vec<Name> {
         for token in tokens(&line.code) {
             let joined = before[1] == "::" && before[0].starts_with(is_word);
             match token {
-                "{" => braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path)),
+                "{" => {
+                    braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path))
+                }
                 "}" => drop(braces.pop()),
                 ";" => import = false,
                 _ if !token.starts_with(is_word) => {}

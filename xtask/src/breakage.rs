@@ -79,13 +79,17 @@ struct Fate {
 /// See the module.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let all = mutants()?;
-    let survivors = list::survivors(&workshop::read(SURVIVORS)?).map_err(|error| in_list(SURVIVORS, &error))?;
+    let survivors =
+        list::survivors(&workshop::read(SURVIVORS)?).map_err(|error| in_list(SURVIVORS, &error))?;
     are_mutants(&survivors, &all)?;
-    let is_explained = |mutant: &Mutant| survivors.iter().any(|survivor| survivor.name == mutant.name);
+    let is_explained =
+        |mutant: &Mutant| survivors.iter().any(|survivor| survivor.name == mutant.name);
     let chosen: Vec<Mutant> = all
         .iter()
         .filter(|mutant| {
-            [&mutant.name[..], &mutant.file, mutant.kind()].iter().any(|part| part.contains(&options.only))
+            [&mutant.name[..], &mutant.file, mutant.kind()]
+                .iter()
+                .any(|part| part.contains(&options.only))
         })
         .filter(|mutant| !options.skip_survivors || !is_explained(mutant))
         .cloned()
@@ -150,7 +154,11 @@ fn are_mutants(survivors: &[Survivor], mutants: &[Mutant]) -> Result<(), Failure
     Ok(())
 }
 
-fn break_each(mutants: Vec<Mutant>, all: &[Mutant], options: &Options) -> Result<Vec<Fate>, Failure> {
+fn break_each(
+    mutants: Vec<Mutant>,
+    all: &[Mutant],
+    options: &Options,
+) -> Result<Vec<Fate>, Failure> {
     let mut bench = Bench::open(options)?;
     println!("{} mutants, in {}", mutants.len(), bench.workshop.root().display());
     for mutant in &mutants {
@@ -165,7 +173,12 @@ fn break_each(mutants: Vec<Mutant>, all: &[Mutant], options: &Options) -> Result
         let killed_by = killed_by?;
         bench.tell(&mutant, killed_by.clone(), all, options.quick)?;
         let fate = Fate { mutant, killed_by, took: start.elapsed() };
-        println!("[{}/{count}] {}, {:.0} s", fates.len() + 1, fate.line(0, 0), fate.took.as_secs_f64());
+        println!(
+            "[{}/{count}] {}, {:.0} s",
+            fates.len() + 1,
+            fate.line(0, 0),
+            fate.took.as_secs_f64()
+        );
         fates.push(fate);
     }
     Ok(fates)
@@ -174,10 +187,19 @@ fn break_each(mutants: Vec<Mutant>, all: &[Mutant], options: &Options) -> Result
 impl Bench {
     fn open(options: &Options) -> Result<Self, Failure> {
         let workshop = Workshop::open()?;
-        let lanes = lanes::proving().into_iter().filter(|lane| !options.quick || !lanes::SLOW.contains(&lane.name));
+        let lanes = lanes::proving()
+            .into_iter()
+            .filter(|lane| !options.quick || !lanes::SLOW.contains(&lane.name));
         let (sources, stages) = (workshop::judged()?, lanes.map(Stage::new).collect());
         let record = Record::open(workshop.record()).map_err(|error| unrecorded(&error))?;
-        Ok(Self { workshop, sources, stages, record, killers: Killers::read()?, resume: options.resume })
+        Ok(Self {
+            workshop,
+            sources,
+            stages,
+            record,
+            killers: Killers::read()?,
+            resume: options.resume,
+        })
     }
 
     /// The stage and the test that noticed `mutant` last.
@@ -194,7 +216,13 @@ impl Bench {
     }
 
     /// Keeps who noticed `mutant`; nobody is a verdict only if all stages were asked.
-    fn tell(&mut self, mutant: &Mutant, killer: Option<Killer>, all: &[Mutant], quick: bool) -> Result<(), Failure> {
+    fn tell(
+        &mut self,
+        mutant: &Mutant,
+        killer: Option<Killer>,
+        all: &[Mutant],
+        quick: bool,
+    ) -> Result<(), Failure> {
         if killer.is_none() && quick {
             return Ok(());
         }
@@ -211,7 +239,9 @@ impl Bench {
             }
             let known = self.record.verdict(mutant, &stage.place(), &self.sources);
             match known {
-                Known::Killed(test) if self.resume => return Ok(Some(stage.killer(test.to_owned()))),
+                Known::Killed(test) if self.resume => {
+                    return Ok(Some(stage.killer(test.to_owned())));
+                }
                 Known::Passed if self.resume => (),
                 _ => chosen.push(at),
             }
@@ -223,7 +253,10 @@ impl Bench {
             return Ok(Some(killer));
         }
         for at in chosen {
-            for which in lanes::likely(self.stages[at].name, &mutant.file).map(Which::Some).chain([Which::All]) {
+            for which in lanes::likely(self.stages[at].name, &mutant.file)
+                .map(Which::Some)
+                .chain([Which::All])
+            {
                 if let Some(killer) = self.judge(at, mutant, &which)? {
                     return Ok(Some(killer));
                 }
@@ -233,7 +266,12 @@ impl Bench {
     }
 
     /// Has a stage judge the mutant by these of its tests.
-    fn judge(&mut self, at: usize, mutant: &Mutant, which: &Which) -> Result<Option<Killer>, Failure> {
+    fn judge(
+        &mut self,
+        at: usize,
+        mutant: &Mutant,
+        which: &Which,
+    ) -> Result<Option<Killer>, Failure> {
         self.prove(at, mutant, which)?;
         self.workshop.plant(mutant)?;
         let Self { stages, record, sources, workshop, .. } = self;
@@ -265,8 +303,14 @@ impl Bench {
             workshop.mend(mutant)?;
             let took = stage.prove(workshop.root(), which)?;
             let what = which.test().unwrap_or("all");
-            println!("    {}: {what} passed before anything is broken, {:.0} s", stage.name, took.as_secs_f64());
-            record.note_sound(&stage.place(), sources, which.test(), took).map_err(|error| unrecorded(&error))?;
+            println!(
+                "    {}: {what} passed before anything is broken, {:.0} s",
+                stage.name,
+                took.as_secs_f64()
+            );
+            record
+                .note_sound(&stage.place(), sources, which.test(), took)
+                .map_err(|error| unrecorded(&error))?;
         }
         Ok(())
     }
@@ -290,14 +334,17 @@ impl Fate {
 fn print_table(fates: &[Fate]) {
     println!();
     let width = |of: fn(&Fate) -> usize| fates.iter().map(of).max().unwrap_or_default();
-    let (name, place) = (width(|fate| fate.mutant.name.len()), width(|fate| fate.mutant.place().len()));
+    let (name, place) =
+        (width(|fate| fate.mutant.name.len()), width(|fate| fate.mutant.place().len()));
     for fate in fates {
         println!("{}", fate.line(name, place));
     }
     let killed = fates.iter().filter(|fate| fate.killed_by.is_some()).count();
     println!("\n{} mutants: {killed} killed, {} survived", fates.len(), fates.len() - killed);
     for stage in lanes::proving().iter().map(|lane| lane.name) {
-        let by = fates.iter().filter(|fate| fate.killed_by.as_ref().is_some_and(|killer| killer.stage == stage));
+        let by = fates
+            .iter()
+            .filter(|fate| fate.killed_by.as_ref().is_some_and(|killer| killer.stage == stage));
         println!("{:6} by {stage}", by.count());
     }
 }
@@ -307,8 +354,12 @@ fn verdict(fates: &[Fate], is_explained: impl Fn(&Mutant) -> bool) -> Result<(),
     let complaints: Vec<String> = fates
         .iter()
         .filter_map(|fate| match (fate.killed_by.is_some(), is_explained(&fate.mutant)) {
-            (false, false) => Some(format!("\"{}\" survived, and {SURVIVORS} does not say why", fate.mutant.name)),
-            (true, true) => Some(format!("\"{}\" is killed: take it out of {SURVIVORS}", fate.mutant.name)),
+            (false, false) => {
+                Some(format!("\"{}\" survived, and {SURVIVORS} does not say why", fate.mutant.name))
+            }
+            (true, true) => {
+                Some(format!("\"{}\" is killed: take it out of {SURVIVORS}", fate.mutant.name))
+            }
             _ => None,
         })
         .collect();
@@ -319,15 +370,26 @@ fn verdict(fates: &[Fate], is_explained: impl Fn(&Mutant) -> bool) -> Result<(),
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use super::{FAULTS, Fate, Killer, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict, workshop};
+    use super::{
+        FAULTS, Fate, Killer, Mutant, SURVIVORS, Survivor, are_mutants, list, mutants, verdict,
+        workshop,
+    };
 
     fn mutant(name: &str) -> Mutant {
         let (sound, broken) = (String::new(), String::new());
-        Mutant { name: name.to_owned(), file: "src/a.rs".to_owned(), line: 1, sound, broken, planted: true }
+        Mutant {
+            name: name.to_owned(),
+            file: "src/a.rs".to_owned(),
+            line: 1,
+            sound,
+            broken,
+            planted: true,
+        }
     }
 
     fn fate(name: &str, killed: bool) -> Fate {
-        let killed_by = killed.then(|| Killer { stage: "unit".to_owned(), test: "a_test".to_owned() });
+        let killed_by =
+            killed.then(|| Killer { stage: "unit".to_owned(), test: "a_test".to_owned() });
         Fate { mutant: mutant(name), killed_by, took: Duration::ZERO }
     }
 
@@ -337,7 +399,8 @@ mod tests {
         let all = mutants().unwrap_or_else(|failure| panic!("{failure}"));
         let names: BTreeSet<&str> = all.iter().map(|mutant| &mutant.name[..]).collect();
         assert_eq!(names.len(), all.len(), "two mutants have one name");
-        let survivors = list::survivors(&workshop::read(SURVIVORS).expect("readable")).expect("sound");
+        let survivors =
+            list::survivors(&workshop::read(SURVIVORS).expect("readable")).expect("sound");
         are_mutants(&survivors, &all).unwrap_or_else(|failure| panic!("{failure}"));
         let faults = list::faults(&workshop::read(FAULTS).expect("readable")).expect("sound");
         assert!(faults.len() >= 12 && all.len() > faults.len());

@@ -35,8 +35,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     .and("--output-path")
     .word(report.display().to_string());
     run::all(&[measure])?;
-    let read =
-        |path: &Path| fs::read_to_string(path).map_err(|error| Failure(format!("{}: {error}", path.display())));
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|error| Failure(format!("{}: {error}", path.display())))
+    };
     let mut files = files(&read(&report)?, root());
     for file in &mut files {
         let source = read(&root().join(&file.name))?;
@@ -80,7 +81,8 @@ fn files(report: &str, root: &Path) -> Vec<File> {
     let mut files: Vec<File> = Vec::new();
     for record in report.lines() {
         if let Some(path) = record.strip_prefix("SF:") {
-            let name = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path)).display().to_string();
+            let name =
+                Path::new(path).strip_prefix(root).unwrap_or(Path::new(path)).display().to_string();
             files.push(File { name, lines: Vec::new() });
         } else if let (Some(data), Some(file)) = (record.strip_prefix("DA:"), files.last_mut()) {
             let mut numbers = data.split(',').map(str::parse);
@@ -95,10 +97,12 @@ fn files(report: &str, root: &Path) -> Vec<File> {
 
 /// The line with which the unit tests begin; they are the last of a file.
 fn unit_tests(source: &str) -> usize {
-    let is_begin = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+    let is_begin =
+        |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
     let lines: Vec<&str> = source.lines().collect();
-    let begin =
-        lines.windows(2).position(|two| is_begin(two[0]) && two[1].starts_with("mod ") && two[1].ends_with('{'));
+    let begin = lines
+        .windows(2)
+        .position(|two| is_begin(two[0]) && two[1].starts_with("mod ") && two[1].ends_with('{'));
     begin.map_or(usize::MAX, |at| at + 1)
 }
 
@@ -113,7 +117,8 @@ fn print_table(files: &[File]) -> Result<(), Failure> {
     for file in files {
         print_row(&file.name, width, file.lines.len(), file.covered());
     }
-    let (all, covered) = files.iter().fold((0, 0), |sum, file| (sum.0 + file.lines.len(), sum.1 + file.covered()));
+    let (all, covered) =
+        files.iter().fold((0, 0), |sum, file| (sum.0 + file.lines.len(), sum.1 + file.covered()));
     print_row("all", width, all, covered);
     let share = percent(covered, all);
     if share < LEAST {
@@ -140,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_report_is_read() {
-        let report = "SF:/a/src/state.rs\nFN:1,x\nDA:3,7\nDA:4,0\nend_of_record\nSF:/a/tests/b.rs\nDA:1,1\n";
+        let report =
+            "SF:/a/src/state.rs\nFN:1,x\nDA:3,7\nDA:4,0\nend_of_record\nSF:/a/tests/b.rs\nDA:1,1\n";
         let found = files(report, Path::new("/a"));
         let lines = vec![(3, true), (4, false)];
         assert_eq!(found, [File { name: "src/state.rs".to_owned(), lines }]);
@@ -162,6 +168,9 @@ mod tests {
 
     #[test]
     fn unsafe_in_a_comment_is_none() {
-        assert!(has_unsafe("let a = unsafe { b() };") && !has_unsafe("    // unsafe is elsewhere\nfn a() {}"));
+        assert!(
+            has_unsafe("let a = unsafe { b() };")
+                && !has_unsafe("    // unsafe is elsewhere\nfn a() {}")
+        );
     }
 }

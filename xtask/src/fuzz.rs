@@ -31,14 +31,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     tools::provide(tools::FUZZ)?;
     let is_asked = |target: &&&str| options.target.as_deref().is_none_or(|asked| asked == **target);
     let chosen: Vec<&str> = TARGETS.iter().filter(is_asked).copied().collect();
-    let lanes = chosen.into_iter().map(|target| lane(target, options.seconds)).collect::<Result<Vec<_>, _>>()?;
+    let lanes = chosen
+        .into_iter()
+        .map(|target| lane(target, options.seconds))
+        .collect::<Result<Vec<_>, _>>()?;
     run::all(&lanes)
 }
 
 /// One input may take 10 s at most, and 2 GiB.
 fn lane(target: &'static str, seconds: u64) -> Result<Lane, Failure> {
     let corpus = target_base().join("fuzz/corpus").join(target);
-    fs::create_dir_all(&corpus).map_err(|error| Failure(format!("{}: {error}", corpus.display())))?;
+    fs::create_dir_all(&corpus)
+        .map_err(|error| Failure(format!("{}: {error}", corpus.display())))?;
     // There is no `unsafe` in a wheel and the example, and without a sanitizer more inputs are tried.
     let sanitizer = if target == "shard" { "address" } else { "none" };
     let lane = Lane::new(target, "cargo +nightly fuzz run --sanitizer")
@@ -64,7 +68,8 @@ mod tests {
     #[test]
     fn every_target_is_run() {
         let files = fs::read_dir(root().join("fuzz/fuzz_targets")).expect("a directory");
-        let names = files.map(|file| file.expect("readable").path().file_stem().expect("a name").to_owned());
+        let names = files
+            .map(|file| file.expect("readable").path().file_stem().expect("a name").to_owned());
         let names: BTreeSet<_> = names.map(|name| name.into_string().expect("a name")).collect();
         assert_eq!(names, TARGETS.map(str::to_owned).into());
     }

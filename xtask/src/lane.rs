@@ -108,8 +108,10 @@ impl Lane {
     pub(crate) fn only_test(mut self, file: &str) -> Self {
         let words = std::mem::take(&mut self.words);
         let mut named = false;
-        self.words =
-            words.into_iter().filter(|word| !std::mem::replace(&mut named, word == "--test") && !named).collect();
+        self.words = words
+            .into_iter()
+            .filter(|word| !std::mem::replace(&mut named, word == "--test") && !named)
+            .collect();
         self.words.retain(|word| word != "--lib");
         self.and(&format!("--test {file}"))
     }
@@ -122,7 +124,10 @@ impl Lane {
     /// The same for a copy of the repository.
     pub(crate) fn process_in(&self, copy: &Path) -> process::Command {
         let mut process = process::Command::new(&self.words[0]);
-        process.args(&self.words[1..]).envs(self.env.iter().map(|(key, value)| (key, value))).current_dir(copy);
+        process
+            .args(&self.words[1..])
+            .envs(self.env.iter().map(|(key, value)| (key, value)))
+            .current_dir(copy);
         for key in &self.unset {
             process.env_remove(key);
         }
@@ -174,13 +179,15 @@ mod tests {
 
     #[test]
     fn a_lane_is_narrowed_to_a_file() {
-        let lane = Lane::new("name", "cargo test -p x --lib --test a --test b --locked").only_test("c");
+        let lane =
+            Lane::new("name", "cargo test -p x --lib --test a --test b --locked").only_test("c");
         assert_eq!(lane.to_string(), "cargo test -p x --locked --test c");
     }
 
     #[test]
     fn a_lane_reads_as_a_shell_line() {
-        let lane = Lane::new("name", "cargo test  -p x").env("RUSTFLAGS", "--cfg loom").unset("BOUND");
+        let lane =
+            Lane::new("name", "cargo test  -p x").env("RUSTFLAGS", "--cfg loom").unset("BOUND");
         assert_eq!(lane.to_string(), "env -u BOUND RUSTFLAGS=\"--cfg loom\" cargo test -p x");
     }
 }

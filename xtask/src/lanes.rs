@@ -42,14 +42,18 @@ pub(crate) fn test() -> Vec<Lane> {
     lanes.extend(examples());
     lanes.extend(integrations());
     // A model's threads take turns on one core, in shuttle and the simulator as well; and of what measures no figure is kept.
-    let models = loom().into_iter().chain([shuttle(), simulator().and("--minutes 1 --json").verdict()]);
+    let models =
+        loom().into_iter().chain([shuttle(), simulator().and("--minutes 1 --json").verdict()]);
     lanes.extend(models.chain(benches()).map(Lane::beside_others));
     lanes.into_iter().map(|lane| lane.limit(TEST_MAX)).collect()
 }
 
 /// All tests of the library as its users run it, with more to do.
 fn long_tests() -> Lane {
-    Lane::new("tests, long", "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked")
+    Lane::new(
+        "tests, long",
+        "cargo test --release -p corewheel --features fd,metrics,tracing --tests --locked",
+    )
 }
 
 /// What needs no run of the library.
@@ -63,25 +67,35 @@ fn looks() -> [Lane; 13] {
             "clippy",
             "cargo clippy --workspace --all-targets --features corewheel/metrics,corewheel/origins,corewheel/tracing --locked -- -D warnings",
         ),
-        Lane::new("clippy, loom", "cargo clippy -p loom-tests --all-targets --locked -- -D warnings")
-            .env("RUSTFLAGS", LOOM)
-            .target("loom"),
+        Lane::new(
+            "clippy, loom",
+            "cargo clippy -p loom-tests --all-targets --locked -- -D warnings",
+        )
+        .env("RUSTFLAGS", LOOM)
+        .target("loom"),
         Lane::new(
             "clippy, loom with epochs",
             "cargo clippy -p loom-tests --all-targets --features epoch --locked -- -D warnings",
         )
         .env("RUSTFLAGS", LOOM_EPOCH)
         .target("loom-epoch"),
-        Lane::new("clippy, shuttle", "cargo clippy -p shuttle-tests --all-targets --locked -- -D warnings")
-            .env("RUSTFLAGS", SHUTTLE)
-            .target("shuttle"),
+        Lane::new(
+            "clippy, shuttle",
+            "cargo clippy -p shuttle-tests --all-targets --locked -- -D warnings",
+        )
+        .env("RUSTFLAGS", SHUTTLE)
+        .target("shuttle"),
         Lane::new("licences", "cargo xtask licences --here"),
         Lane::new(
             "wheel alone, no_std: clippy",
             "cargo clippy -p corewheel --no-default-features --all-targets --locked -- -D warnings",
         ),
-        Lane::new("wheel alone, no_std: build", "cargo build -p corewheel --no-default-features --locked"),
-        Lane::new("docs", "cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", DENY_WARNINGS),
+        Lane::new(
+            "wheel alone, no_std: build",
+            "cargo build -p corewheel --no-default-features --locked",
+        ),
+        Lane::new("docs", "cargo doc --workspace --no-deps --locked")
+            .env("RUSTDOCFLAGS", DENY_WARNINGS),
         docs("docs of the wheel alone", "--no-default-features"),
         docs("docs with all features", "--features fd,metrics,origins,tracing"),
     ]
@@ -135,7 +149,10 @@ fn examples() -> Vec<Lane> {
 /// The examples of `integrations/`, each held to its own verdict.
 fn integrations() -> Vec<Lane> {
     vec![
-        Lane::new("integration: io-uring/idle", "cargo run --release --locked -p corewheel-io-uring --example idle"),
+        Lane::new(
+            "integration: io-uring/idle",
+            "cargo run --release --locked -p corewheel-io-uring --example idle",
+        ),
         Lane::new(
             "integration: tokio/per_core",
             "cargo run --release --locked -p corewheel-tokio --example per_core",
@@ -144,7 +161,10 @@ fn integrations() -> Vec<Lane> {
             "integration: tokio/work_stealing",
             "cargo run --release --locked -p corewheel-tokio --example work_stealing",
         ),
-        Lane::new("integration: compio/echo", "cargo run --release --locked -p corewheel-compio --example echo"),
+        Lane::new(
+            "integration: compio/echo",
+            "cargo run --release --locked -p corewheel-compio --example echo",
+        ),
     ]
 }
 
@@ -164,15 +184,19 @@ fn explored() -> [Lane; 3] {
 fn models() -> [Lane; 2] {
     [
         Lane::new("loom", "cargo test --release -p loom-tests --locked").env("RUSTFLAGS", LOOM),
-        Lane::new("loom with epochs", "cargo test --release -p loom-tests --features epoch --locked")
-            .env("RUSTFLAGS", LOOM_EPOCH),
+        Lane::new(
+            "loom with epochs",
+            "cargo test --release -p loom-tests --features epoch --locked",
+        )
+        .env("RUSTFLAGS", LOOM_EPOCH),
     ]
 }
 
 /// The loom models without a bound on preemptions, each for so many minutes.
 pub(crate) fn loom_exhaustive(minutes: u64) -> Vec<Lane> {
-    let unbound =
-        |lane: Lane| lane.unset("LOOM_MAX_PREEMPTIONS").env("COREWHEEL_LOOM_EXHAUSTIVE", &minutes.to_string());
+    let unbound = |lane: Lane| {
+        lane.unset("LOOM_MAX_PREEMPTIONS").env("COREWHEEL_LOOM_EXHAUSTIVE", &minutes.to_string())
+    };
     explored().map(unbound).into()
 }
 
@@ -201,14 +225,22 @@ pub(crate) fn miri() -> Vec<Lane> {
         Lane::new(name, command).env("MIRIFLAGS", flags).env("RUST_BACKTRACE", "0").target("miri")
     };
     vec![
-        lane("miri: unit tests", "cargo +nightly miri test -p corewheel --lib --locked", miri!("0..1")),
+        lane(
+            "miri: unit tests",
+            "cargo +nightly miri test -p corewheel --lib --locked",
+            miri!("0..1"),
+        ),
         lane(
             "miri: what threads share",
             "cargo +nightly miri test -p corewheel --lib --locked -- callback:: gate:: gauges:: mailbox:: parcel:: parker:: reclaim:: \
              shard:: shared:: slab:: state::",
             miri!("0..16"),
         ),
-        lane("miri: races", "cargo +nightly miri test -p corewheel --test races --locked", miri!("0..16")),
+        lane(
+            "miri: races",
+            "cargo +nightly miri test -p corewheel --test races --locked",
+            miri!("0..16"),
+        ),
         lane(
             "miri: 32 bits",
             "cargo +nightly miri test -p corewheel --lib --test races --locked --target i686-unknown-linux-gnu",
@@ -223,7 +255,8 @@ pub(crate) fn miri() -> Vec<Lane> {
 }
 
 /// The programs of `tests/` in which threads meet, for the sanitizers.
-const THREADED: [&str; 7] = ["across_cores", "api", "future_stress", "history", "races", "remote_stress", "stress"];
+const THREADED: [&str; 7] =
+    ["across_cores", "api", "future_stress", "history", "races", "remote_stress", "stress"];
 
 /// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`, nor what one thread
 /// does at random and a model knows: without `--target`, build scripts and macros would be built with it as well. One test leaks, as its
@@ -246,16 +279,26 @@ pub(crate) fn asan() -> Vec<Lane> {
 
 /// `ThreadSanitizer`: accesses that nothing orders. The standard library is built with it, or every lock would be unknown to it.
 pub(crate) fn tsan() -> Vec<Lane> {
-    vec![sanitized("tsan", "cargo +nightly test -Zbuild-std").env("RUSTFLAGS", "-Zsanitizer=thread").target("tsan")]
+    vec![
+        sanitized("tsan", "cargo +nightly test -Zbuild-std")
+            .env("RUSTFLAGS", "-Zsanitizer=thread")
+            .target("tsan"),
+    ]
 }
 
 /// That the oldest supported Rust builds the library: with all that is public, and the wheel alone.
 pub(crate) fn msrv() -> Vec<Lane> {
     vec![
-        Lane::new("oldest Rust", "cargo +1.88 check -p corewheel --features fd,metrics,origins,tracing --locked")
-            .target("msrv"),
-        Lane::new("oldest Rust, no_std", "cargo +1.88 check -p corewheel --no-default-features --locked")
-            .target("msrv"),
+        Lane::new(
+            "oldest Rust",
+            "cargo +1.88 check -p corewheel --features fd,metrics,origins,tracing --locked",
+        )
+        .target("msrv"),
+        Lane::new(
+            "oldest Rust, no_std",
+            "cargo +1.88 check -p corewheel --no-default-features --locked",
+        )
+        .target("msrv"),
     ]
 }
 
@@ -264,8 +307,11 @@ pub(crate) fn package() -> Vec<Lane> {
     let unpacked = concat!("package/corewheel-", env!("CARGO_PKG_VERSION"), "/Cargo.toml");
     vec![
         Lane::new("publish, dry run", "cargo publish --dry-run -p corewheel --locked"),
-        Lane::new("tests of the package", "cargo test --features fd,metrics,tracing --locked --manifest-path")
-            .word(target_base().join(unpacked).display().to_string()),
+        Lane::new(
+            "tests of the package",
+            "cargo test --features fd,metrics,tracing --locked --manifest-path",
+        )
+        .word(target_base().join(unpacked).display().to_string()),
     ]
 }
 
@@ -320,7 +366,8 @@ pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Ite
         ("tests", "src/purgatory/", "api", "purgatory_cores::"),
         ("tests", "src/shard/end.rs", "api", "remote_end::"),
     ];
-    let found = TESTS.iter().filter(move |&&(of, place, ..)| of == lane && source.starts_with(place));
+    let found =
+        TESTS.iter().filter(move |&&(of, place, ..)| of == lane && source.starts_with(place));
     found.map(|&(.., file, module)| Likely { file, module })
 }
 
@@ -336,8 +383,11 @@ pub(crate) fn is_blind_to_ordering(lane: &str, source: &str) -> bool {
         "loom" => source == "src/reclaim.rs",
         // What its models are made of has none of these.
         "loom with epochs" => {
-            let left_out = ["clock/", "gate.rs", "guests.rs", "parcel.rs", "parker.rs", "purgatory/"];
-            left_out.iter().any(|part| source.strip_prefix("src/").is_some_and(|file| file.starts_with(part)))
+            let left_out =
+                ["clock/", "gate.rs", "guests.rs", "parcel.rs", "parker.rs", "purgatory/"];
+            left_out
+                .iter()
+                .any(|part| source.strip_prefix("src/").is_some_and(|file| file.starts_with(part)))
         }
         // Only what stands in for the standard library in loom's models has any there.
         "miri" => source == "src/sync.rs",
@@ -358,16 +408,23 @@ mod tests {
 
     #[test]
     fn every_example_has_a_lane() {
-        let lanes: BTreeSet<String> = super::examples().iter().map(|lane| lane.name.to_owned()).collect();
+        let lanes: BTreeSet<String> =
+            super::examples().iter().map(|lane| lane.name.to_owned()).collect();
         // What they have in common is none.
-        for example in names_in(&root().join("examples")).into_iter().filter(|name| name != "common") {
-            assert!(lanes.contains(&format!("example: {example}")), "examples/{example} has no lane");
+        for example in
+            names_in(&root().join("examples")).into_iter().filter(|name| name != "common")
+        {
+            assert!(
+                lanes.contains(&format!("example: {example}")),
+                "examples/{example} has no lane"
+            );
         }
     }
 
     #[test]
     fn every_example_of_an_integration_has_a_lane() {
-        let lanes: BTreeSet<String> = super::integrations().iter().map(|lane| lane.name.to_owned()).collect();
+        let lanes: BTreeSet<String> =
+            super::integrations().iter().map(|lane| lane.name.to_owned()).collect();
         for package in names_in(&root().join("integrations")) {
             for example in names_in(&root().join("integrations").join(&package).join("examples")) {
                 assert!(
@@ -397,8 +454,11 @@ mod tests {
         ];
         for file in names_in(&root().join("tests")) {
             let source = source_of(&root().join("tests"), &file);
-            let has_threads = ["thread::spawn", "thread::scope", "Cores::"].iter().any(|word| source.contains(word));
-            let is_known = super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
+            let has_threads = ["thread::spawn", "thread::scope", "Cores::"]
+                .iter()
+                .any(|word| source.contains(word));
+            let is_known =
+                super::THREADED.contains(&file.as_str()) || EXCUSED.contains(&file.as_str());
             assert!(!has_threads || is_known, "tests/{file}.rs has threads and is in no list");
         }
     }
@@ -410,14 +470,19 @@ mod tests {
         if !directory.is_dir() {
             return read(tests.join(format!("{name}.rs")));
         }
-        let files = if directory.join("main.rs").exists() { names_in(&directory) } else { Vec::new() };
+        let files =
+            if directory.join("main.rs").exists() { names_in(&directory) } else { Vec::new() };
         files.iter().map(|file| read(directory.join(format!("{file}.rs")))).collect()
     }
 
     /// What is in a directory, without extensions.
     fn names_in(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
-        entries.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect()
+        let entries = fs::read_dir(directory)
+            .expect("a directory")
+            .map(|entry| entry.expect("readable").path());
+        entries
+            .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+            .collect()
     }
 
     /// Where the oldest Rust is named: here, for rustup, for cargo, and for readers.
@@ -425,28 +490,43 @@ mod tests {
     fn the_oldest_rust_is_the_declared_one() {
         let read = |file: &str| fs::read_to_string(root().join(file)).expect("readable");
         let manifest = read("Cargo.toml");
-        let declared = manifest.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next());
+        let declared =
+            manifest.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next());
         let declared = declared.expect("Cargo.toml declares it");
-        assert!(super::msrv().iter().all(|lane| lane.to_string().contains(&format!("cargo +{declared} "))));
-        assert!(read("xtask/src/tools.rs").contains(&format!("rustup toolchain install {declared} ")));
+        assert!(
+            super::msrv()
+                .iter()
+                .all(|lane| lane.to_string().contains(&format!("cargo +{declared} ")))
+        );
+        assert!(
+            read("xtask/src/tools.rs").contains(&format!("rustup toolchain install {declared} "))
+        );
         assert!(read("README.md").contains(&format!("minimum Rust version is {declared}")));
     }
 
     #[test]
     fn likely_tests_are_there() {
-        let sources =
-            ["src/clock/manual.rs", "src/gate.rs", "src/parker.rs", "src/purgatory/group.rs", "src/shard/end.rs"];
+        let sources = [
+            "src/clock/manual.rs",
+            "src/gate.rs",
+            "src/parker.rs",
+            "src/purgatory/group.rs",
+            "src/shard/end.rs",
+        ];
         for source in sources {
             assert!(root().join(source).exists());
             let likely = [("loom", "loom-tests/tests"), ("tests", "tests")].map(|(lane, tests)| {
-                super::likely(lane, source).all(|Likely { file, module }| match module.strip_suffix("::") {
-                    Some(module) => root().join(format!("{tests}/{file}/{module}.rs")).exists(),
-                    None => root().join(format!("{tests}/{file}.rs")).exists(),
+                super::likely(lane, source).all(|Likely { file, module }| {
+                    match module.strip_suffix("::") {
+                        Some(module) => root().join(format!("{tests}/{file}/{module}.rs")).exists(),
+                        None => root().join(format!("{tests}/{file}.rs")).exists(),
+                    }
                 })
             });
             assert_eq!(likely, [true; 2]);
         }
-        let files: Vec<&str> = super::likely("loom", "src/state/owner.rs").map(|likely| likely.file).collect();
+        let files: Vec<&str> =
+            super::likely("loom", "src/state/owner.rs").map(|likely| likely.file).collect();
         assert_eq!(files, ["cancel", "reset"]);
         assert_eq!(super::likely("shuttle", "src/gate.rs").count(), 0);
     }

@@ -65,7 +65,9 @@ fn packages(here: bool) -> Result<BTreeMap<String, Package>, Failure> {
             .manifest_path(root().join(workspace))
             .other_options(options)
             .exec()
-            .map_err(|error| Failure(format!("the packages of {workspace} are not known: {error}")))?;
+            .map_err(|error| {
+                Failure(format!("the packages of {workspace} are not known: {error}"))
+            })?;
         all.extend(metadata.packages.into_iter().map(|package| (package.id.repr.clone(), package)));
     }
     Ok(all)
@@ -77,10 +79,16 @@ fn permissive() -> Vec<Licensee> {
 
 /// Fails, in words, unless `licence` lets one choose permissive terms. (Older packages write "/" for "OR".)
 fn judge(licence: &str, permissive: &[Licensee]) -> Result<(), String> {
-    let expression = Expression::parse_mode(licence, ParseMode::LAX)
-        .map_err(|error| format!("\"{licence}\" is no licence that SPDX knows: {}", error.reason))?;
-    let is_permissive = expression.evaluate(|asked| permissive.iter().any(|ours| ours.satisfies(asked)));
-    if is_permissive { Ok(()) } else { Err(format!("\"{licence}\" is not among the permissive licences")) }
+    let expression = Expression::parse_mode(licence, ParseMode::LAX).map_err(|error| {
+        format!("\"{licence}\" is no licence that SPDX knows: {}", error.reason)
+    })?;
+    let is_permissive =
+        expression.evaluate(|asked| permissive.iter().any(|ours| ours.satisfies(asked)));
+    if is_permissive {
+        Ok(())
+    } else {
+        Err(format!("\"{licence}\" is not among the permissive licences"))
+    }
 }
 
 #[cfg(test)]
@@ -89,15 +97,25 @@ mod tests {
 
     #[test]
     fn a_choice_of_permissive_terms_is_enough() {
-        for licence in ["MIT", "MIT/Apache-2.0", "MIT OR LGPL-2.1-or-later", "(MIT OR GPL-3.0-only) AND Unicode-3.0"]
-        {
+        for licence in [
+            "MIT",
+            "MIT/Apache-2.0",
+            "MIT OR LGPL-2.1-or-later",
+            "(MIT OR GPL-3.0-only) AND Unicode-3.0",
+        ] {
             assert_eq!(judge(licence, &permissive()), Ok(()), "{licence}");
         }
     }
 
     #[test]
     fn what_asks_for_more_is_refused() {
-        for licence in ["GPL-3.0-only", "MIT AND MPL-2.0", "Apache-2.0 WITH GPL-3.0-linking-exception", "none", ""] {
+        for licence in [
+            "GPL-3.0-only",
+            "MIT AND MPL-2.0",
+            "Apache-2.0 WITH GPL-3.0-linking-exception",
+            "none",
+            "",
+        ] {
             assert!(judge(licence, &permissive()).is_err(), "{licence}");
         }
     }

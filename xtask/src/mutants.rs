@@ -67,10 +67,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     tools::provide(tools::MUTANTS)?;
     let names = Names::of(&names()?);
     let survivors = survivors()?;
-    let unknown: Vec<&str> =
-        survivors.iter().map(|survivor| &survivor.name[..]).filter(|name| !names.has(name)).collect();
+    let unknown: Vec<&str> = survivors
+        .iter()
+        .map(|survivor| &survivor.name[..])
+        .filter(|name| !names.has(name))
+        .collect();
     if !unknown.is_empty() {
-        return Err(Failure(format!("{SURVIVORS} has what is no mutant:\n       {}", unknown.join("\n       "))));
+        return Err(Failure(format!(
+            "{SURVIVORS} has what is no mutant:\n       {}",
+            unknown.join("\n       ")
+        )));
     }
     let [first, then @ ..] = PASSES;
     let mut fates = judge(options, "", &first)?;
@@ -82,16 +88,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 /// Who survives, and why.
 fn survivors() -> Result<Vec<Survivor>, Failure> {
-    let list =
-        fs::read_to_string(root().join(SURVIVORS)).map_err(|error| Failure(format!("{SURVIVORS}: {error}")))?;
+    let list = fs::read_to_string(root().join(SURVIVORS))
+        .map_err(|error| Failure(format!("{SURVIVORS}: {error}")))?;
     list::survivors(&list).map_err(|error| Failure(format!("{SURVIVORS}: {error}")))
 }
 
 /// What cargo-mutants calls each mutant.
 fn names() -> Result<String, Failure> {
     let failed = |why: String| Failure(format!("cargo-mutants lists nothing: {why}"));
-    let output =
-        Lane::new("list", "cargo mutants --list").process().output().map_err(|error| failed(error.to_string()))?;
+    let output = Lane::new("list", "cargo mutants --list")
+        .process()
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
@@ -107,7 +115,8 @@ fn output() -> PathBuf {
 /// built. Each core has a copy of the workspace, with a target directory of its own.)
 fn judge(options: &Options, which: &str, by: &Pass) -> Result<Fates, Failure> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let mut lane = Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
+    let mut lane =
+        Lane::new("mutants", "cargo mutants --output").word(output().display().to_string());
     lane = lane.and(&format!("--jobs {cores} {HANGS} {which}")).unset("CARGO_TARGET_DIR");
     for file in &options.file {
         lane = lane.and("--file").word(file.clone());
@@ -120,23 +129,31 @@ fn judge(options: &Options, which: &str, by: &Pass) -> Result<Fates, Failure> {
         lane = lane.and(&format!("--skip {skipped}"));
     }
     println!("    {lane}");
-    fs::create_dir_all(output()).map_err(|error| Failure(format!("{}: {error}", output().display())))?;
-    let status =
-        lane.process().status().map_err(|error| Failure(format!("cargo-mutants cannot be started: {error}")))?;
+    fs::create_dir_all(output())
+        .map_err(|error| Failure(format!("{}: {error}", output().display())))?;
+    let status = lane
+        .process()
+        .status()
+        .map_err(|error| Failure(format!("cargo-mutants cannot be started: {error}")))?;
     if !status.code().is_some_and(|code| JUDGED.contains(&code)) {
         return Err(Failure(format!("cargo-mutants did not come to its end: {status}")));
     }
-    Fates::read(|list| fs::read_to_string(output().join("mutants.out").join(list)))
-        .map_err(|error| Failure(format!("what cargo-mutants has found out cannot be read: {error}")))
+    Fates::read(|list| fs::read_to_string(output().join("mutants.out").join(list))).map_err(
+        |error| Failure(format!("what cargo-mutants has found out cannot be read: {error}")),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn every_test_that_is_asked_is_there() {
-        for test in super::PASSES.iter().flat_map(|pass| pass.built).filter_map(|built| built.strip_prefix("--test="))
+        for test in super::PASSES
+            .iter()
+            .flat_map(|pass| pass.built)
+            .filter_map(|built| built.strip_prefix("--test="))
         {
-            let places = ["", "/main"].map(|file| super::root().join(format!("tests/{test}{file}.rs")));
+            let places =
+                ["", "/main"].map(|file| super::root().join(format!("tests/{test}{file}.rs")));
             assert!(places.iter().any(|place| place.exists()), "tests/{test}.rs");
         }
     }

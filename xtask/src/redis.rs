@@ -38,12 +38,17 @@ fn test() -> Result<(), Failure> {
         println!("\nredis: ok");
         return Ok(());
     }
-    Err(Failure(format!("the check failed, with {late} keys after their deadline: {}", seen.failures())))
+    Err(Failure(format!(
+        "the check failed, with {late} keys after their deadline: {}",
+        seen.failures()
+    )))
 }
 
 /// What a tool has said; an error if it has failed.
 fn said(command: &mut Command) -> Result<String, Failure> {
-    let ran = command.output().map_err(|error| Failure(format!("{command:?} cannot be started: {error}")))?;
+    let ran = command
+        .output()
+        .map_err(|error| Failure(format!("{command:?} cannot be started: {error}")))?;
     said_by(&format!("{command:?}"), ran)
 }
 

@@ -97,7 +97,8 @@ fn one(lane: &Lane, kept: Option<&mut String>) -> Result<(), Failure> {
         ))
     };
     let limit = lane.limit.unwrap_or(Duration::MAX);
-    let (verdict, status) = watched(lane, kept, limit).map_err(|error| failed(error.to_string()))?;
+    let (verdict, status) =
+        watched(lane, kept, limit).map_err(|error| failed(error.to_string()))?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
@@ -108,13 +109,21 @@ fn one(lane: &Lane, kept: Option<&mut String>) -> Result<(), Failure> {
 }
 
 /// What the process said last and how it ended; one that takes longer than `limit` is stopped.
-fn watched(lane: &Lane, kept: Option<&mut String>, limit: Duration) -> io::Result<(String, ExitStatus)> {
+fn watched(
+    lane: &Lane,
+    kept: Option<&mut String>,
+    limit: Duration,
+) -> io::Result<(String, ExitStatus)> {
     let (mut child, said) = started(lane, kept.is_some())?;
     let process = child.id();
     let (over, is_over) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
         let hangs = is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-        if hangs { stop::tree(process).and(Err(io::Error::from(io::ErrorKind::TimedOut))) } else { Ok(()) }
+        if hangs {
+            stop::tree(process).and(Err(io::Error::from(io::ErrorKind::TimedOut)))
+        } else {
+            Ok(())
+        }
     });
     let ended = last_line(said, kept).and_then(|last| Ok((last, child.wait()?)));
     drop(over);
@@ -164,7 +173,8 @@ fn summarize(lanes: &[Lane], times: &[Time], total: Duration) {
             Some((_, true)) => "ok",
             Some((_, false)) => "FAILED",
         };
-        let seconds = time.map(|(time, _)| format!("{:8.1} s", time.as_secs_f64())).unwrap_or_default();
+        let seconds =
+            time.map(|(time, _)| format!("{:8.1} s", time.as_secs_f64())).unwrap_or_default();
         println!("{:width$}  {word:7} {seconds}", lane.name);
     }
     println!("{:width$}  {:7} {:8.1} s", "", "total", total.as_secs_f64());
@@ -214,7 +224,8 @@ mod tests {
         let mark = crate::lane::target_base().join("xtask-mark");
         let late = Lane::new("late", "touch").word(mark.display().to_string());
         let fails = Lane::new("fails", "false").beside_others();
-        let failure = all(&[fails.clone(), fails.verdict(), late]).expect_err("it fails").to_string();
+        let failure =
+            all(&[fails.clone(), fails.verdict(), late]).expect_err("it fails").to_string();
         assert!(failure.starts_with("lane \"fails\" failed: exit"), "{failure}");
         assert!(!mark.exists());
     }
@@ -232,7 +243,8 @@ mod tests {
     fn a_lane_that_hangs_is_stopped_with_all_it_has_started() {
         let begun = Instant::now();
         // A process that starts another, which has the output too.
-        let hangs = Lane::new("hangs", "timeout 60 sleep 60").verdict().limit(Duration::from_millis(300));
+        let hangs =
+            Lane::new("hangs", "timeout 60 sleep 60").verdict().limit(Duration::from_millis(300));
         let failure = all(&[hangs]).expect_err("it was stopped").to_string();
         assert!(failure.starts_with("lane \"hangs\" failed: timed out"), "{failure}");
         assert!(begun.elapsed() < Duration::from_secs(30), "the sleep holds the output open");

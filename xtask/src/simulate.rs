@@ -32,8 +32,10 @@ mod tests {
 
     #[test]
     fn it_takes_ten_minutes_if_nothing_is_said() {
-        let lane = |operations, minutes| Options { operations, minutes, seed: 7 }.lane().to_string();
-        let command = "cargo run --release --locked -p corewheel-simulator --bin simulate -- --seed 7";
+        let lane =
+            |operations, minutes| Options { operations, minutes, seed: 7 }.lane().to_string();
+        let command =
+            "cargo run --release --locked -p corewheel-simulator --bin simulate -- --seed 7";
         assert_eq!(lane(None, None), format!("{command} --minutes 10"));
         assert_eq!(lane(Some(1), None), format!("{command} --operations 1"));
         assert_eq!(lane(Some(1), Some(0.5)), format!("{command} --operations 1 --minutes 0.5"));

@@ -57,10 +57,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .spawn()
         .map_err(|error| Failure(format!("the example cannot be started: {error}")))?;
     let samples = watch(&mut child, start, Duration::from_secs(seconds));
-    let output = child.wait_with_output().map_err(|error| Failure(format!("the example is lost: {error}")))?;
+    let output = child
+        .wait_with_output()
+        .map_err(|error| Failure(format!("the example is lost: {error}")))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let verdict: Value = serde_json::from_str(said.trim())
-        .map_err(|error| Failure(format!("the example gave no verdict ({}): {error}", output.status)))?;
+    let verdict: Value = serde_json::from_str(said.trim()).map_err(|error| {
+        Failure(format!("the example gave no verdict ({}): {error}", output.status))
+    })?;
     let late = Late::all(&verdict);
     judge::print(&samples, &late);
     judge::verdict(&verdict, &samples, &late)

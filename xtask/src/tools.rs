@@ -15,8 +15,16 @@ pub(crate) struct Tool {
 
 /// What `cargo xtask test` needs.
 pub(crate) const STABLE: &[Tool] = &[
-    Tool { name: "rustfmt", probe: "cargo fmt --version", install: "rustup component add rustfmt clippy" },
-    Tool { name: "clippy", probe: "cargo clippy --version", install: "rustup component add rustfmt clippy" },
+    Tool {
+        name: "rustfmt",
+        probe: "cargo fmt --version",
+        install: "rustup component add rustfmt clippy",
+    },
+    Tool {
+        name: "clippy",
+        probe: "cargo clippy --version",
+        install: "rustup component add rustfmt clippy",
+    },
 ];
 
 const NIGHTLY_RUST: Tool = Tool {
@@ -40,23 +48,42 @@ pub(crate) const NIGHTLY: &[Tool] = &[NIGHTLY_RUST];
 
 /// What `cargo xtask redis` needs.
 pub(crate) const REDIS_CLIENTS: &[Tool] = &[
-    Tool { name: "redis-cli", probe: "redis-cli --version", install: "apt-get install redis-tools" },
-    Tool { name: "redis-benchmark", probe: "redis-benchmark --version", install: "apt-get install redis-tools" },
+    Tool {
+        name: "redis-cli",
+        probe: "redis-cli --version",
+        install: "apt-get install redis-tools",
+    },
+    Tool {
+        name: "redis-benchmark",
+        probe: "redis-benchmark --version",
+        install: "apt-get install redis-tools",
+    },
 ];
 
 /// What `cargo xtask redis --versus` needs besides.
-pub(crate) const REDIS_SERVER: &[Tool] =
-    &[Tool { name: "redis-server", probe: "redis-server --version", install: "apt-get install redis-server" }];
+pub(crate) const REDIS_SERVER: &[Tool] = &[Tool {
+    name: "redis-server",
+    probe: "redis-server --version",
+    install: "apt-get install redis-server",
+}];
 
 /// What `cargo xtask fuzz` needs.
 pub(crate) const FUZZ: &[Tool] = &[
     NIGHTLY_RUST,
-    Tool { name: "cargo-fuzz", probe: "cargo fuzz --version", install: "cargo install cargo-fuzz --locked" },
+    Tool {
+        name: "cargo-fuzz",
+        probe: "cargo fuzz --version",
+        install: "cargo install cargo-fuzz --locked",
+    },
 ];
 
 /// What `cargo xtask coverage` needs. To add a component that is there does nothing.
 pub(crate) const COVERAGE: &[Tool] = &[
-    Tool { name: "llvm-tools", probe: "rustup component add llvm-tools", install: "rustup component add llvm-tools" },
+    Tool {
+        name: "llvm-tools",
+        probe: "rustup component add llvm-tools",
+        install: "rustup component add llvm-tools",
+    },
     Tool {
         name: "cargo-llvm-cov",
         probe: "cargo llvm-cov --version",
@@ -90,7 +117,8 @@ pub(crate) fn provide(tools: &[Tool]) -> Result<(), Failure> {
 
 /// Fails with the name of each tool that is missing and the command that installs it.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Failure> {
-    let missing: Vec<String> = tools.iter().filter(|tool| !tool.is_there()).map(Tool::advice).collect();
+    let missing: Vec<String> =
+        tools.iter().filter(|tool| !tool.is_there()).map(Tool::advice).collect();
     if missing.is_empty() { Ok(()) } else { Err(Failure(missing.join("\n       "))) }
 }
 
@@ -112,7 +140,11 @@ mod tests {
     #[test]
     fn a_missing_tool_is_named_with_its_remedy() {
         let here = Tool { name: "cargo", probe: "cargo --version", install: "" };
-        let missing = Tool { name: "gear", probe: "cargo no-such-gear", install: "rustup component add gear" };
+        let missing = Tool {
+            name: "gear",
+            probe: "cargo no-such-gear",
+            install: "rustup component add gear",
+        };
         let failure = require(&[here, missing]).expect_err("one is missing").to_string();
         assert_eq!(failure, "gear is missing; to install it: rustup component add gear");
     }

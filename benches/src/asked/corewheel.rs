@@ -23,7 +23,11 @@ impl<const FAST: bool> Owner for Local<FAST> {
     fn turn(&mut self, runs: u64) {
         let before = ran();
         let turn = local_timer().turn();
-        assert_eq!((ran(), turn.fired as u64), (runs, runs - before), "it takes in all, and nothing else is due");
+        assert_eq!(
+            (ran(), turn.fired as u64),
+            (runs, runs - before),
+            "it takes in all, and nothing else is due"
+        );
     }
 
     fn is_settled(&self) -> bool {
@@ -35,7 +39,9 @@ impl Asker for ShardRef {
     type Handle = TimerHandle;
 
     fn add(&mut self, delay: u64, payload: Payload) -> TimerHandle {
-        ShardRef::add(self, Duration::from_millis(delay), move || unreachable!("{payload:?} is not due"))
+        ShardRef::add(self, Duration::from_millis(delay), move || {
+            unreachable!("{payload:?} is not due")
+        })
     }
 
     fn reset(&mut self, handle: &mut TimerHandle, delay: u64) -> bool {

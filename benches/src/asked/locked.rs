@@ -42,7 +42,8 @@ impl<T: Timers, L: Lock<Guarded<T>>> Owner for Locked<T, L> {
     type Asker = LockAsker<T, L>;
 
     fn new() -> (Self, Self::Asker) {
-        let shared = Arc::new(Shared(L::new(Guarded { timers: T::new(), now: 0, to_run: VecDeque::new() })));
+        let shared =
+            Arc::new(Shared(L::new(Guarded { timers: T::new(), now: 0, to_run: VecDeque::new() })));
         let asker = LockAsker { shared: Arc::clone(&shared), timers: PhantomData };
         (Self { shared, to_run: VecDeque::new(), turns: 0, timers: PhantomData }, asker)
     }

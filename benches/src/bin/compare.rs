@@ -12,7 +12,9 @@ use corewheel_bench::{
     alloc::Counting,
     measure::Sample,
     plan::{Job, Peer, Workload},
-    report::{Machine, Results, draw, draw_schemes, json_lines, scheme_json_lines, scheme_tables, tables},
+    report::{
+        Machine, Results, draw, draw_schemes, json_lines, scheme_json_lines, scheme_tables, tables,
+    },
     run::run,
     schemes,
 };
@@ -132,9 +134,12 @@ fn plan(args: &Args, results: &mut Results) -> Vec<Job> {
                 results.refuse(peer, pass, reason);
             }
         }
-        let part: Vec<Peer> = peers.iter().copied().filter(|peer| peer.refusal(pass).is_none()).collect();
-        for &n in
-            pass.sizes(args.quick).iter().filter(|&n| pass.is_profile() || args.n.is_empty() || args.n.contains(n))
+        let part: Vec<Peer> =
+            peers.iter().copied().filter(|peer| peer.refusal(pass).is_none()).collect();
+        for &n in pass
+            .sizes(args.quick)
+            .iter()
+            .filter(|&n| pass.is_profile() || args.n.is_empty() || args.n.contains(n))
         {
             for _ in 0..pass.rounds(n, args.quick) {
                 jobs.extend(part.iter().map(|&peer| Job { peer, pass, n, quick: args.quick }));

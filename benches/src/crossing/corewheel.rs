@@ -26,7 +26,8 @@ impl<const FAST: bool> Crossing for Local<FAST> {
     }
 
     fn add(&mut self, delay: u64, payload: Payload) -> TimerHandle {
-        local_timer().add(Duration::from_millis(delay), move || unreachable!("{payload:?} is not due"))
+        local_timer()
+            .add(Duration::from_millis(delay), move || unreachable!("{payload:?} is not due"))
     }
 
     fn cancel(&mut self, handle: TimerHandle) -> bool {

@@ -60,7 +60,10 @@ struct Line {
 
 impl Lines {
     fn new(timers: usize) -> Arc<Self> {
-        Arc::new(Self { head: Head::default(), lines: (0..=timers).map(|_| Line::default()).collect() })
+        Arc::new(Self {
+            head: Head::default(),
+            lines: (0..=timers).map(|_| Line::default()).collect(),
+        })
     }
 
     /// Puts a line that the caller has claimed on the stack.
@@ -70,7 +73,12 @@ impl Lines {
             line.second_below.store((head >> 32) as u32, Ordering::Relaxed);
             let pushed = head << 32 | u64::from(index);
             // Release: publishes the link to `take`.
-            match self.head.0.compare_exchange_weak(head, pushed, Ordering::Release, Ordering::Relaxed) {
+            match self.head.0.compare_exchange_weak(
+                head,
+                pushed,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(found) => head = found,
             }
@@ -129,7 +137,11 @@ impl Crossing for FloorEnd {
         let mut taken_in = 0;
         while index != 0 {
             let line = &self.own.lines[index as usize];
-            assert_eq!(line.state.load(Ordering::Relaxed), CANCELLED, "its message came after its claim");
+            assert_eq!(
+                line.state.load(Ordering::Relaxed),
+                CANCELLED,
+                "its message came after its claim"
+            );
             black_box(line.payload[0].load(Ordering::Relaxed));
             self.free.push(index);
             (index, next) = (next, line.second_below.load(Ordering::Relaxed));

@@ -91,7 +91,9 @@ where
 
     fn turn(&mut self) -> u64 {
         let cancelled = self.shared.0.with(|guarded| {
-            guarded.timers.advance(tick(guarded.added), |payload| unreachable!("{payload:?} is not due"));
+            guarded
+                .timers
+                .advance(tick(guarded.added), |payload| unreachable!("{payload:?} is not due"));
             guarded.cancelled[self.end]
         });
         let before = std::mem::replace(&mut self.taken_in, cancelled);

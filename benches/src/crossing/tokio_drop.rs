@@ -31,7 +31,8 @@ impl Crossing for TokioDrop {
     type Seed = (Producer<Place>, Consumer<Place>);
 
     fn seeds(_: usize) -> [Self::Seed; 2] {
-        let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
+        let [(to_first, of_first), (to_second, of_second)] =
+            [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
         [(to_second, of_first), (to_first, of_second)]
     }
 
@@ -57,7 +58,8 @@ impl Crossing for TokioDrop {
     }
 
     fn send(&mut self) {
-        let chunk = self.to_other.write_chunk_uninit(self.emptied.len()).expect("room for all in flight");
+        let chunk =
+            self.to_other.write_chunk_uninit(self.emptied.len()).expect("room for all in flight");
         chunk.fill_from_iter(self.emptied.drain(..));
     }
 

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use corewheel::{Config, Core, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup, local_timer};
+use corewheel::{
+    Config, Core, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup, local_timer,
+};
 
 use super::{Delayed, Layout, Operation};
 
@@ -42,7 +44,11 @@ impl Delayed for Corewheel {
 
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<OperationId> {
         let (key, timeout) = (operation.key as usize, TICK * ticks as u32);
-        match self.purgatory.try_complete_else_watch(operation, [key], timeout).expect("there is room") {
+        match self
+            .purgatory
+            .try_complete_else_watch(operation, [key], timeout)
+            .expect("there is room")
+        {
             Outcome::Waits(id) => Some(id),
             Outcome::Completed => None,
         }

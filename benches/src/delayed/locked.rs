@@ -70,7 +70,10 @@ impl<T: Timers> Inner<T> {
 
     fn get(&mut self, id: Id) -> Option<&mut Operation> {
         let slot = &mut self.operations[id.index as usize];
-        slot.parked.as_mut().filter(|_| slot.generation == id.generation).map(|(operation, _)| operation)
+        slot.parked
+            .as_mut()
+            .filter(|_| slot.generation == id.generation)
+            .map(|(operation, _)| operation)
     }
 
     /// Takes an operation out and cancels its timer.

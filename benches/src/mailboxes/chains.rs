@@ -54,7 +54,9 @@ impl Mailbox for Chains {
 
 /// The depth goes round.
 const fn pack(depth: u32, second: u32, newest: u32) -> u64 {
-    (depth as u64 & ((1 << DEPTH_BITS) - 1)) << (2 * INDEX_BITS) | (second as u64) << INDEX_BITS | newest as u64
+    (depth as u64 & ((1 << DEPTH_BITS) - 1)) << (2 * INDEX_BITS)
+        | (second as u64) << INDEX_BITS
+        | newest as u64
 }
 
 const fn newest_of(head: u64) -> u32 {

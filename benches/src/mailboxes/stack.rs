@@ -75,7 +75,12 @@ impl End {
             let below = self.nodes.link(index).load(Ordering::Relaxed);
             // The depth tells an empty stack from one whose last message was taken: both are 0.
             let rest = pack(depth_of(head) - 1, below);
-            match self.head.0.compare_exchange_weak(head, rest, Ordering::Acquire, Ordering::Acquire) {
+            match self.head.0.compare_exchange_weak(
+                head,
+                rest,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => {
                     on_message(index);
                     head = self.head.0.load(Ordering::Acquire);

@@ -63,7 +63,9 @@ impl LazyBinaryHeap {
     fn rebuild_if_stale(&mut self) {
         if self.heap.len() > 2 * self.live + STALE_MIN {
             let nodes = &self.nodes;
-            self.heap.retain(|Reverse((_, index, placement))| nodes[*index as usize].placement == *placement);
+            self.heap.retain(|Reverse((_, index, placement))| {
+                nodes[*index as usize].placement == *placement
+            });
         }
     }
 }

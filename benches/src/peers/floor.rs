@@ -30,7 +30,12 @@ struct Node {
 
 impl<const CAS: bool> Floor<CAS> {
     fn new_node(&mut self) -> u32 {
-        self.nodes.push(Node { payload: [0; 3], deadline: 0, generation: AtomicU32::new(0), next_free: NIL });
+        self.nodes.push(Node {
+            payload: [0; 3],
+            deadline: 0,
+            generation: AtomicU32::new(0),
+            next_free: NIL,
+        });
         self.nodes.len() as u32 - 1
     }
 

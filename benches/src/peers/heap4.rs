@@ -141,7 +141,9 @@ impl Timers for Heap4 {
     }
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
-        while let Some(&Entry { index, .. }) = self.heap.first().filter(|first| first.deadline <= now) {
+        while let Some(&Entry { index, .. }) =
+            self.heap.first().filter(|first| first.deadline <= now)
+        {
             self.remove(0);
             on_fire(self.payloads[index as usize]);
         }

@@ -45,7 +45,13 @@ impl Linked64 {
             self.free = self.nodes[index as usize].next;
             return index;
         }
-        self.nodes.push(Node { payload: [0; 3], deadline: 0, previous: NIL, next: NIL, generation: 0 });
+        self.nodes.push(Node {
+            payload: [0; 3],
+            deadline: 0,
+            previous: NIL,
+            next: NIL,
+            generation: 0,
+        });
         self.nodes.len() as u32 - 1
     }
 

@@ -103,7 +103,15 @@ impl Timers for Single65536 {
 
     fn new() -> Self {
         let heads = vec![NIL; SLOTS as usize].into_boxed_slice();
-        Self { records: Vec::new(), payloads: Vec::new(), free: NIL, heads, live: 0, now: 0, touched: 0 }
+        Self {
+            records: Vec::new(),
+            payloads: Vec::new(),
+            free: NIL,
+            heads,
+            live: 0,
+            now: 0,
+            touched: 0,
+        }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {

@@ -59,7 +59,8 @@ impl Sleeps {
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            let waker = if self.tell { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
+            let waker =
+                if self.tell { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
             self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
             index
         })
@@ -108,8 +109,11 @@ impl Sleeps {
     /// Ends what was woken and has elapsed.
     fn fire(&mut self, mut on_fire: impl FnMut(Payload)) {
         while let Some(index) = WOKEN.with_borrow_mut(Vec::pop) {
-            let elapsed =
-                self.slots[index as usize].sleep.as_ref().as_pin_ref().is_some_and(|sleep| sleep.is_elapsed());
+            let elapsed = self.slots[index as usize]
+                .sleep
+                .as_ref()
+                .as_pin_ref()
+                .is_some_and(|sleep| sleep.is_elapsed());
             if elapsed {
                 self.end(index);
                 on_fire(self.slots[index as usize].payload);
@@ -128,7 +132,11 @@ pub(super) struct PausedRuntime {
 
 impl PausedRuntime {
     pub(super) fn new() -> Self {
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
         // One per run or test, for as long as it takes.
         let runtime: &'static Runtime = Box::leak(Box::new(runtime));
         let entered = runtime.enter();
@@ -216,12 +224,16 @@ impl Timers for TokioSleepRealTime {
 
 impl fmt::Debug for TokioSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokioSleep").field("slots", &self.sleeps.slots.len()).finish_non_exhaustive()
+        f.debug_struct("TokioSleep")
+            .field("slots", &self.sleeps.slots.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for TokioSleepRealTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokioSleepRealTime").field("slots", &self.sleeps.slots.len()).finish_non_exhaustive()
+        f.debug_struct("TokioSleepRealTime")
+            .field("slots", &self.sleeps.slots.len())
+            .finish_non_exhaustive()
     }
 }

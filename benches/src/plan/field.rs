@@ -15,8 +15,10 @@ impl Peer {
     }
 
     fn is_mailbox(self) -> bool {
-        let through_nodes = matches!(self, Self::Stack | Self::StackChain | Self::StackSingle | Self::SwapQueue);
-        through_nodes || matches!(self, Self::SegQueue | Self::ArrayQueue | Self::StdMpsc | Self::Ring)
+        let through_nodes =
+            matches!(self, Self::Stack | Self::StackChain | Self::StackSingle | Self::SwapQueue);
+        through_nodes
+            || matches!(self, Self::SegQueue | Self::ArrayQueue | Self::StdMpsc | Self::Ring)
     }
 
     /// Sleeps of a task that somebody else's turns end.
@@ -36,13 +38,17 @@ impl Peer {
     }
 
     fn is_asked_from_elsewhere(self) -> bool {
-        let has_an_owner = matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast | Self::TokioSleep);
+        let has_an_owner =
+            matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast | Self::TokioSleep);
         has_an_owner || self.is_for_two_cores()
     }
 
     fn is_cancelled_from_elsewhere(self) -> bool {
-        let corewheel = matches!(self, Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast);
-        corewheel || self.is_for_two_cores() || matches!(self, Self::Floor | Self::TokioThreads | Self::TokioAlt)
+        let corewheel =
+            matches!(self, Self::CorewheelShard | Self::CorewheelLocal | Self::CorewheelLocalFast);
+        corewheel
+            || self.is_for_two_cores()
+            || matches!(self, Self::Floor | Self::TokioThreads | Self::TokioAlt)
     }
 }
 
@@ -88,9 +94,9 @@ impl Pass {
                 "On the runtimes of one thread a task turns corewheel's timer once a millisecond; the threads of \
                  corewheel-timers sleep until something is due, 10 ms at most.",
             ),
-            Self::Flood => {
-                Some("Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.")
-            }
+            Self::Flood => Some(
+                "Bounded: a turn takes in at most 256. As fast as it can: tokio's task yields after 64.",
+            ),
             Self::Mailbox => Some("The number is that of the nodes that may be under way."),
             Self::Scaling => Some(
                 "Empty: the floor of churn, in turns with the peer. Share: the peer's scaling by that. By the time \

@@ -16,12 +16,19 @@ struct Line<'a> {
 
 /// A line per figure.
 pub fn json_lines(results: &Results) -> String {
-    let line =
-        |figure: &Figure| json_line(&figure.peer.name(), &figure.name(), figure.n, &figure.unit, figure.spread());
+    let line = |figure: &Figure| {
+        json_line(&figure.peer.name(), &figure.name(), figure.n, &figure.unit, figure.spread())
+    };
     results.figures.iter().map(line).collect()
 }
 
-pub(super) fn json_line(peer: &str, workload: &str, n: usize, unit: &str, spread: Spread) -> String {
+pub(super) fn json_line(
+    peer: &str,
+    workload: &str,
+    n: usize,
+    unit: &str,
+    spread: Spread,
+) -> String {
     let line = Line { peer, workload, n, unit, spread };
     serde_json::to_string(&line).expect("plain figures") + "\n"
 }

@@ -25,7 +25,11 @@ impl Machine {
         Self {
             cpu: cpu.map_or("an unknown processor", |(_, name)| name).to_owned(),
             cores: std::thread::available_parallelism().map_or(0, Into::into),
-            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+            kernel: format!(
+                "{} {}",
+                system.sysname().to_string_lossy(),
+                system.release().to_string_lossy()
+            ),
             rustc: rustc().unwrap_or_else(|| "unknown rustc".to_owned()),
             date: Zoned::now().strftime("%F %R %Z").to_string(),
             command: format!(
@@ -44,6 +48,10 @@ fn rustc() -> Option<String> {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.command.trim_end_matches(" --"))?;
-        write!(f, "{}, {} cores, {}, {}, {}", self.cpu, self.cores, self.kernel, self.rustc, self.date)
+        write!(
+            f,
+            "{}, {} cores, {}, {}, {}",
+            self.cpu, self.cores, self.kernel, self.rustc, self.date
+        )
     }
 }

@@ -82,14 +82,17 @@ impl Results {
     }
 
     pub(crate) fn find(&self, peer: Peer, workload: &str, n: usize) -> Option<&Figure> {
-        self.figures.iter().find(|figure| (figure.peer, figure.n) == (peer, n) && figure.workload == workload)
+        self.figures
+            .iter()
+            .find(|figure| (figure.peer, figure.n) == (peer, n) && figure.workload == workload)
     }
 }
 
 impl Figure {
     /// What is measured, and in which setting.
     pub(crate) fn name(&self) -> String {
-        let setting = if self.setting.is_empty() { String::new() } else { format!("-{}", self.setting) };
+        let setting =
+            if self.setting.is_empty() { String::new() } else { format!("-{}", self.setting) };
         self.workload.clone() + &setting
     }
 
@@ -122,7 +125,10 @@ mod tests {
             results.add(Peer::BTree, Pass::Churn, vec![Sample::nanos("churn", 10, value)]);
         }
         let spread = results.find(Peer::BTree, "churn", 10).expect("added").spread();
-        assert_eq!((spread.median.to_bits(), spread.min.to_bits()), (4f64.to_bits(), 1f64.to_bits()));
+        assert_eq!(
+            (spread.median.to_bits(), spread.min.to_bits()),
+            (4f64.to_bits(), 1f64.to_bits())
+        );
         assert!(results.find(Peer::BTree, "churn", 11).is_none());
     }
 }

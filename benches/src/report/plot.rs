@@ -28,11 +28,22 @@ const LEAST: f64 = 0.5;
 /// If a file cannot be written.
 pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
     for pass in distinct(results.figures.iter().map(|figure| figure.pass)) {
-        let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
+        let figures: Vec<&Figure> =
+            results.figures.iter().filter(|figure| figure.pass == pass).collect();
         match pass {
             Pass::Memory => memory(&figures, directory)?,
-            Pass::Within => by_setting("within-wake-ups", ["wake-ups per second", "slack"], &figures, directory)?,
-            Pass::Spread => by_setting("spread-most", ["the most timers in a tick", "range"], &figures, directory)?,
+            Pass::Within => by_setting(
+                "within-wake-ups",
+                ["wake-ups per second", "slack"],
+                &figures,
+                directory,
+            )?,
+            Pass::Spread => by_setting(
+                "spread-most",
+                ["the most timers in a tick", "range"],
+                &figures,
+                directory,
+            )?,
             // Its sizes are those of a batch, and make no curve.
             Pass::Asked => {}
             Pass::Pause | Pass::PauseAllDue | Pass::PauseAfterReset | Pass::PauseAfterSleep => {
@@ -48,7 +59,8 @@ pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
 /// A plot per kind of figure, if it is a time and there are two sizes or more.
 fn against_size(of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
     for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-        let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+        let figures: Vec<&Figure> =
+            of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
         let sizes = distinct(figures.iter().map(|figure| figure.n)).len();
         if figures[0].unit != "ns" || sizes < 2 {
             continue;
@@ -85,9 +97,15 @@ pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
     let schemes = names();
     for routine in ROUTINES {
         let lines = schemes.iter().enumerate().map(|(place, &scheme)| {
-            let of_scheme = rows.iter().filter(|row| (row.scheme, row.routine) == (scheme, routine));
+            let of_scheme =
+                rows.iter().filter(|row| (row.scheme, row.routine) == (scheme, routine));
             let points = of_scheme.map(|row| (row.n as f64, row.median.max(LEAST))).collect();
-            Line { label: scheme.to_owned(), colour: circle(place, schemes.len()), bold: false, points }
+            Line {
+                label: scheme.to_owned(),
+                colour: circle(place, schemes.len()),
+                bold: false,
+                points,
+            }
         });
         let title = format!("scheme-{routine}: ns, {LEAST} and less at the bottom");
         let axes = Axes { title: &title, x: "timers", y: "ns", places: &[] };
@@ -97,12 +115,21 @@ pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
 }
 
 /// One kind of figure, against what the timers were asked for.
-fn by_setting(workload: &str, [y, x]: [&str; 2], of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
-    let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+fn by_setting(
+    workload: &str,
+    [y, x]: [&str; 2],
+    of_pass: &[&Figure],
+    directory: &Path,
+) -> io::Result<()> {
+    let figures: Vec<&Figure> =
+        of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
     let names = distinct(figures.iter().map(|figure| figure.setting.as_str()));
     let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
         let at = |name| figures.iter().find(|figure| figure.peer == peer && figure.setting == name);
-        let heights = names.iter().zip(0_u32..).filter_map(|(&name, place)| Some((place, at(name)?.spread().median)));
+        let heights = names
+            .iter()
+            .zip(0_u32..)
+            .filter_map(|(&name, place)| Some((place, at(name)?.spread().median)));
         line(peer, heights.map(|(place, y)| (f64::from(place), y)).collect())
     });
     let title = format!("{workload}: {y}, by {x}");

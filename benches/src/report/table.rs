@@ -25,9 +25,14 @@ impl Detail {
 
 /// A table under a head that says what its cells are: with the ranges, if it is not too wide then.
 fn titled(title: &str, table: impl Fn(Detail) -> Table) -> String {
-    let section = |detail: Detail| format!("\n## {title}: {}\n\n{}\n\n", detail.name(), table(detail));
+    let section =
+        |detail: Detail| format!("\n## {title}: {}\n\n{}\n\n", detail.name(), table(detail));
     let full = section(Detail::Range);
-    if full.lines().all(|line| line.chars().count() <= PAGE) { full } else { section(Detail::Median) }
+    if full.lines().all(|line| line.chars().count() <= PAGE) {
+        full
+    } else {
+        section(Detail::Median)
+    }
 }
 
 /// All tables, in the order in which the figures came.
@@ -35,7 +40,8 @@ pub fn tables(results: &Results) -> String {
     let passes = distinct(results.figures.iter().map(|figure| figure.pass));
     let mut text = String::new();
     for pass in passes {
-        let figures: Vec<&Figure> = results.figures.iter().filter(|figure| figure.pass == pass).collect();
+        let figures: Vec<&Figure> =
+            results.figures.iter().filter(|figure| figure.pass == pass).collect();
         if figures.iter().any(|figure| !figure.setting.is_empty()) {
             text += &tables_by_setting(&figures);
         } else if pass.is_profile() {
@@ -53,7 +59,8 @@ pub fn tables(results: &Results) -> String {
 fn tables_by_size(results: &Results, of_pass: &[&Figure]) -> String {
     let mut text = String::new();
     for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-        let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+        let figures: Vec<&Figure> =
+            of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
         let title = format!("{workload}, {}", figures[0].unit);
         text += &titled(&title, |detail| by_size(results, workload, &figures, detail));
     }
@@ -64,7 +71,8 @@ fn tables_by_size(results: &Results, of_pass: &[&Figure]) -> String {
 fn tables_by_setting(of_pass: &[&Figure]) -> String {
     let mut text = String::new();
     for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-        let figures: Vec<&Figure> = of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
+        let figures: Vec<&Figure> =
+            of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
         let Figure { pass, n, unit, .. } = figures[0];
         let title = format!("{workload}, {unit} ({} {})", grouped(*n), pass.counted());
         text += &titled(&title, |detail| by_setting(&figures, detail));
@@ -74,10 +82,15 @@ fn tables_by_setting(of_pass: &[&Figure]) -> String {
 
 fn by_setting(figures: &[&Figure], detail: Detail) -> Table {
     let settings = distinct(figures.iter().map(|figure| figure.setting.as_str()));
-    let mut table = new_table(std::iter::once("peer").chain(settings.iter().copied()).map(str::to_owned));
+    let mut table =
+        new_table(std::iter::once("peer").chain(settings.iter().copied()).map(str::to_owned));
     for peer in distinct(figures.iter().map(|figure| figure.peer)) {
-        let at = |setting| figures.iter().find(|figure| figure.peer == peer && figure.setting == setting);
-        let cells = settings.iter().map(|&name| at(name).map_or("-".to_owned(), |it| cell(it.spread(), detail)));
+        let at = |setting| {
+            figures.iter().find(|figure| figure.peer == peer && figure.setting == setting)
+        };
+        let cells = settings
+            .iter()
+            .map(|&name| at(name).map_or("-".to_owned(), |it| cell(it.spread(), detail)));
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
     table
@@ -85,15 +98,19 @@ fn by_setting(figures: &[&Figure], detail: Detail) -> Table {
 
 /// A row per peer, a column per kind of figure.
 fn profile(pass: Pass, figures: &[&Figure], detail: Detail) -> Table {
-    let columns = distinct(figures.iter().map(|figure| (figure.workload.as_str(), figure.unit.as_str())));
+    let columns =
+        distinct(figures.iter().map(|figure| (figure.workload.as_str(), figure.unit.as_str())));
     let prefix = pass.name() + "-";
-    let heads = columns.iter().map(|(name, unit)| format!("{}, {unit}", name.strip_prefix(&prefix).unwrap_or(name)));
+    let heads = columns
+        .iter()
+        .map(|(name, unit)| format!("{}, {unit}", name.strip_prefix(&prefix).unwrap_or(name)));
     let mut table = new_table(std::iter::once("peer".to_owned()).chain(heads));
     for peer in distinct(figures.iter().map(|figure| figure.peer)) {
-        let of_peer = |name| figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
-        let cells = columns
-            .iter()
-            .map(|&(name, _)| of_peer(name).map_or("-".to_owned(), |figure| cell(figure.spread(), detail)));
+        let of_peer =
+            |name| figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
+        let cells = columns.iter().map(|&(name, _)| {
+            of_peer(name).map_or("-".to_owned(), |figure| cell(figure.spread(), detail))
+        });
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
     table
@@ -103,10 +120,13 @@ fn by_size(results: &Results, workload: &str, figures: &[&Figure], detail: Detai
     let mut sizes = distinct(figures.iter().map(|figure| figure.n));
     sizes.sort_unstable();
     let peers = distinct(figures.iter().map(|figure| figure.peer));
-    let mut table = new_table(std::iter::once("peer".to_owned()).chain(sizes.iter().map(|&n| grouped(n))));
+    let mut table =
+        new_table(std::iter::once("peer".to_owned()).chain(sizes.iter().map(|&n| grouped(n))));
     for &peer in &peers {
         let of_peer = |n| results.find(peer, workload, n);
-        let cells = sizes.iter().map(|&n| of_peer(n).map_or("-".to_owned(), |figure| cell(figure.spread(), detail)));
+        let cells = sizes
+            .iter()
+            .map(|&n| of_peer(n).map_or("-".to_owned(), |figure| cell(figure.spread(), detail)));
         table.add_row(std::iter::once(peer.name()).chain(cells));
     }
     // Ratios are for times; of bytes and counts some are zero.
@@ -114,23 +134,41 @@ fn by_size(results: &Results, workload: &str, figures: &[&Figure], detail: Detai
         let ratios = sizes.iter().map(|&n| to_floor(results, peer, figures[0], n));
         add_ratios(&mut table, format!("{}, times its floor", peer.name()), ratios.collect());
         let ratios = sizes.iter().map(|&n| ahead_of_best(results, peer, workload, n, &peers));
-        add_ratios(&mut table, format!("best complete peer, times {}", peer.name()), ratios.collect());
+        add_ratios(
+            &mut table,
+            format!("best complete peer, times {}", peer.name()),
+            ratios.collect(),
+        );
     }
     table
 }
 
 fn add_ratios(table: &mut Table, head: String, ratios: Vec<Option<String>>) {
     if ratios.iter().any(Option::is_some) {
-        table.add_row(std::iter::once(head).chain(ratios.into_iter().map(Option::unwrap_or_default)));
+        table.add_row(
+            std::iter::once(head).chain(ratios.into_iter().map(Option::unwrap_or_default)),
+        );
     }
 }
 
-fn to_floor(results: &Results, peer: Peer, Figure { pass, workload, .. }: &Figure, n: usize) -> Option<String> {
-    let (own, floor) = (median(results, peer, workload, n)?, median(results, peer.floor(*pass)?, workload, n)?);
+fn to_floor(
+    results: &Results,
+    peer: Peer,
+    Figure { pass, workload, .. }: &Figure,
+    n: usize,
+) -> Option<String> {
+    let (own, floor) =
+        (median(results, peer, workload, n)?, median(results, peer.floor(*pass)?, workload, n)?);
     Some(format!("{:.2}", own / floor))
 }
 
-fn ahead_of_best(results: &Results, peer: Peer, workload: &str, n: usize, peers: &[Peer]) -> Option<String> {
+fn ahead_of_best(
+    results: &Results,
+    peer: Peer,
+    workload: &str,
+    n: usize,
+    peers: &[Peer],
+) -> Option<String> {
     let own = median(results, peer, workload, n)?;
     let complete = peers.iter().filter(|peer| peer.is_complete());
     let others = complete.filter_map(|&other| Some((median(results, other, workload, n)?, other)));
@@ -147,7 +185,8 @@ fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
     let of_pass: Vec<_> = results.refusals.iter().filter(|refusal| refusal.pass == pass).collect();
     let mut remarks = Vec::new();
     for reason in distinct(of_pass.iter().map(|refusal| refusal.reason)) {
-        let peers = of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer);
+        let peers =
+            of_pass.iter().filter(|refusal| refusal.reason == reason).map(|refusal| refusal.peer);
         remarks.push(format!("Not in {}: {} ({reason}).", pass.name(), names(peers)));
     }
     let part = distinct(figures.iter().map(|figure| figure.peer));
@@ -157,7 +196,10 @@ fn remarks(results: &Results, pass: Pass, figures: &[&Figure]) -> String {
     }
     if pass.runs_in_virtual_time() && part.iter().any(|peer| !peer.has_virtual_time()) {
         let real = part.iter().copied().filter(|peer| !peer.has_virtual_time());
-        remarks.push(format!("By the machine's clock, yielding after each thousand operations: {}.", names(real)));
+        remarks.push(format!(
+            "By the machine's clock, yielding after each thousand operations: {}.",
+            names(real)
+        ));
     }
     remarks.extend(pass.remark().map(str::to_owned));
     remarks.iter().map(|remark| wrapped(remark)).collect()
@@ -223,7 +265,10 @@ mod tests {
     fn remarks_are_wrapped_between_words() {
         let text = ["linked64,"; 40].join(" ");
         let lines = wrapped(&text);
-        assert!(lines.lines().count() > 3 && lines.lines().all(|line| line.len() <= PAGE && !line.starts_with(' ')));
+        assert!(
+            lines.lines().count() > 3
+                && lines.lines().all(|line| line.len() <= PAGE && !line.starts_with(' '))
+        );
         assert_eq!(lines.split_whitespace().collect::<Vec<_>>().join(" "), text);
     }
 
@@ -237,7 +282,9 @@ mod tests {
                 table
             })
         };
-        assert!(table(4).contains("1234 (1000-9999)") && table(4).contains("churn: median (min-max)"));
+        assert!(
+            table(4).contains("1234 (1000-9999)") && table(4).contains("churn: median (min-max)")
+        );
         assert!(table(9).contains("| 1234 | 1234 |") && table(9).contains("churn: median\n"));
     }
 }

@@ -16,8 +16,12 @@ pub(super) fn asked(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
         Peer::CorewheelLocal => asked::run::<Local<false>>,
         Peer::CorewheelLocalFast => asked::run::<Local<true>>,
         Peer::MutexStd => asked::run::<Locked<CorewheelWheel, Mutex<Guarded<CorewheelWheel>>>>,
-        Peer::MutexParkingLot => asked::run::<Locked<CorewheelWheel, parking_lot::Mutex<Guarded<CorewheelWheel>>>>,
-        Peer::MutexLinked64 => asked::run::<Locked<Linked64, parking_lot::Mutex<Guarded<Linked64>>>>,
+        Peer::MutexParkingLot => {
+            asked::run::<Locked<CorewheelWheel, parking_lot::Mutex<Guarded<CorewheelWheel>>>>
+        }
+        Peer::MutexLinked64 => {
+            asked::run::<Locked<Linked64, parking_lot::Mutex<Guarded<Linked64>>>>
+        }
         Peer::Channel => asked::run::<Channel<CorewheelWheel>>,
         Peer::TokioSleep => asked::run::<Entered>,
         _ => unreachable!("it is for other passes"),

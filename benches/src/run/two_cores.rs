@@ -30,7 +30,12 @@ pub(super) fn xcancel(job: Job) -> Vec<Sample> {
     let before = cores::line_nanos();
     let mut samples = cancel(job);
     let line = f64::midpoint(before, cores::line_nanos());
-    samples.push(Sample::new(format!("{}-line", job.pass.name()), job.n, "ns there and back", line));
+    samples.push(Sample::new(
+        format!("{}-line", job.pass.name()),
+        job.n,
+        "ns there and back",
+        line,
+    ));
     samples
 }
 
@@ -41,8 +46,12 @@ fn cancel(job: Job) -> Vec<Sample> {
         Peer::CorewheelShard => cancel_on_threads::<LocalShard>(job),
         Peer::Floor => cancel_on_threads::<FloorEnd>(job),
         Peer::MutexStd => cancel_on_threads::<Locked<_, Mutex<Guarded<CorewheelWheel>>>>(job),
-        Peer::MutexParkingLot => cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<CorewheelWheel>>>>(job),
-        Peer::MutexLinked64 => cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<Linked64>>>>(job),
+        Peer::MutexParkingLot => {
+            cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<CorewheelWheel>>>>(job)
+        }
+        Peer::MutexLinked64 => {
+            cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<Linked64>>>>(job)
+        }
         Peer::Channel => cancel_on_threads::<Channel<CorewheelWheel>>(job),
         Peer::TokioThreads | Peer::TokioAlt => {
             let (direction, size) = exchange(job);
@@ -68,13 +77,15 @@ fn exchange(Job { pass, n, quick, .. }: Job) -> (Direction, Size) {
 pub(super) fn flood(job: Job) -> Vec<Sample> {
     match job.peer {
         Peer::CorewheelLocal => flood_on_threads::<Corewheel>(job, &BOUNDED),
-        Peer::MutexStd => flood_on_threads::<flood::Locked<_, Mutex<Ticking<CorewheelWheel>>>>(job, &UNBOUNDED),
-        Peer::MutexParkingLot => {
-            flood_on_threads::<flood::Locked<_, parking_lot::Mutex<Ticking<CorewheelWheel>>>>(job, &UNBOUNDED)
+        Peer::MutexStd => {
+            flood_on_threads::<flood::Locked<_, Mutex<Ticking<CorewheelWheel>>>>(job, &UNBOUNDED)
         }
-        Peer::MutexLinked64 => {
-            flood_on_threads::<flood::Locked<_, parking_lot::Mutex<Ticking<Linked64>>>>(job, &UNBOUNDED)
-        }
+        Peer::MutexParkingLot => flood_on_threads::<
+            flood::Locked<_, parking_lot::Mutex<Ticking<CorewheelWheel>>>,
+        >(job, &UNBOUNDED),
+        Peer::MutexLinked64 => flood_on_threads::<
+            flood::Locked<_, parking_lot::Mutex<Ticking<Linked64>>>,
+        >(job, &UNBOUNDED),
         Peer::Channel => flood_on_threads::<flood::Channel<CorewheelWheel>>(job, &BOUNDED),
         Peer::TokioThreads | Peer::TokioAlt => {
             let outcome = |load| flood::tokio(load, &runtime(job.peer));

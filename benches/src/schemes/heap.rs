@@ -45,7 +45,11 @@ impl IndexedHeap {
         loop {
             let left = 2 * place + 1;
             let Some(&first) = self.heap.get(left) else { break };
-            let child = if self.heap.get(left + 1).is_some_and(|&second| second < first) { left + 1 } else { left };
+            let child = if self.heap.get(left + 1).is_some_and(|&second| second < first) {
+                left + 1
+            } else {
+                left
+            };
             if self.heap[child] >= entry {
                 break;
             }

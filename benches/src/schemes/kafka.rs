@@ -38,7 +38,8 @@ impl<const SLOTS: u32> Kafka<SLOTS> {
     fn level_for(&mut self, due: u64) -> (u64, u32) {
         let mut width = 1;
         for level in 0.. {
-            let (_, first) = self.levels.get(level).copied().unwrap_or_else(|| self.add_level(width));
+            let (_, first) =
+                self.levels.get(level).copied().unwrap_or_else(|| self.add_level(width));
             if due < self.clock - self.clock % width + width * u64::from(SLOTS) {
                 return (width, first);
             }
@@ -110,7 +111,9 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
     /// Jumps from slot to slot, however many ticks lie between.
     fn advance(&mut self, ticks: u64, expire: &mut impl FnMut(u64)) {
         self.now += ticks;
-        while let Some(&Reverse((entered, slot))) = self.queue.peek().filter(|head| head.0.0 <= self.now) {
+        while let Some(&Reverse((entered, slot))) =
+            self.queue.peek().filter(|head| head.0.0 <= self.now)
+        {
             self.queue.pop();
             self.clock = entered;
             self.flush(slot, expire);

@@ -135,7 +135,8 @@ struct Sample<S> {
 
 impl<S: Scheme> Sample<S> {
     fn new(n: usize, clock: f64, seed: u64) -> Self {
-        let mut sample = Self { scheme: S::new(), live: Vec::new(), n, clock, rng: Rng::with_seed(seed) };
+        let mut sample =
+            Self { scheme: S::new(), live: Vec::new(), n, clock, rng: Rng::with_seed(seed) };
         sample.scheme.advance(12_345, &mut unexpected);
         sample.age();
         sample.populate();
@@ -161,7 +162,9 @@ impl<S: Scheme> Sample<S> {
     }
 
     fn start(&mut self, interval: u64) -> Handle {
-        self.scheme.start_timer(interval, interval).expect("an interval within the range of every scheme")
+        self.scheme
+            .start_timer(interval, interval)
+            .expect("an interval within the range of every scheme")
     }
 
     fn batch(&self) -> usize {
@@ -170,7 +173,8 @@ impl<S: Scheme> Sample<S> {
 
     /// How many batches of starts and stops there are.
     fn batches(&self) -> usize {
-        let calls = if S::COST.start == Growth::Linear { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
+        let calls =
+            if S::COST.start == Growth::Linear { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
         (calls / self.batch()).max(1)
     }
 
@@ -206,7 +210,8 @@ impl<S: Scheme> Sample<S> {
             self.live.swap(place, other);
         }
         let from = Instant::now();
-        let stopped = self.live.drain(left..).filter(|&handle| self.scheme.stop_timer(handle)).count();
+        let stopped =
+            self.live.drain(left..).filter(|&handle| self.scheme.stop_timer(handle)).count();
         let time = nanos(from.elapsed()) - self.clock;
         assert_eq!(stopped, batch, "all of them were outstanding");
         time

@@ -92,7 +92,9 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
     }
 
     fn stop_timer(&mut self, handle: Handle) -> bool {
-        let Some(index) = self.slots.find(handle).filter(|&index| self.slots.place(index) == WAITING) else {
+        let Some(index) =
+            self.slots.find(handle).filter(|&index| self.slots.place(index) == WAITING)
+        else {
             return false;
         };
         self.slots.set_place(index, CANCELLED);

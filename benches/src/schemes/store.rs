@@ -44,7 +44,14 @@ impl Timers {
     pub(super) fn add_lists(&mut self, count: u32) -> u32 {
         let first = self.next_index();
         for list in first..first + count {
-            self.nodes.push(Node { previous: list, next: list, generation: 0, place: 0, due: 0, id: 0 });
+            self.nodes.push(Node {
+                previous: list,
+                next: list,
+                generation: 0,
+                place: 0,
+                due: 0,
+                id: 0,
+            });
         }
         first
     }
@@ -55,7 +62,14 @@ impl Timers {
         let index = self.free;
         if index == NONE {
             let index = self.next_index();
-            self.nodes.push(Node { previous: index, next: index, generation: 0, place: 0, due, id });
+            self.nodes.push(Node {
+                previous: index,
+                next: index,
+                generation: 0,
+                place: 0,
+                due,
+                id,
+            });
             return index;
         }
         let node = self.node_mut(index);

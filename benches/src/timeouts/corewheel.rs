@@ -24,7 +24,9 @@ impl There {
         let cores = Cores::builder().shards(threads).start(|_| {
             loop {
                 let sleep = local_timer().prepare_sleep();
-                sleep.timeout().map_or_else(thread::park, |timeout| thread::park_timeout(timeout.min(NAP)));
+                sleep
+                    .timeout()
+                    .map_or_else(thread::park, |timeout| thread::park_timeout(timeout.min(NAP)));
                 drop(sleep);
                 local_timer().turn();
             }

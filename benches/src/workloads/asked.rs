@@ -36,7 +36,8 @@ enum Request {
     Run,
 }
 
-const REQUESTS: [(Request, &str); 3] = [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
+const REQUESTS: [(Request, &str); 3] =
+    [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
 /// How many legs have been run, by both runners together.
 #[derive(Debug, Default)]
@@ -120,13 +121,24 @@ pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
         },
     );
     let sides = REQUESTS.iter().zip(asking.chunks(rounds).zip(taking.chunks(rounds)));
-    sides.flat_map(|(&(_, request), (asking, taking))| samples(name, request, at_once, asking, taking)).collect()
+    sides
+        .flat_map(|(&(_, request), (asking, taking))| {
+            samples(name, request, at_once, asking, taking)
+        })
+        .collect()
 }
 
-fn samples(name: &str, request: &str, at_once: usize, asking: &[Duration], taking: &[Duration]) -> [Sample; 2] {
+fn samples(
+    name: &str,
+    request: &str,
+    at_once: usize,
+    asking: &[Duration],
+    taking: &[Duration],
+) -> [Sample; 2] {
     let warm_up = asking.len() / WARM_UP;
     let sample = |name: String, spent: &dyn Fn(usize) -> Duration| {
-        let nanos = (warm_up..asking.len()).map(|round| spent(round).as_nanos() as f64 / at_once as f64);
+        let nanos =
+            (warm_up..asking.len()).map(|round| spent(round).as_nanos() as f64 / at_once as f64);
         Sample::nanos(&name, at_once, median(nanos.collect()))
     };
     [
@@ -180,7 +192,10 @@ impl<A: Asker> Asking<A> {
                 Request::Add => self.added.push(self.asker.add(self.rng.u64(DELAY), payload(id))),
                 Request::Reset => {
                     let timer = self.rng.usize(..self.live.len());
-                    assert!(self.asker.reset(&mut self.live[timer], self.rng.u64(DELAY)), "it is live");
+                    assert!(
+                        self.asker.reset(&mut self.live[timer], self.rng.u64(DELAY)),
+                        "it is live"
+                    );
                 }
                 Request::Run => self.asker.run(payload(1)),
             }
@@ -189,7 +204,12 @@ impl<A: Asker> Asking<A> {
 }
 
 /// The side that owns the timers: how long it took to take the requests in, in the same order.
-fn take_in<O: Owner>(mut owner: O, mut runner: Runner<'_>, at_once: usize, rounds: usize) -> Vec<Duration> {
+fn take_in<O: Owner>(
+    mut owner: O,
+    mut runner: Runner<'_>,
+    at_once: usize,
+    rounds: usize,
+) -> Vec<Duration> {
     let mut runs = 0;
     for _ in 0..LIVE.div_ceil(at_once) {
         runner.run(|| owner.turn(runs));

@@ -50,8 +50,14 @@ impl<T: Timers> Churn<T> {
     /// `n` live timers, which came at the pace at which they will be replaced.
     pub fn new(n: usize, delay: Delay) -> Self {
         let (timers, handles) = (T::new(), Vec::with_capacity(n));
-        let mut churn =
-            Self { timers, handles, fired: Vec::with_capacity(n), delay, rng: Rng::with_seed(SEED), now: 0 };
+        let mut churn = Self {
+            timers,
+            handles,
+            fired: Vec::with_capacity(n),
+            delay,
+            rng: Rng::with_seed(SEED),
+            now: 0,
+        };
         for id in 0..n {
             let handle = churn.add(id);
             churn.handles.push(handle);
@@ -118,7 +124,8 @@ impl<T: Timers> Longest<T> {
 
     /// The longest pair or tick so far.
     pub fn sample(&self, workload: &str) -> Sample {
-        let name = if self.clock == Clock::Wall { workload.to_owned() } else { format!("{workload}-cpu") };
+        let name =
+            if self.clock == Clock::Wall { workload.to_owned() } else { format!("{workload}-cpu") };
         Sample::nanos(&name, self.churn.handles.len(), self.most.as_nanos() as f64)
     }
 }

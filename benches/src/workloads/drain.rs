@@ -44,7 +44,9 @@ impl<T: Timers> Drain<T> {
         let mut fired = 0;
         for _ in 0..SPAN {
             self.now += 1;
-            self.timers.advance(self.now, |payload| fired += u64::from(black_box(payload) != [u64::MAX; 3]));
+            self.timers.advance(self.now, |payload| {
+                fired += u64::from(black_box(payload) != [u64::MAX; 3])
+            });
         }
         fired
     }
@@ -70,7 +72,10 @@ pub fn run<T: Timers>(n: usize, effort: Effort) -> Vec<Sample> {
         cycles += 1;
     }
     let per_timer = |time: Duration| time.as_nanos() as f64 / (cycles * n) as f64;
-    vec![Sample::nanos("fill", n, per_timer(filling)), Sample::nanos("drain", n, per_timer(draining))]
+    vec![
+        Sample::nanos("fill", n, per_timer(filling)),
+        Sample::nanos("drain", n, per_timer(draining)),
+    ]
 }
 
 /// ns per timer of adding alone, for what never fires: between the cycles all are cancelled.

@@ -150,7 +150,10 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
         thread::sleep(flood_delay(load));
         let started = Instant::now();
         load.setting.is_flooded().then(|| {
-            let cancelled = handles.into_iter().filter_map(|handle| O::cancel(&other, handle).then_some(())).count();
+            let cancelled = handles
+                .into_iter()
+                .filter_map(|handle| O::cancel(&other, handle).then_some(()))
+                .count();
             assert_eq!(cancelled, load.pending, "each was live");
             started
         })
@@ -160,9 +163,15 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
 }
 
 /// Runs it in these settings.
-pub fn run(name: &str, load: Load, settings: &[Setting], outcome: impl Fn(Load) -> Outcome) -> Vec<Sample> {
-    let in_setting =
-        |&setting| samples(name, load.pending, setting, outcome(Load { setting, ..load }), load.due.timers);
+pub fn run(
+    name: &str,
+    load: Load,
+    settings: &[Setting],
+    outcome: impl Fn(Load) -> Outcome,
+) -> Vec<Sample> {
+    let in_setting = |&setting| {
+        samples(name, load.pending, setting, outcome(Load { setting, ..load }), load.due.timers)
+    };
     settings.iter().flat_map(in_setting).collect()
 }
 
@@ -172,8 +181,10 @@ fn samples(name: &str, n: usize, setting: Setting, outcome: Outcome, due: usize)
     lateness.sort_by(f64::total_cmp);
     assert!(lateness[0] >= 0.0, "none is early");
     let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
-    let late =
-        quantiles.map(|(label, share)| Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, share)));
-    let took = flood.map(|took| Sample::new(format!("{name}-took"), n, "ms", took.as_secs_f64() * 1e3));
+    let late = quantiles.map(|(label, share)| {
+        Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, share))
+    });
+    let took =
+        flood.map(|took| Sample::new(format!("{name}-took"), n, "ms", took.as_secs_f64() * 1e3));
     late.into_iter().chain(took).map(|sample| sample.at(setting.name())).collect()
 }

@@ -47,7 +47,9 @@ pub fn run(name: &str, size: Size, stage: &dyn Stage) -> Vec<Sample> {
     let (own, floor) = (&own[1..], &floor[1..]);
     let cpu = |stretches: &[Stretch]| median(stretches.iter().map(|stretch| stretch.cpu).collect());
     let timeout = own.iter().zip(floor).map(|(own, floor)| own.cpu - floor.cpu);
-    let sample = |what: &str, unit: &str, value| Sample::new(format!("{name}-{what}"), size.tasks, unit, value);
+    let sample = |what: &str, unit: &str, value| {
+        Sample::new(format!("{name}-{what}"), size.tasks, unit, value)
+    };
     vec![
         sample("timeout", "ns", median(timeout.collect())),
         sample("cpu", "ns", cpu(own)),
@@ -68,7 +70,10 @@ struct Stretch {
 impl Stretch {
     fn of(size: Size, run: impl FnOnce(Vec<Errand>)) -> Self {
         let Size { tasks, operations, yields, .. } = size;
-        let (all, errands) = (tasks as f64 * f64::from(operations), vec![Errand::Work { operations, yields }; tasks]);
+        let (all, errands) = (
+            tasks as f64 * f64::from(operations),
+            vec![Errand::Work { operations, yields }; tasks],
+        );
         let (cpu, began) = (cpu_nanos(), Instant::now());
         run(errands);
         let took = began.elapsed();

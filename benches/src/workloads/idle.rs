@@ -26,7 +26,8 @@ impl<T: Timers> Load for Idle<T> {
     fn batch(&mut self) -> u64 {
         for _ in 0..TICKS {
             self.now += self.step;
-            self.timers.advance(black_box(self.now), |payload| unreachable!("{payload:?} is not due"));
+            self.timers
+                .advance(black_box(self.now), |payload| unreachable!("{payload:?} is not due"));
         }
         TICKS
     }

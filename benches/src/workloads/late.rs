@@ -63,7 +63,9 @@ pub fn run(name: &str, size: Size, lateness: impl FnOnce(Size) -> Vec<f64>) -> V
     let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
     let mut samples: Vec<Sample> = quantiles
         .iter()
-        .map(|(label, share)| Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, *share)))
+        .map(|(label, share)| {
+            Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, *share))
+        })
         .collect();
     samples.push(Sample::new(format!("{name}-early"), n, "timers", early as f64));
     samples.push(Sample::new(format!("{name}-cpu"), n, "CPU s", cpu));

@@ -67,8 +67,10 @@ impl Total {
 pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
     let nodes = Nodes::new(n);
     let (mut sender, mut receiver) = M::open(&nodes);
-    let ((sent, pushing), (received, taking)) =
-        cores::on_two(|| send::<M>(&mut sender, &nodes, messages), || receive::<M>(&mut receiver, &nodes, messages));
+    let ((sent, pushing), (received, taking)) = cores::on_two(
+        || send::<M>(&mut sender, &nodes, messages),
+        || receive::<M>(&mut receiver, &nodes, messages),
+    );
     assert_eq!(sent, received, "every message arrives once");
     vec![pushing.sample(&format!("{name}-push"), n), taking.sample(&format!("{name}-take"), n)]
 }
@@ -100,7 +102,11 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
     (total, spent)
 }
 
-fn receive<M: Mailbox>(receiver: &mut M::Receiver, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
+fn receive<M: Mailbox>(
+    receiver: &mut M::Receiver,
+    nodes: &Arc<Nodes>,
+    messages: u64,
+) -> (Total, Spent) {
     let (mut total, mut spent) = (Total::default(), Spent::new());
     while total.messages < messages {
         let before = total.messages;

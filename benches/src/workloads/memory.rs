@@ -28,7 +28,9 @@ impl Used {
     }
 
     fn samples(self, before: Self, name: &str, n: usize, unit: &str, divisor: f64) -> Vec<Sample> {
-        let sample = |name: String, after: f64, before: f64| Sample::new(name, n, unit, (after - before) / divisor);
+        let sample = |name: String, after: f64, before: f64| {
+            Sample::new(name, n, unit, (after - before) / divisor)
+        };
         vec![
             sample(name.to_owned(), self.allocated, before.allocated),
             sample(format!("{name}-rss"), self.resident, before.resident),

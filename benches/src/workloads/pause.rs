@@ -56,8 +56,11 @@ impl<T: Timers> Pause<T> {
         let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
         let mut deadline = || if variant == Variant::AllDue { 2 } else { rng.u64(1..=SPAN) };
         let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();
-        let mut handles: Vec<T::Handle> =
-            deadlines.iter().enumerate().map(|(id, &deadline)| timers.add(deadline, payload(id))).collect();
+        let mut handles: Vec<T::Handle> = deadlines
+            .iter()
+            .enumerate()
+            .map(|(id, &deadline)| timers.add(deadline, payload(id)))
+            .collect();
         if variant == Variant::AfterReset {
             for (handle, deadline) in handles.iter_mut().zip(&deadlines) {
                 timers.reset(handle, deadline + MINUTE);
@@ -104,7 +107,9 @@ impl<T: Timers> Pause<T> {
         let nanos = &self.nanos;
         let mut samples: Vec<Sample> = QUANTILES
             .iter()
-            .map(|&(label, share)| Sample::nanos(&format!("{name}-{label}"), n, quantile(nanos, share)))
+            .map(|&(label, share)| {
+                Sample::nanos(&format!("{name}-{label}"), n, quantile(nanos, share))
+            })
             .collect();
         samples[0].curve = curve(nanos);
         samples.push(Sample::nanos(&format!("{name}-max"), n, quantile(nanos, 1.0)));

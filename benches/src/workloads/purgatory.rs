@@ -35,7 +35,9 @@ const SETTINGS: [(&str, Layout); 3] = [
 /// For each setting: thousands of operations a second, the time that the threads ran for one, and the share that completed
 /// by an event.
 pub fn run<D: Delayed>(name: &str, keys: usize, effort: Effort) -> Vec<Sample> {
-    let all = SETTINGS.map(|(setting, layout)| in_layout::<D>(name, keys, layout, effort).map(|it| it.at(setting)));
+    let all = SETTINGS.map(|(setting, layout)| {
+        in_layout::<D>(name, keys, layout, effort).map(|it| it.at(setting))
+    });
     all.into_iter().flatten().collect()
 }
 
@@ -66,7 +68,8 @@ fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort
     thread::sleep(effort.timed);
     let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(board));
     is_over.store(true, Relaxed);
-    let added: u64 = cores.join().into_iter().map(|added| added.expect("a load that does not panic")).sum();
+    let added: u64 =
+        cores.join().into_iter().map(|added| added.expect("a load that does not panic")).sum();
     assert!(ended(board).iter().sum::<u64>() <= added, "each ends once");
     let (condition, otherwise) = ((after[0] - condition) as f64, (after[1] - otherwise) as f64);
     let all = condition + otherwise;
@@ -136,7 +139,8 @@ impl<D: Delayed> Load<D> {
             2 => (u64::MAX, LONG),
             _ => (u64::MAX, SHORT),
         };
-        let operation = Operation { board: self.board, key: key as u32, core: self.core as u32, wanted };
+        let operation =
+            Operation { board: self.board, key: key as u32, core: self.core as u32, wanted };
         let id = self.delayed.add(operation, ticks);
         self.added += 1;
         self.to_force.extend(id.filter(|_| kind == 2));

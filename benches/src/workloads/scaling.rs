@@ -44,7 +44,8 @@ pub fn run<T: Timers>(name: &str, n: usize, rounds: usize, effort: Effort) -> Ve
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(n, rounds, effort, core, &barrier);
     let (first, second) = cores::on_two(|| core(0), || core(1));
-    let of_rounds: Vec<[f64; 2]> = first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
+    let of_rounds: Vec<[f64; 2]> =
+        first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
     let times = |name: &str, of_round: fn(&[f64; 2]) -> f64| {
         Sample::new(name, n, "times", median(of_rounds.iter().map(of_round).collect()))
     };
@@ -56,7 +57,13 @@ pub fn run<T: Timers>(name: &str, n: usize, rounds: usize, effort: Effort) -> Ve
 }
 
 /// What one core does.
-fn rates<T: Timers>(n: usize, rounds: usize, effort: Effort, core: usize, barrier: &Barrier) -> Vec<Rates> {
+fn rates<T: Timers>(
+    n: usize,
+    rounds: usize,
+    effort: Effort,
+    core: usize,
+    barrier: &Barrier,
+) -> Vec<Rates> {
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
     warm_up(&mut own, settled(n), effort);
@@ -85,8 +92,9 @@ fn rate(load: &mut impl Load) -> f64 {
 fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
     let sum = |empty: bool, cores: usize| {
         let turns = (0..ROUND.len()).filter(|&turn| ROUND[turn].empty == empty);
-        let of_cores =
-            turns.filter(|&turn| ROUND[turn].core.iter().filter(|&&takes_part| takes_part).count() == cores);
+        let of_cores = turns.filter(|&turn| {
+            ROUND[turn].core.iter().filter(|&&takes_part| takes_part).count() == cores
+        });
         of_cores.map(|turn| first[turn] + second[turn]).sum::<f64>()
     };
     [false, true].map(|empty| sum(empty, 2) / (sum(empty, 1) / 2.0))

@@ -11,7 +11,8 @@ use crate::{
 /// One second.
 const DELAY: u64 = 1000;
 /// What they are spread over, in ticks.
-const RANGES: [(&str, u64); 5] = [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
+const RANGES: [(&str, u64); 5] =
+    [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
 /// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
 /// longest turn.

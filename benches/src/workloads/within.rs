@@ -92,7 +92,8 @@ impl<T: Waking> Sleeper<T> {
 pub fn run<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
     let all = SLACKS.map(|(setting, slack)| {
         // Some peers are the thread's.
-        super::in_thread(|| with_slack::<T>(name, n, slack)).map(|sample| sample.map(|sample| sample.at(setting)))
+        super::in_thread(|| with_slack::<T>(name, n, slack))
+            .map(|sample| sample.map(|sample| sample.at(setting)))
     });
     all.into_iter().flatten().flatten().collect()
 }
@@ -110,7 +111,9 @@ fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> [Option<Sample>;
     let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
     [
         Some(Sample::new(format!("{name}-wake-ups"), n, "per second", wake_ups)),
-        touched.map(|touched| Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended)),
+        touched.map(|touched| {
+            Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended)
+        }),
         Some(Sample::nanos(&format!("{name}-timer"), n, nanos / ended)),
     ]
 }

@@ -101,11 +101,26 @@ pub struct Start<T: Crossing> {
 /// Both parties.
 pub fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
     let [first, second] = T::seeds(size.live);
-    let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
+    let [(to_first, of_first), (to_second, of_second)] =
+        [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
     let both = direction == Direction::BothWays;
     [
-        Start { seed: first, to_other: to_second, from_other: of_first, adds: true, cancels: both, size },
-        Start { seed: second, to_other: to_first, from_other: of_second, adds: both, cancels: true, size },
+        Start {
+            seed: first,
+            to_other: to_second,
+            from_other: of_first,
+            adds: true,
+            cancels: both,
+            size,
+        },
+        Start {
+            seed: second,
+            to_other: to_first,
+            from_other: of_second,
+            adds: both,
+            cancels: true,
+            size,
+        },
     ]
 }
 
@@ -173,7 +188,10 @@ impl<T: Crossing> Party<T> {
         let taken = self.end.turn();
         self.taken_in += taken;
         // A turn may leave some for the next one, but not all.
-        assert!(!other_is_gone || taken > 0 || self.taken_in == self.handed, "the other end has cancelled all");
+        assert!(
+            !other_is_gone || taken > 0 || self.taken_in == self.handed,
+            "the other end has cancelled all"
+        );
     }
 
     /// False if nothing has been handed over.
@@ -223,7 +241,13 @@ impl<T: Crossing> Party<T> {
     fn stretch(&self, started: Instant) -> Stretch {
         let Self { busy, cancelled, taken_in, .. } = *self;
         let elapsed = started.elapsed();
-        Stretch { elapsed, busy, cancelled, taken_in, undisturbed: cores::losses() == self.core_losses }
+        Stretch {
+            elapsed,
+            busy,
+            cancelled,
+            taken_in,
+            undisturbed: cores::losses() == self.core_losses,
+        }
     }
 }
 
@@ -246,7 +270,8 @@ where
     let starts = starts::<T>(direction, size);
     runtime.block_on(async {
         // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
-        let [first, second] = starts.map(|start| tokio::spawn(unconstrained(run_in_task(start, size))));
+        let [first, second] =
+            starts.map(|start| tokio::spawn(unconstrained(run_in_task(start, size))));
         let done = "a run that does not panic";
         side_by_side(first.await.expect(done), second.await.expect(done))
     })
@@ -269,13 +294,19 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
 /// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
 /// timers of the directions measured, the medians of the stretches that nothing disturbed, if there are any; and how
 /// many of a hundred these were.
-pub fn samples(name: &str, direction: Direction, size: Size, stretches: &[[Stretch; 2]]) -> Vec<Sample> {
+pub fn samples(
+    name: &str,
+    direction: Direction,
+    size: Size,
+    stretches: &[[Stretch; 2]],
+) -> Vec<Sample> {
     let timers = size.handed * if direction == Direction::BothWays { 2 } else { 1 };
     for [first, second] in stretches {
         assert_eq!(first.cancelled + second.cancelled, timers, "each was cancelled once");
         assert_eq!(first.taken_in + second.taken_in, timers, "each was taken in once");
     }
-    let undisturbed: Vec<_> = stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
+    let undisturbed: Vec<_> =
+        stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
     let share = 100.0 * undisturbed.len() as f64 / stretches.len() as f64;
     let counted = if undisturbed.is_empty() { stretches.iter().collect() } else { undisturbed };
     let per_timer = |name: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {

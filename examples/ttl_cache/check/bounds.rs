@@ -30,7 +30,9 @@ pub(crate) fn keys(server: SocketAddr, room: usize) -> io::Result<Option<String>
         }
     }
     let held = size(&mut client)?;
-    if !refused.as_ref().is_some_and(|why| why.starts_with("OOM")) || held > i64::try_from(room + 8).unwrap_or(0) {
+    if !refused.as_ref().is_some_and(|why| why.starts_with("OOM"))
+        || held > i64::try_from(room + 8).unwrap_or(0)
+    {
         return Ok(Some(format!(
             "with room for {room} keys, {held} were taken, and one was refused with {refused:?}"
         )));
@@ -41,7 +43,8 @@ pub(crate) fn keys(server: SocketAddr, room: usize) -> io::Result<Option<String>
     }
     let again = client.ask(&["SET", "bound", "value"])?;
     let is_right = again == Answer::Simple(String::from("OK"));
-    Ok((!is_right).then(|| format!("after all keys should have expired, one more was answered {again}")))
+    Ok((!is_right)
+        .then(|| format!("after all keys should have expired, one more was answered {again}")))
 }
 
 fn size(client: &mut Client) -> io::Result<i64> {
@@ -61,8 +64,12 @@ pub(crate) fn backpressure(server: SocketAddr) -> io::Result<Option<String>> {
     while sent < REQUESTS_MAX {
         match greedy.stream().write(&requests) {
             Ok(length) => sent += length,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
-            Err(error) => return Ok(Some(format!("a client that did not read was cut off: {error}"))),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) => {
+                return Ok(Some(format!("a client that did not read was cut off: {error}")));
+            }
         }
     }
     let is_served = other.ask(&["PING"])? == Answer::Simple(String::from("PONG"));
@@ -72,8 +79,13 @@ pub(crate) fn backpressure(server: SocketAddr) -> io::Result<Option<String>> {
 }
 
 /// A connection that has been silent since `silent_since` is closed after `idle`, and not before.
-pub(crate) fn idle(mut client: Client, silent_since: Instant, idle: Duration) -> io::Result<Option<String>> {
+pub(crate) fn idle(
+    mut client: Client,
+    silent_since: Instant,
+    idle: Duration,
+) -> io::Result<Option<String>> {
     client.wait_for_end()?;
     let silent_for = silent_since.elapsed();
-    Ok((silent_for < idle).then(|| format!("a connection was closed after {silent_for:?} of silence")))
+    Ok((silent_for < idle)
+        .then(|| format!("a connection was closed after {silent_for:?} of silence")))
 }

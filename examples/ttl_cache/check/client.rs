@@ -70,7 +70,9 @@ impl Client {
             "-" => Answer::Error(rest.to_owned()),
             ":" => Answer::Integer(number(rest)?),
             "$" => self.bulk(number(rest)?)?,
-            "*" => Answer::Array((0..number(rest)?).map(|_| self.answer()).collect::<io::Result<_>>()?),
+            "*" => {
+                Answer::Array((0..number(rest)?).map(|_| self.answer()).collect::<io::Result<_>>()?)
+            }
             _ => return Err(nonsense()),
         })
     }

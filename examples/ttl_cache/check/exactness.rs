@@ -71,7 +71,8 @@ impl Exactness {
     fn note(&mut self, lateness: Duration, key: &mut Key) {
         if !lateness.is_zero() {
             self.late += u32::from(!std::mem::replace(&mut key.is_late, true));
-            self.latest_us = self.latest_us.max(u64::try_from(lateness.as_micros()).unwrap_or(u64::MAX));
+            self.latest_us =
+                self.latest_us.max(u64::try_from(lateness.as_micros()).unwrap_or(u64::MAX));
         }
     }
 }

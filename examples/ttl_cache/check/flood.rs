@@ -81,7 +81,11 @@ pub(crate) fn check(server: SocketAddr, expiring: u32) -> io::Result<Flood> {
         let mut latencies = [histogram(), histogram()];
         for probe in probes {
             let seen = probe.join().map_err(|_| io::Error::other("a probe panicked"))??;
-            latencies.iter_mut().zip(seen).try_for_each(|(all, one)| all.add(one)).map_err(io::Error::other)?;
+            latencies
+                .iter_mut()
+                .zip(seen)
+                .try_for_each(|(all, one)| all.add(one))
+                .map_err(io::Error::other)?;
         }
         let mut flood = watched?;
         [flood.quiet_us, flood.expiring_us] = latencies.map(|latency| Latency::of(&latency));
@@ -109,10 +113,16 @@ fn patiently(client: &mut Client, expiring: u32, phase: &AtomicU8) -> io::Result
 }
 
 /// Sets the keys, and looks on as they go.
-fn watch(client: &mut Client, expiring: u32, keys_per_second: f64, phase: &AtomicU8) -> io::Result<Flood> {
+fn watch(
+    client: &mut Client,
+    expiring: u32,
+    keys_per_second: f64,
+    phase: &AtomicU8,
+) -> io::Result<Flood> {
     let ahead = Duration::from_secs_f64(1.0 + f64::from(expiring) / keys_per_second);
     // To a whole millisecond, as a deadline can be told.
-    let first = Duration::from_millis(u64::try_from((unix_time() + ahead).as_millis()).unwrap_or(u64::MAX));
+    let first =
+        Duration::from_millis(u64::try_from((unix_time() + ahead).as_millis()).unwrap_or(u64::MAX));
     let set_in = set_all(client, expiring, first)?;
     let set_per_second = f64::from(expiring) / set_in.as_secs_f64();
     if unix_time() >= first {
@@ -126,7 +136,9 @@ fn watch(client: &mut Client, expiring: u32, keys_per_second: f64, phase: &Atomi
     phase.store(NOTE_EXPIRING, Relaxed);
     let mut samples = Vec::new();
     loop {
-        let Answer::Integer(keys) = client.ask(&["DBSIZE"])? else { return Err(io::Error::other("no DBSIZE")) };
+        let Answer::Integer(keys) = client.ask(&["DBSIZE"])? else {
+            return Err(io::Error::other("no DBSIZE"));
+        };
         let at = unix_time().saturating_sub(first);
         // The probes' key stays.
         samples.push(Sample { at, keys: keys - 1 });
@@ -145,13 +157,21 @@ fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Du
         let numbers = begin..expiring.min(begin + TOGETHER);
         for number in numbers.clone() {
             let at = first.as_millis() + u128::from(number) * 1_000 / u128::from(expiring);
-            client.put(&["SET", &format!("flood:{number}"), "a value of some length", "PXAT", &at.to_string()]);
+            client.put(&[
+                "SET",
+                &format!("flood:{number}"),
+                "a value of some length",
+                "PXAT",
+                &at.to_string(),
+            ]);
         }
         client.send()?;
         for _ in numbers {
             match client.answer()? {
                 Answer::Simple(_) => {}
-                refused => return Err(io::Error::other(format!("a key could not be set: {refused}"))),
+                refused => {
+                    return Err(io::Error::other(format!("a key could not be set: {refused}")));
+                }
             }
         }
     }
@@ -178,14 +198,16 @@ fn probe(server: SocketAddr, phase: &AtomicU8) -> io::Result<[Histogram<u64>; 2]
 impl Flood {
     /// What the samples say. The average is by Little's law: keys that were late at a time, times how long.
     fn of(expiring: u32, samples: &[Sample]) -> Self {
-        let late: Vec<(Duration, u32)> = samples.iter().map(|sample| (sample.at, sample.late(expiring))).collect();
+        let late: Vec<(Duration, u32)> =
+            samples.iter().map(|sample| (sample.at, sample.late(expiring))).collect();
         let area: f64 = late
             .windows(2)
             .map(|pair| f64::from(pair[1].1) * pair[1].0.saturating_sub(pair[0].0).as_secs_f64())
             .sum();
         // The last deadline is a millisecond before the end of the second.
-        let last_gone =
-            samples.last().map_or(Duration::ZERO, |last| last.at.saturating_sub(Duration::from_millis(999)));
+        let last_gone = samples
+            .last()
+            .map_or(Duration::ZERO, |last| last.at.saturating_sub(Duration::from_millis(999)));
         Self {
             expiring,
             quiet_us: Latency::of(&histogram()),

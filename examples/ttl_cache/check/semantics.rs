@@ -62,7 +62,9 @@ pub(crate) fn check(server: SocketAddr) -> io::Result<(usize, Vec<String>)> {
         // All names wait together.
         thread::sleep(part.first().and_then(|(asked, _)| wait(asked)).unwrap_or_default());
         let steps = || part.iter().filter(|(asked, _)| wait(asked).is_none());
-        for (name, (asked, expected)) in NAMES.iter().flat_map(|name| steps().map(move |step| (name, step))) {
+        for (name, (asked, expected)) in
+            NAMES.iter().flat_map(|name| steps().map(move |step| (name, step)))
+        {
             let asked = asked.replace('@', name);
             let words: Vec<&str> = asked.split(' ').collect();
             wrong.extend(judge(&asked, &client.ask(&words)?, expected));
@@ -86,7 +88,11 @@ fn pipelined(client: &mut Client, wrong: &mut Vec<String>) -> io::Result<usize> 
     client.send()?;
     for name in NAMES {
         for (asked, expected) in until_wait() {
-            wrong.extend(judge(&format!("pipelined {}", asked.replace('@', name)), &client.answer()?, expected));
+            wrong.extend(judge(
+                &format!("pipelined {}", asked.replace('@', name)),
+                &client.answer()?,
+                expected,
+            ));
         }
     }
     Ok(NAMES.len() * until_wait().count())
@@ -113,7 +119,9 @@ fn malformed(server: SocketAddr, wrong: &mut Vec<String>) -> io::Result<usize> {
         match client.wait_for_end() {
             Ok(false) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => wrong.push(format!("after {request:?} the connection was not closed: {other:?}")),
+            other => {
+                wrong.push(format!("after {request:?} the connection was not closed: {other:?}"))
+            }
         }
     }
     Ok(requests.len())
@@ -131,7 +139,9 @@ fn is_left_of(left: i64, expected: &str) -> bool {
 
 fn judge(asked: &str, answer: &Answer, expected: &str) -> Option<String> {
     let is_right = match answer {
-        Answer::Error(why) => expected.strip_prefix('-').is_some_and(|begin| why.starts_with(begin)),
+        Answer::Error(why) => {
+            expected.strip_prefix('-').is_some_and(|begin| why.starts_with(begin))
+        }
         Answer::Integer(left) if *left > 0 && asked.contains("TTL ") => is_left_of(*left, expected),
         _ => answer.to_string() == expected,
     };

@@ -46,7 +46,15 @@ impl Verdict {
         (tolerance, late_limit): (Duration, Duration),
     ) -> Self {
         let (timers, from_elsewhere) = (Timers::default(), 0);
-        let mut verdict = Self { ok: true, answers, exactness, flood, timers, from_elsewhere, failures: Vec::new() };
+        let mut verdict = Self {
+            ok: true,
+            answers,
+            exactness,
+            flood,
+            timers,
+            from_elsewhere,
+            failures: Vec::new(),
+        };
         let count = wrong.len();
         verdict.complain(wrong.into_iter().take(WRONG_TOLD));
         verdict.complain((count > WRONG_TOLD).then(|| format!("{count} answers were wrong")));
@@ -62,7 +70,12 @@ impl Verdict {
     }
 
     /// Takes in what has become of the timers of a server's cores.
-    pub(crate) fn take_in(&mut self, from_elsewhere: u64, cores: usize, ends: Vec<Result<Counts, String>>) {
+    pub(crate) fn take_in(
+        &mut self,
+        from_elsewhere: u64,
+        cores: usize,
+        ends: Vec<Result<Counts, String>>,
+    ) {
         self.from_elsewhere += from_elsewhere;
         let none = cores > 1 && from_elsewhere == 0;
         self.complain(none.then(|| String::from("no request was carried out on another core")));
@@ -79,10 +92,15 @@ impl Verdict {
         self.timers.fired += counts.fired;
         self.timers.cancelled += counts.cancelled;
         self.timers.live += counts.live;
-        let adds_up = counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back;
-        self.complain((!adds_up).then(|| format!("core {core}: the timers added do not add up: {counts:?}")));
+        let adds_up =
+            counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back;
+        self.complain(
+            (!adds_up).then(|| format!("core {core}: the timers added do not add up: {counts:?}")),
+        );
         let panicked = counts.panicked;
-        self.complain((panicked > 0).then(|| format!("core {core}: {panicked} callbacks panicked")));
+        self.complain(
+            (panicked > 0).then(|| format!("core {core}: {panicked} callbacks panicked")),
+        );
     }
 
     /// Nobody may be reading any more; the exit status says it all the same.
@@ -92,7 +110,8 @@ impl Verdict {
     }
 
     fn print_as_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let line = serde_json::to_string(self).expect("a verdict is numbers and strings under fixed names");
+        let line = serde_json::to_string(self)
+            .expect("a verdict is numbers and strings under fixed names");
         writeln!(out, "{line}")
     }
 
@@ -104,17 +123,35 @@ impl Verdict {
             "keys to the deadline  {:>8}  early {}, late {}",
             exactness.keys, exactness.early, exactness.late
         )?;
-        writeln!(out, "set per second        {:>8.0}  with a deadline, in a pipeline", flood.set_per_second)?;
-        writeln!(out, "expired in a second   {:>8}  at most {} behind", flood.expiring, flood.backlog_max)?;
-        writeln!(out, "  gone after          mean {} ms, the last {} ms", flood.release_mean_ms, flood.last_gone_ms)?;
+        writeln!(
+            out,
+            "set per second        {:>8.0}  with a deadline, in a pipeline",
+            flood.set_per_second
+        )?;
+        writeln!(
+            out,
+            "expired in a second   {:>8}  at most {} behind",
+            flood.expiring, flood.backlog_max
+        )?;
+        writeln!(
+            out,
+            "  gone after          mean {} ms, the last {} ms",
+            flood.release_mean_ms, flood.last_gone_ms
+        )?;
         for (when, Latency { count, p50, p99, p999, max }) in
             [("quiet", &flood.quiet_us), ("meanwhile", &flood.expiring_us)]
         {
-            writeln!(out, "  GET, {when:<14} {count:>8}  p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us")?;
+            writeln!(
+                out,
+                "  GET, {when:<14} {count:>8}  p50 {p50} us, p99 {p99} us, p99.9 {p999} us, max {max} us"
+            )?;
         }
         if timers.added > 0 {
             let Timers { added, fired, cancelled, live } = timers;
-            writeln!(out, "timers added          {added:>8}  = {live} live + {fired} fired + {cancelled} cancelled")?;
+            writeln!(
+                out,
+                "timers added          {added:>8}  = {live} live + {fired} fired + {cancelled} cancelled"
+            )?;
             writeln!(out, "done on another core  {:>8}", self.from_elsewhere)?;
         }
         for failure in &self.failures {
@@ -129,7 +166,8 @@ impl Exactness {
         let Self { early, late, latest_us, .. } = *self;
         let is_late = Duration::from_micros(latest_us) > tolerance;
         let early = (early > 0).then(|| format!("{early} keys went before their deadline"));
-        let late = is_late.then(|| format!("{late} keys were there after their deadline, up to {latest_us} us"));
+        let late = is_late
+            .then(|| format!("{late} keys were there after their deadline, up to {latest_us} us"));
         early.into_iter().chain(late).collect()
     }
 }
@@ -143,7 +181,9 @@ impl Flood {
             format!("while keys expired, GETs had a p99 of {p99} us, {quiet} us before: over the limit of {limit:?}")
         });
         let left = (left > 0).then(|| format!("{left} keys never went"));
-        let void = self.is_void.then(|| String::from("keys expired while others were still being set: void"));
+        let void = self
+            .is_void
+            .then(|| String::from("keys expired while others were still being set: void"));
         [slow, left, void].into_iter().flatten().collect()
     }
 }

@@ -63,7 +63,9 @@ mod linux {
         let mut serving = Vec::new();
         for _ in CLIENTS {
             let (stream, _) = listener.accept().await?;
-            serving.push(compio::runtime::spawn(serve(stream)).map(|served| served.expect("no panic")));
+            serving.push(
+                compio::runtime::spawn(serve(stream)).map(|served| served.expect("no panic")),
+            );
         }
         try_join_all(serving).await?;
         Ok(local_timer().counts().fired)

@@ -106,7 +106,8 @@ fn virtual_time_is_refused() {
         Config::new().clock(ManualClock::new()).install().expect("a fresh thread");
         corewheel_compio::run(async {})
     });
-    let refused = refused.join().expect("no panic").expect_err("the kernel does not know that time");
+    let refused =
+        refused.join().expect("no panic").expect_err("the kernel does not know that time");
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
 

@@ -48,16 +48,20 @@ mod linux {
             let stream = Rc::new(stream);
             let silent = Rc::clone(&stream);
             // Then it is readable, has nothing to read, and is dropped for that.
-            let hang_up = move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
+            let hang_up =
+                move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
             Ok(Self { idle: local_timer().add(IDLE, hang_up), stream })
         }
 
         /// Queues a poll that completes with `number` when there is something to read.
         #[allow(unsafe_code)]
         fn wait(&self, number: u64, ring: &mut IoUring) {
-            let poll = opcode::PollAdd::new(Fd(self.stream.as_raw_fd()), READABLE).build().user_data(number);
+            let poll = opcode::PollAdd::new(Fd(self.stream.as_raw_fd()), READABLE)
+                .build()
+                .user_data(number);
             // SAFETY: the entry refers to no memory.
-            unsafe { ring.submission().push(&poll) }.expect("the queue has room for one per connection");
+            unsafe { ring.submission().push(&poll) }
+                .expect("the queue has room for one per connection");
         }
 
         /// Reads what there is. False if the connection is at its end.
@@ -78,7 +82,9 @@ mod linux {
         while !connections.is_empty() {
             driver.submit_and_wait(ring)?;
             let completions: Vec<_> = ring.completion().collect();
-            for number in completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data) {
+            for number in
+                completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data)
+            {
                 if connections[&number].hear() {
                     connections[&number].wait(number, ring);
                 } else {

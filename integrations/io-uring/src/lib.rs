@@ -135,7 +135,8 @@ impl Driver {
     #[allow(unsafe_code)]
     fn poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());
-        let poll = opcode::PollAdd::new(Fd(self.wakes.as_raw_fd()), readable).build().user_data(WAKE);
+        let poll =
+            opcode::PollAdd::new(Fd(self.wakes.as_raw_fd()), readable).build().user_data(WAKE);
         if ring.submission().is_full() {
             unless_passing(ring.submit())?;
         }
@@ -153,7 +154,12 @@ pub fn is_refusal(error: &io::Error) -> bool {
 /// An error, unless it only says that the time is over, a signal has come, or completions are to be taken first.
 fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
     match result {
-        Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::TIME | Errno::INTR | Errno::BUSY)) => {
+        Err(error)
+            if !matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::TIME | Errno::INTR | Errno::BUSY)
+            ) =>
+        {
             Err(error)
         }
         _ => Ok(()),

@@ -39,7 +39,8 @@ impl Loop {
             }
             ring => ring.expect("a ring"),
         };
-        let driver = Driver::install(Config::new().tick(Duration::from_micros(20))).expect("a fresh thread");
+        let driver =
+            Driver::install(Config::new().tick(Duration::from_micros(20))).expect("a fresh thread");
         Some(Self { ring, driver, others: Vec::new() })
     }
 

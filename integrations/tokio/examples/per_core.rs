@@ -74,12 +74,15 @@ fn main() -> io::Result<()> {
         addresses.push(listener.local_addr()?);
         listeners.push(listener);
     }
-    let cores = Cores::builder()
-        .start_with(listeners, |_, listener| corewheel_tokio::run(listen(listener, 2)).and_then(|served| served))?;
+    let cores = Cores::builder().start_with(listeners, |_, listener| {
+        corewheel_tokio::run(listen(listener, 2)).and_then(|served| served)
+    })?;
 
     let silences = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for (address, packets) in addresses.into_iter().flat_map(|address| [(address, 0), (address, 8)]) {
+        for (address, packets) in
+            addresses.into_iter().flat_map(|address| [(address, 0), (address, 8)])
+        {
             let silences = &silences;
             scope.spawn(move || {
                 let silence = talk(address, packets, IDLE / 10).expect("the server serves");
@@ -87,7 +90,8 @@ fn main() -> io::Result<()> {
             });
         }
     });
-    let fired: Vec<u64> = cores.join().into_iter().map(|core| core.expect("no panic")).collect::<io::Result<_>>()?;
+    let fired: Vec<u64> =
+        cores.join().into_iter().map(|core| core.expect("no panic")).collect::<io::Result<_>>()?;
     let silences = silences.into_inner().expect("no panic");
     println!("hung up after a silence of {silences:?}; timers fired on each core: {fired:?}");
     assert!(silences.iter().all(|&silence| silence >= IDLE), "never early");

@@ -108,7 +108,8 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
     }
     on_a_thread(|| {
         Config::new().clock(ManualClock::new()).install().expect("a fresh thread");
-        let refused = corewheel_tokio::run(async {}).expect_err("the kernel does not know that time");
+        let refused =
+            corewheel_tokio::run(async {}).expect_err("the kernel does not know that time");
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     });
 }
@@ -118,8 +119,10 @@ fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
     on_a_thread(|| {
         let rung = Rc::new(Notify::new());
         let bell = Rc::clone(&rung);
-        corewheel_tokio::run(async { local_timer().add(Duration::from_millis(10), move || bell.notify_one()) })
-            .expect("a runtime");
+        corewheel_tokio::run(async {
+            local_timer().add(Duration::from_millis(10), move || bell.notify_one())
+        })
+        .expect("a runtime");
         corewheel_tokio::run(rung.notified()).expect("another one");
     });
 }

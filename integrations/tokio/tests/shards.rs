@@ -22,7 +22,8 @@ fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
     let mut seen: Vec<String> = Vec::new();
     for _ in 0..6 {
         let shards = Arc::clone(&shards);
-        let nearest = move || (format!("{:?}", shards.nearest()), format!("{:?}", shards.nearest()));
+        let nearest =
+            move || (format!("{:?}", shards.nearest()), format!("{:?}", shards.nearest()));
         let (first, again) = thread::spawn(nearest).join().expect("no panic");
         assert_eq!(first, again);
         seen.push(first);
@@ -35,7 +36,9 @@ fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
 /// Their timers are made as the caller says, and what is wrong there is an error.
 #[test]
 fn the_threads_are_as_they_were_asked_to_be() {
-    let builder = |tick| Cores::builder().shards(2).pin(false).config(move |_| Config::new().tick(tick).limit(1));
+    let builder = |tick| {
+        Cores::builder().shards(2).pin(false).config(move |_| Config::new().tick(tick).limit(1))
+    };
     let shards = Shards::start_with(builder(Duration::from_millis(1))).expect("threads");
     assert_eq!(shards.all().len(), 2);
     for shard in shards.all() {
@@ -48,7 +51,8 @@ fn the_threads_are_as_they_were_asked_to_be() {
 #[test]
 fn tasks_time_out_and_are_never_early() {
     let shards = Arc::new(Shards::start(2).expect("threads"));
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let runtime =
+        runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     let delays = (0..200).map(|round| Duration::from_micros(round * 97));
     let tasks: Vec<_> = delays
         .map(|delay| {

@@ -16,7 +16,14 @@ use crate::{
 
 impl Core {
     /// Adds a timer as it is told to; to a full shard, by the one way that has an error for that.
-    pub(super) fn add(&mut self, id: Id, place: usize, way: Way, [delay, more]: [Nanos; 2], script: Script) {
+    pub(super) fn add(
+        &mut self,
+        id: Id,
+        place: usize,
+        way: Way,
+        [delay, more]: [Nanos; 2],
+        script: Script,
+    ) {
         let (life, length) = (self.life(place), self.length(place));
         let added = with(|world| {
             let is_full = length >= world.lives[life].limit;
@@ -123,7 +130,9 @@ pub(super) fn add_payload(
 /// To another core's timer, or by a reference to this one's.
 pub(super) fn elsewhere(id: Id, to: usize, at_once: bool, delay: Nanos, script: Script) {
     let core = here::core();
-    if to == core && local_timer().len() >= with(|world| world.lives[world.cores[to].lives[0]].limit) {
+    if to == core
+        && local_timer().len() >= with(|world| world.lives[world.cores[to].lives[0]].limit)
+    {
         return;
     }
     let prepared = with(|world| {
@@ -139,14 +148,25 @@ pub(super) fn elsewhere(id: Id, to: usize, at_once: bool, delay: Nanos, script: 
     });
     let Some((shard, payload, is_full, ended)) = prepared else { return };
     let callback = move || asking::once(&payload);
-    let added = if at_once { shard.try_run(callback) } else { shard.try_add(Duration::from_nanos(delay), callback) };
+    let added = if at_once {
+        shard.try_run(callback)
+    } else {
+        shard.try_add(Duration::from_nanos(delay), callback)
+    };
     match added {
         Ok(handle) => came(id, handle, core == to, at_once, delay, is_full),
         Err(error) => refused(id, error, is_full, ended),
     }
 }
 
-fn came(id: Id, handle: TimerHandle, own: bool, at_once: bool, delay: Nanos, is_full: Option<bool>) {
+fn came(
+    id: Id,
+    handle: TimerHandle,
+    own: bool,
+    at_once: bool,
+    delay: Nanos,
+    is_full: Option<bool>,
+) {
     with(|world| {
         let life = world.timer(id).life;
         world.timers[id as usize].handle = Some(handle);
@@ -174,7 +194,8 @@ impl World {
     /// A timer was added by its owner.
     fn comes(&mut self, id: Id, handle: Option<TimerHandle>, way: Way, [delay, more]: [Nanos; 2]) {
         let life = self.timer(id).life;
-        let (kind, period) = if way == Way::Periodic { (Kind::Periodic, delay) } else { (Kind::Once, 0) };
+        let (kind, period) =
+            if way == Way::Periodic { (Kind::Periodic, delay) } else { (Kind::Once, 0) };
         let due = match way {
             Way::At(_) => [self.moment(id, way, delay); 2],
             Way::Periodic => [self.read(life).saturating_add(delay.max(self.lives[life].tick)); 2],

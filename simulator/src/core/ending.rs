@@ -83,12 +83,16 @@ fn finish(shard: &mut Shard<Payload>, life: usize) {
     ledger.drop_quietly(handed_back);
     let payload = with(|world| {
         let sums = counts.added == counts.fired + counts.cancelled + counts.handed_back;
-        world.expect(sums && counts.live == 0 && counts.handed_back == back, || format!("{counts:?} at the end"));
+        world.expect(sums && counts.live == 0 && counts.handed_back == back, || {
+            format!("{counts:?} at the end")
+        });
         world.stray(life)
     });
     let refused = shard.try_add(std::time::Duration::ZERO, payload);
     let is_right = refused.as_ref().is_err_and(|error| error.reason() == AddErrorReason::ShutDown);
     ledger.drop_quietly(refused);
     let is_empty = shard.is_empty() && shard.drain().is_empty();
-    with(|world| world.expect(is_right && is_empty, || "a shard that has ended took a timer".to_owned()));
+    with(|world| {
+        world.expect(is_right && is_empty, || "a shard that has ended took a timer".to_owned())
+    });
 }

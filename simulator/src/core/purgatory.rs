@@ -36,7 +36,9 @@ impl DelayedOperation for Delays {
             let answer = with(|world| world.foresee_cancel(id, true).answer);
             with(|world| {
                 let is_right = answer == corewheel::Cancel::Cancelled;
-                world.expect(is_right, || format!("operation {id} completed, {how:?}, and had ended"));
+                world.expect(is_right, || {
+                    format!("operation {id} completed, {how:?}, and had ended")
+                });
             });
             asking::panic_if_told(id);
         }
@@ -56,8 +58,11 @@ impl Core {
             Some((payload, is_full))
         });
         let Some((payload, is_full)) = prepared else { return };
-        let watched =
-            self.delayed.purgatory.try_complete_else_watch(Delays(payload), [key], Duration::from_nanos(delay));
+        let watched = self.delayed.purgatory.try_complete_else_watch(
+            Delays(payload),
+            [key],
+            Duration::from_nanos(delay),
+        );
         match watched {
             Ok(Outcome::Waits(name)) => {
                 self.delayed.names.insert(id, name);
@@ -87,7 +92,9 @@ impl Core {
         let completed = self.delayed.purgatory.check_and_complete(&key);
         with(|world| {
             world.is_met = false;
-            world.expect(completed == expected, || format!("{completed} operations completed of {expected}"));
+            world.expect(completed == expected, || {
+                format!("{completed} operations completed of {expected}")
+            });
         });
         self.compare(0);
     }
@@ -99,7 +106,9 @@ impl Core {
             world.timer(id).state == State::Live
         });
         let forced = self.delayed.purgatory.force_complete(name);
-        with(|world| world.expect(forced == expected, || format!("operation {id} was forced: {forced}")));
+        with(|world| {
+            world.expect(forced == expected, || format!("operation {id} was forced: {forced}"))
+        });
         self.compare(0);
     }
 
@@ -118,7 +127,9 @@ impl Core {
         let mut ids: Vec<_> = back.iter().map(|operation| operation.0.id).collect();
         ids.sort_unstable();
         ledger.drop_quietly(back);
-        with(|world| world.expect(ids == watching, || format!("{ids:?} came back of {watching:?}")));
+        with(|world| {
+            world.expect(ids == watching, || format!("{ids:?} came back of {watching:?}"))
+        });
         self.compare(0);
     }
 
@@ -138,7 +149,8 @@ impl Core {
 impl World {
     /// The operations of a core that wait for a key, in the order of their numbers.
     fn watching(&self, life: usize, key: u8) -> Vec<Id> {
-        let mut watching: Vec<_> = self.delayed(life).filter(|&id| self.timer(id).key == key).collect();
+        let mut watching: Vec<_> =
+            self.delayed(life).filter(|&id| self.timer(id).key == key).collect();
         watching.sort_unstable();
         watching
     }

@@ -16,7 +16,8 @@ use crate::{
 
 impl Core {
     pub(super) fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
-        let (life, before, wait) = (self.life(place), self.counts(place), self.time_until_next(place));
+        let (life, before, wait) =
+            (self.life(place), self.counts(place), self.time_until_next(place));
         with(|world| {
             let own = [Operation::Turn, Operation::TurnWithin];
             let shard = [Operation::ShardTurn, Operation::ShardTurnWithin];
@@ -44,9 +45,12 @@ impl Core {
 }
 
 fn turn_local(budget: Option<usize>) -> Said {
-    let turn = budget.map_or_else(|| local_timer().turn(), |budget| local_timer().turn_within(budget));
+    let turn =
+        budget.map_or_else(|| local_timer().turn(), |budget| local_timer().turn_within(budget));
     let live = local_timer().len();
-    with(|world| world.expect(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live")));
+    with(|world| {
+        world.expect(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"))
+    });
     let (fired, collected, behind) = (turn.fired, Some(turn.collected), turn.behind);
     Said { fired, collected, behind, time_until_next: None, given_up: false }
 }
@@ -78,7 +82,9 @@ fn hand_out(shard: &mut Shard<Payload>, payload: Payload, deadline: Instant) {
     });
     match script {
         Script::Add(new, delay) => add(shard, new, delay, id),
-        Script::Cancel(other) | Script::DropCancel(other) => asking::cancel(other, crate::plan::How::Handle),
+        Script::Cancel(other) | Script::DropCancel(other) => {
+            asking::cancel(other, crate::plan::How::Handle)
+        }
         Script::CancelSelf => asking::cancel(id, crate::plan::How::Handle),
         Script::Reset(other, delay) => asking::reset(other, delay),
         _ => (),

@@ -197,10 +197,14 @@ impl World {
     }
 
     pub(crate) fn answered(&mut self, id: Id, asked: Asked<Cancel>, answer: Cancel) {
-        self.expect(answer == asked.answer, || format!("cancel of timer {id}: {answer:?}, not {:?}", asked.answer));
+        self.expect(answer == asked.answer, || {
+            format!("cancel of timer {id}: {answer:?}, not {:?}", asked.answer)
+        });
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let must_be = asked.own && asked.answer == Cancel::Cancelled;
-        self.expect(is_dropped || !must_be, || format!("the payload of timer {id}, cancelled by its owner, is kept"));
+        self.expect(is_dropped || !must_be, || {
+            format!("the payload of timer {id}, cancelled by its owner, is kept")
+        });
     }
 
     // ---- moving

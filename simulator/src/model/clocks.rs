@@ -83,7 +83,13 @@ impl World {
         self.ledger.stray(life)
     }
 
-    pub(crate) fn refused_elsewhere(&mut self, id: Id, reason: AddErrorReason, is_full: Option<bool>, gone: bool) {
+    pub(crate) fn refused_elsewhere(
+        &mut self,
+        id: Id,
+        reason: AddErrorReason,
+        is_full: Option<bool>,
+        gone: bool,
+    ) {
         let life = self.timer(id).life;
         self.timers[id as usize].state = State::Refused;
         self.lives[life].refused += 1;

@@ -14,7 +14,8 @@ impl World {
         let (planned, reported) = (self.ledger.planned(number), self.ledger.reported(number));
         let life = &self.lives[number];
         let ours = (life.fired, life.runs, 0, life.regressions, planned, planned);
-        let theirs = (fired, runs, handed_back, counts.clock_regressions, counts.panicked, reported);
+        let theirs =
+            (fired, runs, handed_back, counts.clock_regressions, counts.panicked, reported);
         let what = "fired, runs, handed back, clock regressions, panicked, reported";
         self.expect(ours == theirs, || format!("shard {number}: {what}: {theirs:?}, not {ours:?}"));
         self.compare_messages(number, &counts);
@@ -26,7 +27,8 @@ impl World {
         let &Counts { added, cancelled, live, held, queued, .. } = counts;
         let life = &self.lives[number];
         let (alive, asked) = (life.live.len() as u64, life.asked.len() as u64);
-        let (arriving, unseen) = (life.added.wrapping_sub(added), life.cancelled.wrapping_sub(cancelled));
+        let (arriving, unseen) =
+            (life.added.wrapping_sub(added), life.cancelled.wrapping_sub(cancelled));
         let fits = arriving <= queued
             && queued <= asked
             && held <= unseen.min(live).min(queued)
@@ -35,9 +37,13 @@ impl World {
         let exact = life.partly || (queued, arriving, held) == (asked, life.unarrived, life.held);
         let ours = (asked, life.unarrived, life.held);
         self.expect(fits, || {
-            format!("shard {number}: {counts:?}, but {alive} live, {arriving} arriving, {unseen} unseen")
+            format!(
+                "shard {number}: {counts:?}, but {alive} live, {arriving} arriving, {unseen} unseen"
+            )
         });
-        self.expect(exact, || format!("shard {number}: {counts:?}, but {ours:?} asked, arriving, held"));
+        self.expect(exact, || {
+            format!("shard {number}: {counts:?}, but {ours:?} asked, arriving, held")
+        });
     }
 
     /// A sleep is never longer than it may be.
@@ -45,12 +51,19 @@ impl World {
         let life = &self.lives[number];
         let now = life.latest.max(self.clock(life.core));
         let earliest = life.live.first().map(|&(tick, _)| life.start(tick).saturating_sub(now));
-        let (is_idle, at_once) = (life.asked.is_empty() && !life.behind, life.urgent && !life.partly);
+        let (is_idle, at_once) =
+            (life.asked.is_empty() && !life.behind, life.urgent && !life.partly);
         let short = earliest.is_none_or(|earliest| slept.is_some_and(|slept| slept <= earliest));
-        self.expect(short, || format!("shard {number} would sleep {slept:?}, and the next is due in {earliest:?}"));
-        self.expect(!at_once || slept == Some(0), || format!("shard {number} sleeps {slept:?} over a deadline"));
+        self.expect(short, || {
+            format!("shard {number} would sleep {slept:?}, and the next is due in {earliest:?}")
+        });
+        self.expect(!at_once || slept == Some(0), || {
+            format!("shard {number} sleeps {slept:?} over a deadline")
+        });
         let awake = earliest.is_none() && is_idle && slept.is_some();
-        self.expect(!awake, || format!("shard {number} has nothing to wait for, and sleeps {slept:?}"));
+        self.expect(!awake, || {
+            format!("shard {number} has nothing to wait for, and sleeps {slept:?}")
+        });
     }
 
     /// After a turn that has left nothing: there is nothing to do now.
@@ -61,7 +74,9 @@ impl World {
         // One that callbacks have added for the next turn may have been moved away since.
         let is_plain = life.asked.is_empty() && !life.behind && !life.was_nested;
         let rests = is_later && is_now && is_plain;
-        self.expect(!rests || slept != Some(0), || format!("shard {number} wants another turn, for nothing"));
+        self.expect(!rests || slept != Some(0), || {
+            format!("shard {number} wants another turn, for nothing")
+        });
     }
 
     /// A core has announced a sleep, at most so long.
@@ -86,8 +101,11 @@ impl World {
             self.fault(Fault::WakePanic, core);
         }
         // Of each of the two kinds of messages so many.
-        let (must_wake, may_wake) = (asleep.must_wake || queued >= 2 * DEBT, asleep.may_wake || queued >= DEBT);
-        self.expect(wakes > 0 || has_panicked || !must_wake, || format!("shard {number} was not woken"));
+        let (must_wake, may_wake) =
+            (asleep.must_wake || queued >= 2 * DEBT, asleep.may_wake || queued >= DEBT);
+        self.expect(wakes > 0 || has_panicked || !must_wake, || {
+            format!("shard {number} was not woken")
+        });
         self.expect(wakes == 0 || may_wake, || format!("shard {number} was woken for nothing"));
         self.expect(wakes <= 1, || format!("shard {number} was woken {wakes} times"));
     }

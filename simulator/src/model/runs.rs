@@ -38,12 +38,15 @@ impl World {
         let life = &self.lives[timer.life];
         let Some(turn) = &life.turn else { return false };
         let after = turn.in_order_after.filter(|_| timer.asked_in < life.turns);
-        timer.moved_in != life.turns && (!timer.asked || after.is_some_and(|after| timer.ticks[0] > after))
+        timer.moved_in != life.turns
+            && (!timer.asked || after.is_some_and(|after| timer.ticks[0] > after))
     }
 
     fn expect_due(&mut self, id: Id, comes_in_order: bool) {
         let timer = self.timer(id).clone();
-        self.expect(timer.state == State::Live, || format!("timer {id} fired, and was {:?}", timer.state));
+        self.expect(timer.state == State::Live, || {
+            format!("timer {id} fired, and was {:?}", timer.state)
+        });
         let life = &self.lives[timer.life];
         let (now, number) = (life.turn_now, life.turns);
         let order = life.turn.as_ref().map(|turn| turn.order);
@@ -55,7 +58,9 @@ impl World {
             format!("timer {id} fired in the turn that added it")
         });
         let in_order = !comes_in_order || order.is_none_or(|order| timer.ticks[1] >= order);
-        self.expect(in_order, || format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks));
+        self.expect(in_order, || {
+            format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks)
+        });
     }
 
     /// A payload that fired was handed out: its timer has ended.
@@ -69,7 +74,9 @@ impl World {
         let life = &self.lives[timer.life];
         let [first, last] = timer.ticks.map(|tick| life.start(tick));
         let is_right = first <= deadline && (deadline <= last || timer.asked);
-        self.expect(is_right, || format!("timer {id} says it was due at {deadline}, not at {first} to {last}"));
+        self.expect(is_right, || {
+            format!("timer {id} says it was due at {deadline}, not at {first} to {last}")
+        });
     }
 
     /// A run of a periodic timer is over.
@@ -148,7 +155,9 @@ impl World {
             format!("of {expected} payloads of shard {number} {dropped} were dropped")
         });
         let (planned, reported) = (self.ledger.planned(number), self.ledger.reported(number));
-        self.expect(planned == reported, || format!("{reported} of {planned} panics were reported"));
+        self.expect(planned == reported, || {
+            format!("{reported} of {planned} panics were reported")
+        });
     }
 
     /// The end of all: each payload was dropped once, and no handle reaches anything.
@@ -156,11 +165,15 @@ impl World {
         for id in 0..self.timers.len() {
             let (state, drops) = (self.timers[id].state, self.ledger.drops(id));
             let expected = u8::from(state != State::Unborn);
-            self.expect(drops == expected, || format!("the payload of timer {id} was dropped {drops} times"));
+            self.expect(drops == expected, || {
+                format!("the payload of timer {id} was dropped {drops} times")
+            });
             let is_over = matches!(state, State::Unborn | State::Refused | State::Ended);
             self.expect(is_over, || format!("timer {id} is {state:?} after the end"));
             let answer = self.timers[id].handle.map_or(Cancel::Ended, TimerHandle::cancel);
-            self.expect(answer == Cancel::Ended, || format!("cancel of timer {id} after the end: {answer:?}"));
+            self.expect(answer == Cancel::Ended, || {
+                format!("cancel of timer {id} after the end: {answer:?}")
+            });
         }
     }
 }

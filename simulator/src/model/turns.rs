@@ -22,7 +22,13 @@ pub(crate) struct Said {
 
 impl World {
     /// `wait` is what the shard says of when it wants to be turned.
-    pub(crate) fn turn_begins(&mut self, number: usize, budget: Option<usize>, before: Counts, wait: Option<u64>) {
+    pub(crate) fn turn_begins(
+        &mut self,
+        number: usize,
+        budget: Option<usize>,
+        before: Counts,
+        wait: Option<u64>,
+    ) {
         let mut now = self.read(number);
         // At the end of time there is no later.
         let is_early = before.queued == 0 && !self.lives[number].behind && now < u64::MAX;
@@ -32,7 +38,8 @@ impl World {
             now = now.saturating_add(3 * life.tick);
         }
         life.turn_now = now;
-        let meets_all = before.queued <= budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
+        let meets_all =
+            before.queued <= budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
         let in_order_after = meets_all.then_some(life.target);
         life.target = life.target.max(now / life.tick);
         life.turns += 1;
@@ -48,7 +55,13 @@ impl World {
         self.lives[number].told = live;
     }
 
-    pub(crate) fn turn_ends(&mut self, number: usize, budget: Option<usize>, said: Said, after: Counts) {
+    pub(crate) fn turn_ends(
+        &mut self,
+        number: usize,
+        budget: Option<usize>,
+        said: Said,
+        after: Counts,
+    ) {
         let Some(turn) = self.lives[number].turn.take() else { return };
         self.expect(said.fired == turn.fired, || format!("{said:?}, but {} ran", turn.fired));
         let collected = after.cancelled - turn.before.cancelled - turn.cancelled;
@@ -84,16 +97,26 @@ impl World {
     fn expect_within(&mut self, budget: usize, turn: &Turn, collected: u64, after: &Counts) {
         let touched = after.touched - turn.before.touched;
         let (most, nested) = (budget as u64, turn.nested);
-        let fits = turn.fired <= 2 * budget && collected <= most && touched <= 6 * most + 4 * nested;
-        self.expect(fits, || format!("a budget of {budget}: {turn:?}, {touched} touched, {collected} collected"));
+        let fits =
+            turn.fired <= 2 * budget && collected <= most && touched <= 6 * most + 4 * nested;
+        self.expect(fits, || {
+            format!("a budget of {budget}: {turn:?}, {touched} touched, {collected} collected")
+        });
     }
 
     /// A turn takes in so many messages, and all of them if there are no more.
-    fn expect_messages_taken(&mut self, budget: Option<usize>, said: Said, turn: &Turn, after: &Counts) {
+    fn expect_messages_taken(
+        &mut self,
+        budget: Option<usize>,
+        said: Said,
+        turn: &Turn,
+        after: &Counts,
+    ) {
         let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
         let (before, came) = (turn.before.queued, turn.came);
         let (taken, left) = (before.saturating_sub(after.queued), after.queued);
-        let what = || format!("{before} messages, {came} came, {left} left of at most {most}: {said:?}");
+        let what =
+            || format!("{before} messages, {came} came, {left} left of at most {most}: {said:?}");
         self.expect(taken <= most, what);
         // Those that came meanwhile may be there as well, or may be the same.
         let least = if said.given_up { 0 } else { before.min(most) };
@@ -122,8 +145,12 @@ impl World {
     fn expect_nothing_late(&mut self, number: usize, is_over: bool, said: Said, order: u64) {
         let Some((tick, id)) = self.earliest_known(number) else { return };
         let is_due = tick <= self.lives[number].target;
-        self.expect(tick >= order, || format!("timer {id}, due at tick {tick}, was left, and tick {order} ran"));
-        self.expect(!is_due || !is_over, || format!("timer {id}, due at tick {tick}, did not fire"));
+        self.expect(tick >= order, || {
+            format!("timer {id}, due at tick {tick}, was left, and tick {order} ran")
+        });
+        self.expect(!is_due || !is_over, || {
+            format!("timer {id}, due at tick {tick}, did not fire")
+        });
         let says_so = said.given_up || said.behind && said.time_until_next == Some(0);
         self.expect(!is_due || says_so, || format!("timer {id} was left at tick {tick}: {said:?}"));
     }

@@ -2,7 +2,9 @@
 
 use fastrand::Rng;
 
-use super::{Act, At, CORES, How, Id, Moves, Nanos, PLACES, Plan, Script, Setting, Step, Way, With};
+use super::{
+    Act, At, CORES, How, Id, Moves, Nanos, PLACES, Plan, Script, Setting, Step, Way, With,
+};
 
 /// How many steps an episode has.
 const STEPS: usize = 40_000;
@@ -20,7 +22,8 @@ const START_MAX: u64 = 100;
 
 pub(crate) fn draw(seed: u64) -> Plan {
     let random = Rng::with_seed(seed);
-    let mut draw = Draw { random, next: 0, ticks: [0; PLACES], core: 0, kept: [const { Vec::new() }; CORES] };
+    let mut draw =
+        Draw { random, next: 0, ticks: [0; PLACES], core: 0, kept: [const { Vec::new() }; CORES] };
     let setting = draw.setting();
     draw.ticks = setting.ticks;
     let mut steps = Vec::with_capacity(STEPS + 300);
@@ -47,7 +50,8 @@ impl Draw {
         let random = &mut self.random;
         Setting {
             ticks: [(); PLACES].map(|()| TICKS[random.usize(..TICKS.len())]),
-            limits: [(); PLACES].map(|()| if random.u8(..3) == 0 { random.usize(5..200) } else { usize::MAX }),
+            limits: [(); PLACES]
+                .map(|()| if random.u8(..3) == 0 { random.usize(5..200) } else { usize::MAX }),
             capacity: if random.u8(..4) == 0 { random.usize(..2_000) } else { 0 },
             starts: [(); CORES].map(|()| match random.u8(..32) {
                 // Its end is near.
@@ -72,7 +76,9 @@ impl Draw {
             0..190 => self.add(),
             190..245 => self.add_elsewhere(),
             245..390 => Act::Cancel { id: self.any_id(), how: self.how() },
-            390..570 => Act::Reset { id: self.any_id(), delay: self.delay(), by_handle: self.random.bool() },
+            390..570 => {
+                Act::Reset { id: self.any_id(), delay: self.delay(), by_handle: self.random.bool() }
+            }
             570..610 => Act::Ask { id: self.any_id() },
             610..620 => Act::Share { id: self.any_kept() },
             620..740 => self.turn(),
@@ -91,8 +97,12 @@ impl Draw {
     fn fault(&mut self) -> Act {
         match self.random.u32(..300) {
             0..90 => Act::Clock { of: self.core(), moves: self.back() },
-            90..150 => Act::Clock { of: self.core(), moves: Moves::Jump(self.random.u64(SECOND..3 * DAY)) },
-            150..165 => Act::Clock { of: self.core(), moves: Moves::Years(self.random.u64(DAY..YEAR)) },
+            90..150 => {
+                Act::Clock { of: self.core(), moves: Moves::Jump(self.random.u64(SECOND..3 * DAY)) }
+            }
+            150..165 => {
+                Act::Clock { of: self.core(), moves: Moves::Years(self.random.u64(DAY..YEAR)) }
+            }
             165..225 => Act::Clock { of: self.core(), moves: Moves::Stall(self.random.u8(1..20)) },
             225..280 => Act::WakePanics { of: self.core() },
             280..284 => Act::DropShard { place: self.other_place() },
@@ -129,7 +139,13 @@ impl Draw {
 
     fn add_elsewhere(&mut self) -> Act {
         let at_once = self.random.u8(..6) == 0;
-        Act::AddElsewhere { id: self.new_id(), to: self.core(), at_once, delay: self.delay(), script: self.script() }
+        Act::AddElsewhere {
+            id: self.new_id(),
+            to: self.core(),
+            at_once,
+            delay: self.delay(),
+            script: self.script(),
+        }
     }
 
     fn watch(&mut self) -> Act {

@@ -62,7 +62,8 @@ impl World {
     }
 
     fn jump(&mut self, counts: i64) {
-        self.thousandths = self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
+        self.thousandths =
+            self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
     }
 
     /// As `Reader::read`; with the time at which the counter was read.
@@ -92,7 +93,10 @@ impl World {
     /// Reads in all rhythms, for a while.
     fn live_truly(&mut self, readings: u32) {
         for _ in 0..readings {
-            let limit = *self.random.choice([20, 200, 2_000, 20_000, 2_000_000].iter()).expect("one of five");
+            let limit = *self
+                .random
+                .choice([20, 200, 2_000, 20_000, 2_000_000].iter())
+                .expect("one of five");
             let nanos = self.random.u64(1..limit);
             self.pass(nanos);
             self.read_truly();
@@ -133,7 +137,8 @@ fn what_the_rates_say_is_rounded_outwards() {
         let parts = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
         let (least, most) = (passed(anchor.after, rate.slow), passed(anchor.before, rate.quick));
-        let (lo, hi) = (parts(reading.lo - anchor.nanos), parts(reading.hi - anchor.nanos - SLACK_NANOS));
+        let (lo, hi) =
+            (parts(reading.lo - anchor.nanos), parts(reading.hi - anchor.nanos - SLACK_NANOS));
         assert!(lo <= least && least < lo + parts(1));
         assert!(most < hi && hi <= most + parts(1));
     }
@@ -209,7 +214,10 @@ fn a_jump_back_behind_the_anchor_is_not_believed() {
         world.read_truly();
         world.jump(-i64::try_from(counts + COUNTS).expect("small"));
         world.read_truly();
-        assert!(counts < COUNTS || world.follower.faults == 1, "a jump by {counts} was not noticed");
+        assert!(
+            counts < COUNTS || world.follower.faults == 1,
+            "a jump by {counts} was not noticed"
+        );
         world.live_truly(READINGS);
     }
 }
@@ -380,7 +388,10 @@ fn anchors_are_explained_to_the_nanosecond() {
     assert!(!rate.explains(at(7, 5), at(1_007, 4)), "the clock went back");
     assert!(!rate.explains(at(7, 5), at(6, 1_005)), "the counter went back");
     // Without counts before the first and after the last look, each bound by itself.
-    let [slow, quick] = [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
+    let [slow, quick] =
+        [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
     assert!(slow.explains(at(0, 0), at(1_000, 500)) && !slow.explains(at(0, 0), at(1_000, 498)));
-    assert!(quick.explains(at(0, 0), at(1_000, 2_001)) && !quick.explains(at(0, 0), at(1_000, 2_002)));
+    assert!(
+        quick.explains(at(0, 0), at(1_000, 2_001)) && !quick.explains(at(0, 0), at(1_000, 2_002))
+    );
 }

@@ -103,7 +103,8 @@ impl Core {
             run_jobs(&received, queue);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
-        let core = Self { jobs: Some(jobs), thread: Some(thread.expect("a thread for a core")), ready };
+        let core =
+            Self { jobs: Some(jobs), thread: Some(thread.expect("a thread for a core")), ready };
         (core, referred.recv().expect("it has a timer"))
     }
 
@@ -115,7 +116,10 @@ impl Core {
                 // A letter that it sends is something for the core that gets it.
                 let sends = LocalTimer::has_to_flush();
                 let turn = local_timer().turn();
-                sends || turn.fired + turn.collected > 0 || turn.behind || LocalTimer::has_to_flush()
+                sends
+                    || turn.fired + turn.collected > 0
+                    || turn.behind
+                    || LocalTimer::has_to_flush()
             }
         })
     }
@@ -189,7 +193,9 @@ impl Tasks {
     fn poll(&self, which: usize) -> bool {
         let Some(id) = self.ready.pop(which) else { return false };
         // Out of its place, so that nothing is borrowed while it runs.
-        let Some(Running { mut future, waker }) = self.futures.borrow_mut().remove(&id) else { return true };
+        let Some(Running { mut future, waker }) = self.futures.borrow_mut().remove(&id) else {
+            return true;
+        };
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
         match panic::catch_unwind(AssertUnwindSafe(poll)) {
             Ok(true) => _ = self.futures.borrow_mut().insert(id, Running { future, waker }),

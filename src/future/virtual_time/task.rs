@@ -66,7 +66,9 @@ impl<T> Future for Task<T> {
                 *waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            State::Finished(output) => Poll::Ready(output.take().expect("what a task gives is taken once")),
+            State::Finished(output) => {
+                Poll::Ready(output.take().expect("what a task gives is taken once"))
+            }
         }
     }
 }

@@ -30,9 +30,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn take_in(&self, from: u32, message: Message<K>) {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
-            Message::Check { operation, .. } | Message::Gone { operation } => _ = self.check(operation),
+            Message::Check { operation, .. } | Message::Gone { operation } => {
+                _ = self.check(operation)
+            }
             Message::Watch { key, operation } => {
-                let (watch, _spare) = self.watches.borrow_mut().add(key, Watcher::other(from, operation), NOWHERE);
+                let (watch, _spare) =
+                    self.watches.borrow_mut().add(key, Watcher::other(from, operation), NOWHERE);
                 self.send(from, Message::Watching { operation, watch });
             }
             Message::Watching { operation, watch } => self.confirmed(operation, from, watch),
@@ -61,7 +64,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn confirmed(&self, operation: Id, core: u32, watch: Id) {
         let noted = self.with(operation, |parked| {
             let sibling = parked.elsewhere;
-            parked.elsewhere = self.elsewhere.borrow_mut().insert(Elsewhere { core, watch, sibling }).index();
+            parked.elsewhere =
+                self.elsewhere.borrow_mut().insert(Elsewhere { core, watch, sibling }).index();
         });
         match noted {
             Some(()) => _ = self.check(operation),

@@ -39,7 +39,8 @@ pub(super) struct Killers(BTreeMap<String, Killer>);
 
 impl Killers {
     pub(super) fn read() -> Result<Self, Failure> {
-        Self::parse(&workshop::read(KILLERS)?).map_err(|error| Failure(format!("{KILLERS}: {error}")))
+        Self::parse(&workshop::read(KILLERS)?)
+            .map_err(|error| Failure(format!("{KILLERS}: {error}")))
     }
 
     fn parse(list: &str) -> Result<Self, String> {
@@ -63,8 +64,9 @@ impl Killers {
     }
 
     fn text(&self, mutants: &[Mutant]) -> String {
-        let lines =
-            |mutant: &Mutant| self.of(mutant).map(|killer| format!("\nname   {}\nby     {killer}\n", mutant.name));
+        let lines = |mutant: &Mutant| {
+            self.of(mutant).map(|killer| format!("\nname   {}\nby     {killer}\n", mutant.name))
+        };
         iter::once(HEAD.to_owned()).chain(mutants.iter().filter_map(lines)).collect()
     }
 }
@@ -91,11 +93,16 @@ mod tests {
         killers.note(&b, Some(killer("unit", "mailbox::tests::two, which hangs")));
         killers.note(&c, Some(killer("unit", "three")));
         killers.note(&c, None);
-        let read = Killers::parse(&killers.text(&[c.clone(), b.clone(), a.clone()])).expect("sound");
+        let read =
+            Killers::parse(&killers.text(&[c.clone(), b.clone(), a.clone()])).expect("sound");
         assert_eq!(read, killers);
         assert_eq!(read.of(&a), Some(&killer("loom with epochs", "one")));
         assert_eq!(read.of(&c), None);
-        assert_eq!(Killers::parse(&killers.text(&[a])).expect("sound").of(&b), None, "no mutant any more");
+        assert_eq!(
+            Killers::parse(&killers.text(&[a])).expect("sound").of(&b),
+            None,
+            "no mutant any more"
+        );
     }
 
     /// The list fits the library and its tests as they are now.
@@ -107,7 +114,10 @@ mod tests {
             assert!(mutants.iter().any(|mutant| mutant.name == *name), "\"{name}\" is no mutant");
             let test = killer.test.trim_end_matches(HANGS);
             // Where no test could be told, it is a complaint.
-            assert!(test.contains(' ') || sources.have(test), "\"{name}\" is noticed by {test}, which is no test");
+            assert!(
+                test.contains(' ') || sources.have(test),
+                "\"{name}\" is noticed by {test}, which is no test"
+            );
         }
     }
 }

@@ -44,10 +44,12 @@ pub(super) fn killers(list: &str) -> Result<Vec<(String, Killer)>, String> {
 }
 
 fn killed(record: &[Entry<'_>]) -> Result<(String, Killer), String> {
-    let by = |by: &str| by.split_once(": ").map(|(stage, test)| (stage.to_owned(), test.to_owned()));
+    let by =
+        |by: &str| by.split_once(": ").map(|(stage, test)| (stage.to_owned(), test.to_owned()));
     match *record {
         [(_, "name", name), (line, "by", killer)] => {
-            let (stage, test) = by(killer).ok_or_else(|| format!("line {line}: a killer is a stage and a test"))?;
+            let (stage, test) =
+                by(killer).ok_or_else(|| format!("line {line}: a killer is a stage and a test"))?;
             Ok((name.to_owned(), Killer { stage, test }))
         }
         _ => Err(format!("line {}: who is noticed has a name and, after it, by whom", record[0].0)),
@@ -104,7 +106,8 @@ impl Fault {
         let region = self.region(text)?;
         let found = find(text, region, &self.find.join("\n"));
         let [place] = &found[..] else {
-            let (name, file, count, find) = (&self.name, &self.file, found.len(), self.find.join("\n    "));
+            let (name, file, count, find) =
+                (&self.name, &self.file, found.len(), self.find.join("\n    "));
             return Err(format!(
                 "the fault \"{name}\" finds its place {count} times in {file}, not once; bring the list up to date:\n    {find}"
             ));
@@ -122,7 +125,8 @@ impl Fault {
             return Ok(0..text.len());
         }
         let lines: Vec<Range<usize>> = lines(text);
-        let begins = |line: &&Range<usize>| function_name(&text[(*line).clone()]) == Some(&self.within[..]);
+        let begins =
+            |line: &&Range<usize>| function_name(&text[(*line).clone()]) == Some(&self.within[..]);
         let [first] = lines.iter().filter(begins).collect::<Vec<_>>()[..] else {
             let (name, function, file) = (&self.name, &self.within, &self.file);
             return Err(format!(
@@ -130,7 +134,8 @@ impl Fault {
             ));
         };
         let end = format!("{}}}", " ".repeat(indent(&text[first.clone()])));
-        let last = lines.iter().find(|line| line.start > first.start && text[(*line).clone()] == end);
+        let last =
+            lines.iter().find(|line| line.start > first.start && text[(*line).clone()] == end);
         Ok(first.start..last.map_or(text.len(), |line| line.end))
     }
 }
@@ -147,18 +152,29 @@ fn lines(text: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Every place in `region` where `wanted` stands, however far its lines are indented.
+/// Every place in `region` where `wanted` stands, in whatever lines rustfmt has laid it.
 fn find(text: &str, region: Range<usize>, wanted: &str) -> Vec<Range<usize>> {
-    let (mut dense, mut places) = (String::new(), Vec::new());
-    for line in lines(&text[region.clone()]) {
-        let at = region.start + line.start;
-        let line = &text[at..region.start + line.end];
-        let skipped = indent(line);
-        dense.push_str(line.trim_start());
-        dense.push('\n');
-        places.extend(at + skipped..=at + line.len());
+    let code = dense(&text[region.clone()]);
+    let places: Vec<usize> = code.iter().map(|&(at, _)| region.start + at).collect();
+    let code: Vec<u8> = code.into_iter().map(|(_, byte)| byte).collect();
+    let wanted: Vec<u8> = dense(wanted).into_iter().map(|(_, byte)| byte).collect();
+    code.windows(wanted.len())
+        .enumerate()
+        .filter(|(_, window)| *window == wanted)
+        .map(|(at, _)| places[at]..places[at + wanted.len() - 1] + 1)
+        .collect()
+}
+
+/// The bytes of `text` and where they are, without white space and trailing commas.
+fn dense(text: &str) -> Vec<(usize, u8)> {
+    let mut dense: Vec<(usize, u8)> = Vec::new();
+    for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| !byte.is_ascii_whitespace()) {
+        if b")]}".contains(&byte) {
+            let _ = dense.pop_if(|last| last.1 == b',');
+        }
+        dense.push((at, byte));
     }
-    dense.match_indices(wanted).map(|(at, _)| places[at]..places[at + wanted.len() - 1] + 1).collect()
+    dense
 }
 
 impl Survivor {
@@ -189,7 +205,8 @@ fn add_line(text: &mut String, line: &str) {
 mod tests {
     use super::{faults, killers, survivors};
 
-    const SOURCE: &str = "fn a() {\n    fence(SeqCst);\n}\n\nfn b() {\n    look();\n    fence(SeqCst);\n}\n";
+    const SOURCE: &str =
+        "fn a() {\n    fence(SeqCst);\n}\n\nfn b() {\n    look();\n    fence(SeqCst);\n}\n";
 
     fn planted(record: &str) -> Result<(usize, String), String> {
         let list = format!("name  n\nfile  src/a.rs\nwhy   it is\nwhy   gone\n{record}\n");
@@ -207,7 +224,8 @@ mod tests {
             (line, text),
             (7, "fn a() {\n    fence(SeqCst);\n}\n\nfn b() {\n    look();\n    ();\n}\n".into())
         );
-        let (line, text) = planted("find  look();\nfind  fence(\nwith  fence(\nwith  look(); (").expect("planted");
+        let (line, text) =
+            planted("find  look();\nfind  fence(\nwith  fence(\nwith  look(); (").expect("planted");
         assert_eq!((line, text.contains("    fence(\nlook(); (SeqCst);\n")), (6, true));
     }
 
@@ -222,7 +240,11 @@ mod tests {
     #[test]
     fn a_record_that_lacks_a_part_is_an_error() {
         assert!(planted("").expect_err("no place").starts_with("line 1: "));
-        assert!(planted("fnd   look();").expect_err("unknown").contains("line 5: a fault has no \"fnd\""));
+        assert!(
+            planted("fnd   look();")
+                .expect_err("unknown")
+                .contains("line 5: a fault has no \"fnd\"")
+        );
         assert!(survivors("# a list\n\nname  a\n").is_err());
         assert!(survivors("name\n").is_err());
         assert!(killers("name  a\n").is_err());
@@ -231,8 +253,10 @@ mod tests {
 
     #[test]
     fn a_survivor_has_a_name_and_a_reason() {
-        let list = survivors("# a list\n\nname  a b\nwhy   one\nwhy   two\n\n\nname  c\nwhy   d\n").expect("sound");
-        let read: Vec<_> = list.iter().map(|survivor| (&survivor.name[..], &survivor.why[..])).collect();
+        let list = survivors("# a list\n\nname  a b\nwhy   one\nwhy   two\n\n\nname  c\nwhy   d\n")
+            .expect("sound");
+        let read: Vec<_> =
+            list.iter().map(|survivor| (&survivor.name[..], &survivor.why[..])).collect();
         assert_eq!(read, [("a b", "one two"), ("c", "d")]);
     }
 }

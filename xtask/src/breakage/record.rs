@@ -68,7 +68,9 @@ impl Sources {
         if test == NOBODY {
             at.command.hash(&mut hasher);
         }
-        for (file, text) in self.0.iter().filter(|(file, text)| matters(file, text, at.directory, test)) {
+        for (file, text) in
+            self.0.iter().filter(|(file, text)| matters(file, text, at.directory, test))
+        {
             let broken = mutant.filter(|mutant| mutant.file == *file).map(|mutant| &mutant.broken);
             (file, broken.unwrap_or(text)).hash(&mut hasher);
         }
@@ -83,8 +85,9 @@ impl Sources {
 
     /// The file of integration tests in `directory` that has this one, as cargo calls it.
     pub(super) fn home(&self, directory: &str, test: &str) -> Option<String> {
-        let holds =
-            |(file, text): &&(String, String)| file.starts_with(directory) && is_of_tests(file) && has(text, test);
+        let holds = |(file, text): &&(String, String)| {
+            file.starts_with(directory) && is_of_tests(file) && has(text, test)
+        };
         let (file, _) = self.0.iter().find(holds)?;
         program(file).map(str::to_owned)
     }
@@ -93,7 +96,8 @@ impl Sources {
 /// Whether a finding depends on a file.
 fn matters(file: &str, text: &str, directory: &str, test: &str) -> bool {
     let is_of_all = file.starts_with("src/") || !file.contains('/');
-    is_of_all || file.starts_with(directory) && (test == NOBODY || !is_of_tests(file) || has(text, test))
+    is_of_all
+        || file.starts_with(directory) && (test == NOBODY || !is_of_tests(file) || has(text, test))
 }
 
 /// A file of integration tests, not one that they share.
@@ -126,7 +130,9 @@ impl Record {
     /// What a stage has said of the mutant with the sources as they are.
     pub(super) fn verdict(&self, mutant: &Mutant, at: &At, sources: &Sources) -> Known<'_> {
         let found = self.findings.get(&(mutant.name.clone(), at.stage.to_owned()));
-        match found.filter(|found| found.sources == sources.fingerprint(Some(mutant), at, &found.test)) {
+        match found
+            .filter(|found| found.sources == sources.fingerprint(Some(mutant), at, &found.test))
+        {
             Some(found) if found.test == NOBODY => Known::Passed,
             Some(found) => Known::Killed(&found.test),
             None => Known::Nothing,
@@ -134,16 +140,27 @@ impl Record {
     }
 
     /// A stage has judged the mutant, `None` if it let it pass.
-    pub(super) fn note(&mut self, mutant: &Mutant, at: &At, sources: &Sources, test: Option<&str>) -> io::Result<()> {
+    pub(super) fn note(
+        &mut self,
+        mutant: &Mutant,
+        at: &At,
+        sources: &Sources,
+        test: Option<&str>,
+    ) -> io::Result<()> {
         let test = test.unwrap_or(NOBODY);
         let print = sources.fingerprint(Some(mutant), at, test);
-        self.add(&mutant.name, at.stage, Finding { sources: print, test: test.to_owned(), took: Duration::ZERO })
+        self.add(
+            &mutant.name,
+            at.stage,
+            Finding { sources: print, test: test.to_owned(), took: Duration::ZERO },
+        )
     }
 
     /// How long the sound library took for all tests of a stage, or for one, if it is known to pass with the sources as they are.
     pub(super) fn sound(&self, at: &At, sources: &Sources, test: Option<&str>) -> Option<Duration> {
         let found = self.findings.get(&(sound(test), at.stage.to_owned()))?;
-        (found.sources == sources.fingerprint(None, at, test.unwrap_or(NOBODY))).then_some(found.took)
+        (found.sources == sources.fingerprint(None, at, test.unwrap_or(NOBODY)))
+            .then_some(found.took)
     }
 
     /// The sound library has passed all tests of a stage, or one.
@@ -187,7 +204,11 @@ mod tests {
     use super::{At, Known, Mutant, Record, Sources};
 
     fn sources(library: &str, models: &str, other: &str) -> Sources {
-        let files = [("src/a.rs", library), ("loom-tests/tests/a.rs", models), ("loom-tests/tests/b.rs", other)];
+        let files = [
+            ("src/a.rs", library),
+            ("loom-tests/tests/a.rs", models),
+            ("loom-tests/tests/b.rs", other),
+        ];
         Sources(files.map(|(file, text)| (file.to_owned(), text.to_owned())).into())
     }
 
@@ -201,7 +222,14 @@ mod tests {
 
     fn mutant(broken: &str) -> Mutant {
         let (name, file) = ("a::b store: Release -> Relaxed".to_owned(), "src/a.rs".to_owned());
-        Mutant { name, file, line: 1, sound: "sound".to_owned(), broken: broken.to_owned(), planted: false }
+        Mutant {
+            name,
+            file,
+            line: 1,
+            sound: "sound".to_owned(),
+            broken: broken.to_owned(),
+            planted: false,
+        }
     }
 
     #[test]
@@ -231,12 +259,18 @@ mod tests {
         let more = sources("sound", "fn model() {}", "fn other() {} fn third() {}");
         assert_eq!(says(&more, &loom()), Known::Killed("model"));
         assert_eq!(says(&more, &miri()), Known::Passed, "those tests are elsewhere");
-        assert_eq!((is_sound(&more, None), is_sound(&more, Some("model"))), (None, Some(Duration::from_secs(2))));
+        assert_eq!(
+            (is_sound(&more, None), is_sound(&more, Some("model"))),
+            (None, Some(Duration::from_secs(2)))
+        );
         let changed = sources("sound", "fn model() { else }", "fn other() {}");
         assert_eq!(says(&changed, &loom()), Known::Nothing);
         let mut library = sources("sound", "fn model() {}", "fn other() {}");
         library.0.push(("src/b.rs".to_owned(), "more".to_owned()));
-        assert_eq!((says(&library, &loom()), says(&library, &miri())), (Known::Nothing, Known::Nothing));
+        assert_eq!(
+            (says(&library, &loom()), says(&library, &miri())),
+            (Known::Nothing, Known::Nothing)
+        );
     }
 
     #[test]
@@ -244,7 +278,8 @@ mod tests {
         let sources = sources("fn model() {}", "fn a_model() {}", "fn model() {}");
         assert_eq!(sources.home("loom-tests/", "model"), Some("b".to_owned()));
         assert_eq!(sources.home("tests/", "model"), None);
-        let files = ["tests/api/a.rs", "tests/history/b.rs"].map(|file| (file.to_owned(), "fn test() {}".to_owned()));
+        let files = ["tests/api/a.rs", "tests/history/b.rs"]
+            .map(|file| (file.to_owned(), "fn test() {}".to_owned()));
         assert_eq!(Sources(files.into()).home("tests/", "a::test"), Some("api".to_owned()));
     }
 }

@@ -16,9 +16,12 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>, String> 
     let code = without_tests(&without_text(text));
     if let Some(at) = overlooked(&code) {
         let line = line_of(text, at);
-        return Err(format!("{file}:{line}: an ordering without `{PREFIX}` before it: `break` would overlook it"));
+        return Err(format!(
+            "{file}:{line}: an ordering without `{PREFIX}` before it: `break` would overlook it"
+        ));
     }
-    let mut mutants: Vec<Mutant> = sites(&code).iter().flat_map(|site| site.mutants(file, text, &code)).collect();
+    let mut mutants: Vec<Mutant> =
+        sites(&code).iter().flat_map(|site| site.mutants(file, text, &code)).collect();
     number_equals(&mut mutants);
     Ok(mutants)
 }
@@ -44,14 +47,24 @@ impl Site {
             let mut broken = text.to_owned();
             broken.replace_range(range, &with);
             let name = format!("{module}::{function} {}: {} -> {to}", self.call, self.ordering);
-            Mutant { name, file: file.to_owned(), line, sound: text.to_owned(), broken, planted: false }
+            Mutant {
+                name,
+                file: file.to_owned(),
+                line,
+                sound: text.to_owned(),
+                broken,
+                planted: false,
+            }
         };
         let weaker = weaker(self.ordering, &self.call, self.argument);
         if self.call == "fence" && weaker.is_empty() && self.ordering != "Relaxed" {
             let end = self.end + code[self.end..].find(')').map_or(0, |at| at + 1);
             return vec![mutant(("none", self.call_start..end, "()".to_owned()))];
         }
-        weaker.iter().map(|to| mutant((to, self.start..self.end, format!("{PREFIX}{to}")))).collect()
+        weaker
+            .iter()
+            .map(|to| mutant((to, self.start..self.end, format!("{PREFIX}{to}"))))
+            .collect()
     }
 }
 
@@ -74,7 +87,10 @@ fn sites(code: &str) -> Vec<Site> {
     let mut sites = Vec::new();
     for (start, _) in code.match_indices(PREFIX) {
         let after = &code[start + PREFIX.len()..];
-        let Some(&ordering) = ORDERINGS.iter().find(|&&ordering| is_word_at(after, 0, ordering)) else { continue };
+        let Some(&ordering) = ORDERINGS.iter().find(|&&ordering| is_word_at(after, 0, ordering))
+        else {
+            continue;
+        };
         let end = start + PREFIX.len() + ordering.len();
         let Some((call_start, call, argument)) = call_around(code, start) else { continue };
         sites.push(Site { start, end, ordering, call, call_start, argument });
@@ -84,7 +100,9 @@ fn sites(code: &str) -> Vec<Site> {
 
 /// An ordering's name that stands alone, but in an import of nothing else.
 fn overlooked(code: &str) -> Option<usize> {
-    let found = ORDERINGS.iter().flat_map(|ordering| code.match_indices(ordering).map(move |(at, _)| (at, ordering)));
+    let found = ORDERINGS
+        .iter()
+        .flat_map(|ordering| code.match_indices(ordering).map(move |(at, _)| (at, ordering)));
     found
         .filter(|&(at, ordering)| is_word_at(code, at, ordering))
         .find(|&(at, _)| !code[..at].ends_with(PREFIX) || call_around(code, at).is_none())
@@ -186,7 +204,9 @@ fn blank(blanked: &mut String, text: &str) {
 
 /// How long the comment, string or character is that `rest` begins with; 0 if there is none.
 fn text_length(rest: &str, before: Option<char>) -> usize {
-    let until = |end: &str, from: usize| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
+    let until = |end: &str, from: usize| {
+        rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len())
+    };
     if rest.starts_with("//") {
         return rest.find('\n').unwrap_or(rest.len());
     }
@@ -226,7 +246,9 @@ fn character_length(rest: &str) -> usize {
 fn without_tests(code: &str) -> String {
     let mut blanked = code.to_owned();
     for (start, _) in code.match_indices("#[cfg(") {
-        let Some(attribute) = code[start..].find(']').map(|end| &code[start..start + end]) else { continue };
+        let Some(attribute) = code[start..].find(']').map(|end| &code[start..start + end]) else {
+            continue;
+        };
         let after = start + attribute.len() + 1;
         let is_for_tests = !attribute.contains("not(test)")
             && attribute.match_indices("test").any(|(at, word)| is_word_at(attribute, at, word));

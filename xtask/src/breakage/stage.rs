@@ -123,7 +123,8 @@ impl Stage {
             return Which::All;
         }
         // The library's own tests are in modules that are called so.
-        let file = if name.contains("tests::") { None } else { sources.home(self.directory(), &name) };
+        let file =
+            if name.contains("tests::") { None } else { sources.home(self.directory(), &name) };
         Which::Test { file, name }
     }
 
@@ -139,7 +140,8 @@ impl Stage {
             Failure(format!("\"{}\" {what} before anything is broken:\n{end}\n  {run}", self.name))
         };
         let do_all = |lane: &Lane| {
-            watch(lane.process_in(copy), BUILD_MAX, |_| false).map_err(|error| Failure(format!("{lane}: {error}")))
+            watch(lane.process_in(copy), BUILD_MAX, |_| false)
+                .map_err(|error| Failure(format!("{lane}: {error}")))
         };
         let built = do_all(&build)?;
         if !built.succeeded() {
@@ -155,14 +157,16 @@ impl Stage {
 
     /// Runs the tests on a mutant, up to the first that fails. Where not all are asked for, the others are not built.
     pub(super) fn judge(&self, copy: &Path, which: &Which) -> Result<Verdict, Failure> {
-        let failed = |error: io::Error| Failure(format!("\"{}\" cannot be run: {error}", self.name));
+        let failed =
+            |error: io::Error| Failure(format!("\"{}\" cannot be run: {error}", self.name));
         let (build, run) = self.lanes(which);
         let built = watch(build.process_in(copy), BUILD_MAX, |_| false).map_err(failed)?;
         if !built.succeeded() {
             return Ok(Verdict::DoesNotBuild(tail(&built.output, 30)));
         }
         let limit = self.limits.get(which.proof()).copied().unwrap_or(BUILD_MAX);
-        let test = |run: &Lane, limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
+        let test =
+            |run: &Lane, limit| watch(run.process_in(copy), limit, has_failed).map_err(failed);
         let mut tested = test(&run, limit)?;
         if tested.hangs() {
             // Or the machine is busy: then the test that was under way ends if it is alone.
@@ -209,7 +213,11 @@ impl Outcome {
 }
 
 /// Runs `command` until it ends, it has taken `limit`, or its output so far is `enough`.
-fn watch(mut command: Command, limit: Duration, enough: impl Fn(&str) -> bool) -> io::Result<Outcome> {
+fn watch(
+    mut command: Command,
+    limit: Duration,
+    enough: impl Fn(&str) -> bool,
+) -> io::Result<Outcome> {
     let start = Instant::now();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let output = Arc::new(Mutex::new(String::new()));
@@ -237,7 +245,10 @@ fn watch(mut command: Command, limit: Duration, enough: impl Fn(&str) -> bool) -
 }
 
 /// Appends what `from` says to `output`, as it comes.
-fn collect(mut from: impl Read + Send + 'static, output: &Arc<Mutex<String>>) -> thread::JoinHandle<()> {
+fn collect(
+    mut from: impl Read + Send + 'static,
+    output: &Arc<Mutex<String>>,
+) -> thread::JoinHandle<()> {
     let output = Arc::clone(output);
     thread::spawn(move || {
         let mut part = [0; 4096];
@@ -260,11 +271,13 @@ fn tests(output: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// The test that failed, or that was under way when all ended; if none was, the first complaint.
 fn culprit(output: &str) -> String {
-    let unfinished = |result: &str| !matches!(result, "ok" | "ignored") && !result.starts_with("ignored,");
+    let unfinished =
+        |result: &str| !matches!(result, "ok" | "ignored") && !result.starts_with("ignored,");
     let failed = tests(output).find(|(_, result)| result.ends_with("FAILED"));
     let named = failed.or_else(|| tests(output).filter(|(_, result)| unfinished(result)).last());
     let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
-    let complaint = || output.lines().find(|line| line.starts_with("error: ") || line.contains("panicked at"));
+    let complaint =
+        || output.lines().find(|line| line.starts_with("error: ") || line.contains("panicked at"));
     name.or_else(complaint).unwrap_or("an unknown failure").to_owned()
 }
 
@@ -286,21 +299,28 @@ mod tests {
 
     #[test]
     fn the_culprit_is_the_test_that_failed_or_was_under_way() {
-        let failed = "running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ok\n\nfailures:\n";
+        let failed =
+            "running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ok\n\nfailures:\n";
         assert_eq!(culprit(failed), "b::c");
         assert!(has_failed(failed));
-        let aborted =
-            "test a ... ok\ntest b - should panic ... a word\nthread caused non-unwinding panic. aborting.\n";
+        let aborted = "test a ... ok\ntest b - should panic ... a word\nthread caused non-unwinding panic. aborting.\n";
         assert_eq!(culprit(aborted), "b");
         assert_eq!(culprit("test a ... ok\ntest b ... "), "b");
         assert!(!has_failed("test a ... ok\ntest b ... "));
-        assert_eq!(culprit("test a ... ok\nerror: Undefined Behavior: gone\n"), "error: Undefined Behavior: gone");
+        assert_eq!(
+            culprit("test a ... ok\nerror: Undefined Behavior: gone\n"),
+            "error: Undefined Behavior: gone"
+        );
     }
 
     #[test]
     fn a_command_that_hangs_is_stopped_with_all_it_has_started() {
         let begun = Instant::now();
-        let hung = watch(shell("echo test a ...; sleep 60 & sleep 60"), Duration::from_millis(300), |_| false);
+        let hung = watch(
+            shell("echo test a ...; sleep 60 & sleep 60"),
+            Duration::from_millis(300),
+            |_| false,
+        );
         let hung = hung.expect("started");
         assert!(hung.status.is_none() && !hung.succeeded());
         assert!(begun.elapsed() < Duration::from_secs(30), "the sleeps hold the output open");
@@ -313,7 +333,8 @@ mod tests {
         let enough = watch(shell(script), Duration::from_secs(60), has_failed).expect("started");
         assert!(enough.status.is_none() && has_failed(&enough.output));
         assert!(begun.elapsed() < Duration::from_secs(30));
-        let ended = watch(shell("echo one; echo two >&2"), Duration::from_secs(60), has_failed).expect("started");
+        let ended = watch(shell("echo one; echo two >&2"), Duration::from_secs(60), has_failed)
+            .expect("started");
         assert!(ended.succeeded() && ended.output.len() == 8);
     }
 

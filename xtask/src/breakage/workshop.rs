@@ -22,8 +22,9 @@ impl Workshop {
     /// little.
     pub(super) fn open() -> Result<Self, Failure> {
         let root = lane::target_base().join("break/workspace");
-        mirror(lane::root(), &root)
-            .map_err(|error| Failure(format!("the workspace cannot be copied to {}: {error}", root.display())))?;
+        mirror(lane::root(), &root).map_err(|error| {
+            Failure(format!("the workspace cannot be copied to {}: {error}", root.display()))
+        })?;
         Ok(Self { root })
     }
 
@@ -48,14 +49,16 @@ impl Workshop {
 
     fn write(&self, file: &str, text: &str) -> Result<(), Failure> {
         let path = self.root.join(file);
-        fs::write(&path, text).map_err(|error| Failure(format!("{} cannot be written: {error}", path.display())))
+        fs::write(&path, text)
+            .map_err(|error| Failure(format!("{} cannot be written: {error}", path.display())))
     }
 }
 
 /// A file of the repository.
 pub(super) fn read(file: &str) -> Result<String, Failure> {
     let path = lane::root().join(file);
-    fs::read_to_string(&path).map_err(|error| Failure(format!("{} cannot be read: {error}", path.display())))
+    fs::read_to_string(&path)
+        .map_err(|error| Failure(format!("{} cannot be read: {error}", path.display())))
 }
 
 /// What a verdict depends on: the library and its tests.
@@ -63,7 +66,8 @@ pub(super) fn judged() -> Result<Sources, Failure> {
     let mut files: Vec<String> = ["Cargo.lock", "Cargo.toml"].map(str::to_owned).into();
     for directory in ["src", "tests", "loom-tests", "shuttle-tests"] {
         let path = lane::root().join(directory);
-        collect(&path, directory, &mut files, |_| true).map_err(|error| Failure(format!("{directory}: {error}")))?;
+        collect(&path, directory, &mut files, |_| true)
+            .map_err(|error| Failure(format!("{directory}: {error}")))?;
     }
     files.sort();
     let texts = files.into_iter().map(|file| read(&file).map(|text| (file, text)));
@@ -80,13 +84,20 @@ pub(super) fn sources() -> Result<Vec<String>, Failure> {
     Ok(files)
 }
 
-fn collect(directory: &Path, name: &str, files: &mut Vec<String>, wanted: fn(&str) -> bool) -> io::Result<()> {
+fn collect(
+    directory: &Path,
+    name: &str,
+    files: &mut Vec<String>,
+    wanted: fn(&str) -> bool,
+) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
         if entry.file_type()?.is_dir() {
             collect(&entry.path(), &name, files, wanted)?;
-        } else if entry.path().extension().is_some_and(|extension| extension == "rs") && wanted(&name) {
+        } else if entry.path().extension().is_some_and(|extension| extension == "rs")
+            && wanted(&name)
+        {
             files.push(name);
         }
     }
@@ -139,12 +150,17 @@ mod tests {
         for directory in [from.join("a"), from.join("target"), to.join("gone"), to.join("target")] {
             fs::create_dir_all(directory).expect("made");
         }
-        for (file, text) in [("from/a/one", "1"), ("from/two", "2"), ("to/two", "mutant"), ("to/gone/three", "3")] {
+        for (file, text) in
+            [("from/a/one", "1"), ("from/two", "2"), ("to/two", "mutant"), ("to/gone/three", "3")]
+        {
             fs::write(base.join(file), text).expect("written");
         }
         mirror(&from, &to).expect("mirrored");
         let read = |file| fs::read_to_string(to.join(file)).ok();
-        assert_eq!((read("a/one"), read("two"), read("gone/three")), (Some("1".into()), Some("2".into()), None));
+        assert_eq!(
+            (read("a/one"), read("two"), read("gone/three")),
+            (Some("1".into()), Some("2".into()), None)
+        );
         let changed = || fs::metadata(to.join("two")).expect("there").modified().expect("known");
         let before = changed();
         mirror(&from, &to).expect("mirrored");

@@ -73,13 +73,15 @@ impl Fates {
     pub(super) fn and_of_those_left(mut self, left: Self) -> Self {
         self.caught.extend(left.caught);
         self.unviable.extend(left.unviable);
-        let (hung, missed): (Vec<_>, _) = left.missed.into_iter().partition(|mutant| self.timeout.contains(mutant));
+        let (hung, missed): (Vec<_>, _) =
+            left.missed.into_iter().partition(|mutant| self.timeout.contains(mutant));
         Self { missed, timeout: [left.timeout, hung].concat(), ..self }
     }
 
     /// Fails if one survived without a reason, if one with a reason did not, or if too few were noticed.
     pub(super) fn verdict(&self, names: &Names, survivors: &[Survivor]) -> Result<(), Failure> {
-        let is_explained = |mutant: &&String| survivors.iter().any(|survivor| survivor.name == names.name(mutant));
+        let is_explained =
+            |mutant: &&String| survivors.iter().any(|survivor| survivor.name == names.name(mutant));
         let noticed = || self.caught.iter().chain(&self.timeout);
         let viable = noticed().count() + self.missed.len();
         let share = percent(noticed().count(), viable);
@@ -92,8 +94,11 @@ impl Fates {
             self.unviable.len(),
         );
         let unexplained = self.missed.iter().filter(|mutant| !is_explained(mutant));
-        let complaints = unexplained.map(|mutant| format!("survived: {}\n         at {mutant}", names.name(mutant)));
-        let dead = noticed().filter(is_explained).map(|mutant| format!("dies after all: {}", names.name(mutant)));
+        let complaints = unexplained
+            .map(|mutant| format!("survived: {}\n         at {mutant}", names.name(mutant)));
+        let dead = noticed()
+            .filter(is_explained)
+            .map(|mutant| format!("dies after all: {}", names.name(mutant)));
         let few = (share < LEAST).then(|| format!("{share:.1} % are noticed, less than {LEAST} %"));
         let complaints: Vec<String> = complaints.chain(dead).chain(few).collect();
         if complaints.is_empty() { Ok(()) } else { Err(Failure(complaints.join("\n       "))) }
@@ -124,8 +129,14 @@ mod tests {
     #[test]
     fn names_have_no_lines_and_a_number_where_there_are_several() {
         let names = Names::of(LIST);
-        assert_eq!(names.name("src/a.rs:9:2: replace < with > in f"), "src/a.rs: replace < with > in f #2");
-        assert!(names.has("src/b.rs: replace g -> u8 with 0") && !names.has("src/a.rs: replace < with > in f"));
+        assert_eq!(
+            names.name("src/a.rs:9:2: replace < with > in f"),
+            "src/a.rs: replace < with > in f #2"
+        );
+        assert!(
+            names.has("src/b.rs: replace g -> u8 with 0")
+                && !names.has("src/a.rs: replace < with > in f")
+        );
     }
 
     #[test]
@@ -137,8 +148,12 @@ mod tests {
             missed: list(&["c", "d", "g"]),
             unviable: list(&["e"]),
         };
-        let second =
-            Fates { caught: list(&["b", "c"]), missed: list(&["d", "f"]), timeout: list(&["g"]), ..Fates::default() };
+        let second = Fates {
+            caught: list(&["b", "c"]),
+            missed: list(&["d", "f"]),
+            timeout: list(&["g"]),
+            ..Fates::default()
+        };
         let all = first.and_of_those_left(second);
         assert_eq!((all.caught, all.timeout), (list(&["a", "b", "c"]), list(&["g", "f"])));
         assert_eq!((all.missed, all.unviable), (list(&["d"]), list(&["e"])));
@@ -149,9 +164,13 @@ mod tests {
         let (names, explained) = (Names::of(LIST), [survivor("src/b.rs: replace g -> u8 with 0")]);
         assert!(fates(99, &[]).verdict(&names, &[]).is_ok());
         assert!(fates(99, &[2]).verdict(&names, &explained).is_ok());
-        let failure = fates(99, &[0]).verdict(&names, &explained).expect_err("unexplained").to_string();
+        let failure =
+            fates(99, &[0]).verdict(&names, &explained).expect_err("unexplained").to_string();
         assert!(failure.starts_with("survived: src/a.rs: replace < with > in f #1\n"), "{failure}");
-        let caught = Fates { caught: vec![LIST.lines().last().expect("one").to_owned()], ..Fates::default() };
+        let caught = Fates {
+            caught: vec![LIST.lines().last().expect("one").to_owned()],
+            ..Fates::default()
+        };
         let failure = caught.verdict(&names, &explained).expect_err("it died").to_string();
         assert_eq!(failure, "dies after all: src/b.rs: replace g -> u8 with 0");
     }

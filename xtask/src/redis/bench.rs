@@ -37,7 +37,9 @@ pub(super) fn check(server: &Server) -> Result<(), Failure> {
     let tests = "ping_inline,ping_mbulk,set,get,incr,mset";
     let lines = benchmark(server, &["-P", "16", "-n", REQUESTS, "-r", "100000", "-t", tests])?;
     for Throughput { test, per_second, p50_ms, p99_ms } in &lines {
-        println!("    {test:16} {per_second:>10.0} per second, p50 {p50_ms:.3} ms, p99 {p99_ms:.3} ms");
+        println!(
+            "    {test:16} {per_second:>10.0} per second, p50 {p50_ms:.3} ms, p99 {p99_ms:.3} ms"
+        );
     }
     let asked = tests.split(',').count();
     if lines.len() == asked {
@@ -59,10 +61,13 @@ pub(super) fn flood(server: &Server) -> Result<Seen, Failure> {
     let address = format!("127.0.0.1:{}", server.port);
     let mut command = example();
     command.args(["--against", &address, "--json", "--expiring", EXPIRING]);
-    let ran = command.output().map_err(|error| Failure(format!("{command:?} cannot be started: {error}")))?;
+    let ran = command
+        .output()
+        .map_err(|error| Failure(format!("{command:?} cannot be started: {error}")))?;
     // A verdict that is not ok has figures all the same.
     let said = String::from_utf8_lossy(&ran.stdout);
-    let failed = |error| Failure(format!("{command:?}: {error}: {}", String::from_utf8_lossy(&ran.stderr)));
+    let failed =
+        |error| Failure(format!("{command:?}: {error}: {}", String::from_utf8_lossy(&ran.stderr)));
     serde_json::from_str(said.trim()).map(Seen).map_err(failed)
 }
 
@@ -71,7 +76,12 @@ impl Throughput {
     fn of(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split("\",\"").map(|field| field.trim_matches('"')).collect();
         let number = |at: usize| fields.get(at)?.parse().ok();
-        Some(Self { test: fields[0].to_owned(), per_second: number(1)?, p50_ms: number(4)?, p99_ms: number(6)? })
+        Some(Self {
+            test: fields[0].to_owned(),
+            per_second: number(1)?,
+            p50_ms: number(4)?,
+            p99_ms: number(6)?,
+        })
     }
 }
 
@@ -111,8 +121,12 @@ mod tests {
     #[test]
     fn a_line_of_redis_benchmark_is_understood() {
         let line = "\"SET a PX 60000\",\"363636.34\",\"2.036\",\"0.432\",\"2.007\",\"3.279\",\"4.447\",\"5.223\"";
-        let Throughput { test, per_second, p50_ms, p99_ms } = Throughput::of(line).expect("understood");
-        assert_eq!((test.as_str(), per_second, p50_ms, p99_ms), ("SET a PX 60000", 363_636.34, 2.007, 4.447));
+        let Throughput { test, per_second, p50_ms, p99_ms } =
+            Throughput::of(line).expect("understood");
+        assert_eq!(
+            (test.as_str(), per_second, p50_ms, p99_ms),
+            ("SET a PX 60000", 363_636.34, 2.007, 4.447)
+        );
         assert!(Throughput::of("\"test\",\"rps\",\"avg_latency_ms\"").is_none(), "the head");
     }
 }

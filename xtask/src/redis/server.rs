@@ -36,7 +36,8 @@ impl Server {
             let _ = BufReader::new(output).read_line(&mut ready);
         }
         // "ready at 127.0.0.1:6380, 2 event loops"
-        let address = ready.strip_prefix("ready at ").and_then(|rest| rest.split(',').next()?.parse().ok());
+        let address =
+            ready.strip_prefix("ready at ").and_then(|rest| rest.split(',').next()?.parse().ok());
         match address {
             Some(address) => Ok(Self { child, port: SocketAddr::port(&address) }),
             None => Err(unready(child, &ready)),
@@ -48,7 +49,16 @@ impl Server {
         let port = free_port().map_err(|error| Failure(format!("no port is free: {error}")))?;
         let port_word = port.to_string();
         let mut command = Command::new("redis-server");
-        command.args(["--port", &port_word, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--port",
+            &port_word,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         let child = start(command.stdout(Stdio::null()))?;
         let begun = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
@@ -62,10 +72,14 @@ impl Server {
 
     /// Resident memory in MiB: now, and the most there has been.
     pub(super) fn memory(&self) -> (f64, f64) {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let mib = |field: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-            line.split_whitespace().next().and_then(|kib| kib.parse().ok()).map_or(0.0, |kib: f64| kib / 1024.0)
+            line.split_whitespace()
+                .next()
+                .and_then(|kib| kib.parse().ok())
+                .map_or(0.0, |kib: f64| kib / 1024.0)
         };
         (mib("VmRSS:"), mib("VmHWM:"))
     }

@@ -79,7 +79,9 @@ fn measure(server: &Server) -> Result<Figures, Failure> {
 /// Requests per second, and the p99 in milliseconds.
 fn throughput(server: &Server, arguments: &[&str]) -> Result<[f64; 2], Failure> {
     let lines = bench::benchmark(server, arguments)?;
-    let line = lines.first().ok_or_else(|| Failure(String::from("redis-benchmark has measured nothing")))?;
+    let line = lines
+        .first()
+        .ok_or_else(|| Failure(String::from("redis-benchmark has measured nothing")))?;
     println!("    {:40} {:>10.0} per second", line.test, line.per_second);
     Ok([line.per_second, line.p99_ms])
 }
@@ -102,7 +104,12 @@ fn table(ours: &Figures, redis: &Figures) -> String {
     ];
     let rows = ROWS.iter().zip(ours.iter().zip(redis));
     lines.extend(rows.map(|((what, unit), (ours, redis))| {
-        format!("| {} | {unit} | {} | {} |", what.replacen("  ", "&nbsp;&nbsp;", 1), shown(*ours), shown(*redis))
+        format!(
+            "| {} | {unit} | {} | {} |",
+            what.replacen("  ", "&nbsp;&nbsp;", 1),
+            shown(*ours),
+            shown(*redis)
+        )
     }));
     lines.join("\n")
 }
@@ -115,11 +122,13 @@ fn shown(figure: f64) -> String {
 /// Where and when: no figure means anything without it.
 fn machine() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpus.lines().find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1));
+    let cpu =
+        cpus.lines().find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1));
     let cores = thread::available_parallelism().map_or(0, Into::into);
     let system = word(Command::new("uname").arg("-sr"));
     let redis = word(Command::new("redis-server").arg("--version"));
-    let version = redis.split_whitespace().find_map(|part| part.strip_prefix("v=")).unwrap_or("?").to_owned();
+    let version =
+        redis.split_whitespace().find_map(|part| part.strip_prefix("v=")).unwrap_or("?").to_owned();
     let date = word(Command::new("date").args(["-u", "+%F %R UTC"]));
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("?");
@@ -139,6 +148,9 @@ mod tests {
     fn the_table_has_a_line_for_each_row() {
         let rounds = [[1.0; ROWS.len()], [300.0; ROWS.len()], [20.0; ROWS.len()]];
         let table = table(&medians(&rounds), &medians(&rounds[..1]));
-        assert_eq!(table.lines().filter(|line| line.ends_with("| 20.0 | 1.0 |")).count(), ROWS.len());
+        assert_eq!(
+            table.lines().filter(|line| line.ends_with("| 20.0 | 1.0 |")).count(),
+            ROWS.len()
+        );
     }
 }

@@ -42,7 +42,12 @@ impl Late {
             let number = |name: &str| stretch[name].as_u64();
             Some(Self { p50: number("p50")?, p99: number("p99")?, max: number("max")? })
         };
-        verdict["lateness_us_by_stretch"].as_array().into_iter().flatten().filter_map(late).collect()
+        verdict["lateness_us_by_stretch"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(late)
+            .collect()
     }
 }
 
@@ -53,13 +58,21 @@ pub(super) fn print(samples: &[Sample], late: &[Late]) {
         let (from, to) = (f64::from(tenth) / 10.0, f64::from(tenth + 1) / 10.0);
         let kib = most(samples, from, to).map_or("-".to_owned(), |kib| kib.to_string());
         let Late { p50, p99, max } = late;
-        println!("{:3.0} to {:3.0} %     {kib:>11}   {p50:>12} {p99:>10} {max:>10}", from * 100.0, to * 100.0);
+        println!(
+            "{:3.0} to {:3.0} %     {kib:>11}   {p50:>12} {p99:>10} {max:>10}",
+            from * 100.0,
+            to * 100.0
+        );
     }
 }
 
 /// The most memory between two points of the run.
 fn most(samples: &[Sample], from: f64, to: f64) -> Option<u64> {
-    samples.iter().filter(|sample| (from..to).contains(&sample.share)).map(|sample| sample.kib).max()
+    samples
+        .iter()
+        .filter(|sample| (from..to).contains(&sample.share))
+        .map(|sample| sample.kib)
+        .max()
 }
 
 /// Fails with all that is wrong.
@@ -79,8 +92,11 @@ pub(super) fn verdict(verdict: &Value, samples: &[Sample], late: &[Late]) -> Res
 }
 
 fn growth(samples: &[Sample]) -> Option<String> {
-    let (Some(warm), Some(end)) = (most(samples, WARM, END), most(samples, END, f64::INFINITY)) else {
-        return Some("memory was never seen: there is no /proc, or the run was too short".to_owned());
+    let (Some(warm), Some(end)) = (most(samples, WARM, END), most(samples, END, f64::INFINITY))
+    else {
+        return Some(
+            "memory was never seen: there is no /proc, or the run was too short".to_owned(),
+        );
     };
     let allowed = warm + warm * GROWTH_PERCENT / 100 + GROWTH_KIB;
     (end > allowed).then(|| format!("memory grew from {warm} to {end} KiB after the warm-up"))
@@ -96,7 +112,9 @@ fn drift(what: &str, allowed: u64, late: &[Late], of: impl Fn(&Late) -> u64) -> 
         all.get(all.len() / 2).copied()
     };
     let (Some(before), Some(after)) = (middle(first), middle(second)) else {
-        return Some("the example has said nothing of lateness in the course of the run".to_owned());
+        return Some(
+            "the example has said nothing of lateness in the course of the run".to_owned(),
+        );
     };
     (after > before + allowed.max(before * DRIFT_PERCENT / 100))
         .then(|| format!("the {what} of lateness went from {before} to {after} us"))
@@ -109,24 +127,31 @@ mod tests {
     use super::{Late, Sample, verdict};
 
     fn samples(kib: [u64; 4]) -> Vec<Sample> {
-        (0_u32..).zip(kib).map(|(at, kib)| Sample { share: f64::from(at) / 4.0 + 0.1, kib }).collect()
+        (0_u32..)
+            .zip(kib)
+            .map(|(at, kib)| Sample { share: f64::from(at) / 4.0 + 0.1, kib })
+            .collect()
     }
 
     fn late(p50: [u64; 4]) -> Vec<Late> {
-        let stretches: Vec<_> = p50.map(|p50| json!({ "p50": p50, "p99": 2_000, "max": 9_000 })).into();
+        let stretches: Vec<_> =
+            p50.map(|p50| json!({ "p50": p50, "p99": 2_000, "max": 9_000 })).into();
         Late::all(&json!({ "lateness_us_by_stretch": stretches }))
     }
 
     #[test]
     fn what_stays_as_it_was_is_well() {
-        let (memory, late) = (samples([100, 50_000, 50_000, 50_900]), late([1_000, 1_100, 1_050, 1_000]));
+        let (memory, late) =
+            (samples([100, 50_000, 50_000, 50_900]), late([1_000, 1_100, 1_050, 1_000]));
         assert!(verdict(&json!({ "ok": true }), &memory, &late).is_ok());
     }
 
     #[test]
     fn growth_drift_and_a_bad_verdict_are_told() {
-        let (memory, late) = (samples([100, 50_000, 51_000, 80_000]), late([1_000, 1_100, 1_800, 1_900]));
-        let failure = verdict(&json!({ "ok": false, "failures": ["early"] }), &memory, &late).expect_err("all wrong");
+        let (memory, late) =
+            (samples([100, 50_000, 51_000, 80_000]), late([1_000, 1_100, 1_800, 1_900]));
+        let failure = verdict(&json!({ "ok": false, "failures": ["early"] }), &memory, &late)
+            .expect_err("all wrong");
         assert_eq!(
             failure.to_string(),
             "the example's verdict: [\"early\"]\n       memory grew from 51000 to 80000 KiB after the warm-up\n       \

@@ -29,13 +29,15 @@ pub(super) fn draw_bars(path: &Path, rows: &[Bars]) -> io::Result<()> {
     root.draw(&Text::new(title, (10, 10), letters(16))).map_err(failed)?;
     let greatest = rows.iter().map(|row| row.live.max(row.left)).fold(1.0, f64::max);
     for (row, top) in rows.iter().zip((HEAD..).step_by(ROW.unsigned_abs() as usize)) {
-        root.draw(&Text::new(row.label.as_str(), (10, top + 6), letters(14).color(&row.colour))).map_err(failed)?;
+        root.draw(&Text::new(row.label.as_str(), (10, top + 6), letters(14).color(&row.colour)))
+            .map_err(failed)?;
         for (value, top, style) in
             [(row.live, top, row.colour.filled()), (row.left, top + 14, row.colour.stroke_width(1))]
         {
             let end = LEFT + pixels(value, greatest);
             root.draw(&Rectangle::new([(LEFT, top), (end, top + 12)], style)).map_err(failed)?;
-            root.draw(&Text::new(format!("{value:.0}"), (end + 6, top), letters(12))).map_err(failed)?;
+            root.draw(&Text::new(format!("{value:.0}"), (end + 6, top), letters(12)))
+                .map_err(failed)?;
         }
     }
     root.present().map_err(failed)

@@ -94,7 +94,8 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
     // Pushed down by those above, but never so far that those below have no room.
     let mut lowest = 0;
     let bottom = SIZE.1.cast_signed() - NAME_STEP * 4;
-    let rooms = (0..).map(|below| bottom - NAME_STEP * below).take(names.len()).collect::<Vec<i32>>();
+    let rooms =
+        (0..).map(|below| bottom - NAME_STEP * below).take(names.len()).collect::<Vec<i32>>();
     for ((y, label, colour), &room) in names.iter().zip(rooms.iter().rev()) {
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
@@ -105,7 +106,8 @@ pub(super) fn draw_lines(path: &Path, axes: &Axes<'_>, mut lines: Vec<Line>) -> 
 
 /// Least and greatest; a little apart if they are one.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) =
+        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
     if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
 }
 

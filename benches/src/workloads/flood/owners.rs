@@ -108,7 +108,9 @@ impl<T: Waking> Ticking<T> {
 }
 
 fn park_until(instant: Option<Instant>) {
-    if let Some(timeout) = instant.and_then(|instant| instant.checked_duration_since(Instant::now())) {
+    if let Some(timeout) =
+        instant.and_then(|instant| instant.checked_duration_since(Instant::now()))
+    {
         thread::park_timeout(timeout);
     }
 }

@@ -63,7 +63,10 @@ async fn flood(load: Load, mut places: Vec<Place>) -> (Vec<Place>, Option<Durati
     let started = Instant::now();
     for batch in places.chunks_mut(BATCH) {
         for place in batch {
-            assert!(place.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed()), "it was live");
+            assert!(
+                place.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed()),
+                "it was live"
+            );
             place.set(None);
         }
         yield_now().await;

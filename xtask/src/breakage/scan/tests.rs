@@ -1,7 +1,11 @@
 use super::{super::workshop, ORDERINGS, is_word_at, weakenings, without_tests, without_text};
 
 fn names(text: &str) -> Vec<String> {
-    weakenings("src/part/word.rs", text).expect("scanned").into_iter().map(|mutant| mutant.name).collect()
+    weakenings("src/part/word.rs", text)
+        .expect("scanned")
+        .into_iter()
+        .map(|mutant| mutant.name)
+        .collect()
 }
 
 /// The lines that the first mutant has changed.
@@ -13,12 +17,20 @@ fn changed(text: &str) -> Vec<String> {
 
 #[test]
 fn each_ordering_becomes_a_step_weaker() {
-    let source = "fn a() {\n    x.load(Ordering::Acquire);\n    x.store(1, Ordering::Release);\n}\n";
-    assert_eq!(names(source), ["part::word::a load: Acquire -> Relaxed", "part::word::a store: Release -> Relaxed"]);
+    let source =
+        "fn a() {\n    x.load(Ordering::Acquire);\n    x.store(1, Ordering::Release);\n}\n";
+    assert_eq!(
+        names(source),
+        ["part::word::a load: Acquire -> Relaxed", "part::word::a store: Release -> Relaxed"]
+    );
     assert_eq!(changed(source), ["x.load(Ordering::Relaxed);"]);
     let both = "fn a() {\n    x.swap(1, Ordering::AcqRel);\n}\n";
-    assert_eq!(names(both), ["part::word::a swap: AcqRel -> Acquire", "part::word::a swap: AcqRel -> Release"]);
-    let strongest = "fn a() {\n    x.load(SC);\n    x.store(1, SC);\n    x.swap(1, SC);\n    fence(SC);\n}\n";
+    assert_eq!(
+        names(both),
+        ["part::word::a swap: AcqRel -> Acquire", "part::word::a swap: AcqRel -> Release"]
+    );
+    let strongest =
+        "fn a() {\n    x.load(SC);\n    x.store(1, SC);\n    x.swap(1, SC);\n    fence(SC);\n}\n";
     let weaker: Vec<String> = names(&strongest.replace("SC", "Ordering::SeqCst"))
         .iter()
         .filter_map(|name| name.split(' ').next_back().map(str::to_owned))
@@ -31,9 +43,13 @@ fn the_ordering_of_a_failure_is_weakened_to_what_is_allowed() {
     let swap = "fn a() {\n    x.compare_exchange(\n        f(0, 1),\n        1,\n        Ordering::SeqCst,\n        Ordering::SeqCst,\n    );\n}\n";
     assert_eq!(
         names(swap),
-        ["part::word::a compare_exchange: SeqCst -> AcqRel", "part::word::a compare_exchange: SeqCst -> Acquire"]
+        [
+            "part::word::a compare_exchange: SeqCst -> AcqRel",
+            "part::word::a compare_exchange: SeqCst -> Acquire"
+        ]
     );
-    let update = "fn a() {\n    x.fetch_update(Ordering::Relaxed, Ordering::SeqCst, |x| Some(x));\n}\n";
+    let update =
+        "fn a() {\n    x.fetch_update(Ordering::Relaxed, Ordering::SeqCst, |x| Some(x));\n}\n";
     assert_eq!(names(update), ["part::word::a fetch_update: SeqCst -> Acquire"]);
 }
 
@@ -83,7 +99,10 @@ fn all_of_the_library_are_found() {
         let text = workshop::read(&file).unwrap_or_else(|failure| panic!("{failure}"));
         let code = without_tests(&without_text(&text));
         let count = |ordering: &str| {
-            let found = code.match_indices(ordering).filter(|&(at, word)| is_word_at(&code, at, word)).count();
+            let found = code
+                .match_indices(ordering)
+                .filter(|&(at, word)| is_word_at(&code, at, word))
+                .count();
             // What is Relaxed has nothing weaker; AcqRel has two.
             found
                 * [("Relaxed", 0), ("AcqRel", 2)]
