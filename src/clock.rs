@@ -14,6 +14,8 @@
 mod boot;
 mod counter;
 mod follower;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+pub(crate) mod kernel;
 mod manual;
 mod reader;
 
@@ -57,14 +59,6 @@ enum Source {
         shown: u64,
     },
     Manual(ManualClock),
-}
-
-/// What the kernel counts time with on behalf of a clock.
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KernelClock {
-    Monotonic,
-    BootTime,
 }
 
 impl Clock {
@@ -128,16 +122,6 @@ impl Clock {
     /// Whether this is [`Clock::fast`] on a machine that has what it takes.
     pub fn is_fast(&self) -> bool {
         matches!(self.0, Source::Fast { .. })
-    }
-
-    /// What the kernel has to count for this clock's timers; `None` if its time is virtual.
-    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn of_the_kernel(&self) -> Option<KernelClock> {
-        match self.0 {
-            Source::Monotonic { .. } | Source::Fast { .. } => Some(KernelClock::Monotonic),
-            Source::BootTime { .. } => Some(KernelClock::BootTime),
-            Source::Manual(_) => None,
-        }
     }
 
     /// What time it is by this clock: exact, also by the fast one.

@@ -1,12 +1,6 @@
 //! What can go wrong, and what is given back.
 
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-mod timer_fd;
-
 use std::{error::Error, fmt, time::Duration};
-
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub use self::timer_fd::TimerFdError;
 
 /// A timer that could not be added; it gives the callback or payload back.
 #[derive(Clone, PartialEq, Eq)]

@@ -8,9 +8,8 @@ use std::{
     ptr,
 };
 
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-use crate::{descriptor::Descriptor, sync::SetOnce};
 use crate::{
+    descriptor::WakeDescriptor,
     limits::HOOKS_NESTED_MAX,
     parker::Asleep,
     sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
@@ -70,9 +69,7 @@ pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 /// What a shard calls of the user's besides callbacks.
 pub(crate) struct Hooks {
     wake: Wake,
-    /// Fires at every wake, if somebody has opened it.
-    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    descriptor: SetOnce<std::sync::Arc<Descriptor>>,
+    descriptor: WakeDescriptor,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
 }
@@ -96,29 +93,19 @@ per_thread! {
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
         let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
-        Self {
-            wake,
-            #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-            descriptor: SetOnce::new(),
-            panic,
-            panicked: AtomicU64::new(0),
-        }
+        Self { wake, descriptor: WakeDescriptor::default(), panic, panicked: AtomicU64::new(0) }
     }
 
-    /// What fires at every wake. Whoever finds a sleep announced after it was opened finds it as well: both come before the
-    /// owner's fence, see `parker`.
-    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn descriptor(&self) -> &SetOnce<std::sync::Arc<Descriptor>> {
+    /// Returns the descriptor that every wake-up fires.
+    #[allow(dead_code, reason = "only `TimerFd` opens it")]
+    pub(crate) fn descriptor(&self) -> &WakeDescriptor {
         &self.descriptor
     }
 
     /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, is being called for that sleep by this thread
     /// already, or would be one too many inside others.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
-        #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-        if let Some(descriptor) = self.descriptor.get() {
-            descriptor.fire();
-        }
+        self.descriptor.fire();
         match &self.wake {
             Wake::Hook(hook) => {
                 let mut has_woken = false;

@@ -115,7 +115,7 @@ mod clock;
 mod config;
 #[cfg(feature = "std")]
 mod cores;
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+#[cfg(feature = "std")]
 mod descriptor;
 #[cfg(feature = "std")]
 mod error;
@@ -192,7 +192,7 @@ pub use self::{
 
 pub use self::wheel::{Due, Key, Wheel};
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub use self::{error::TimerFdError, timer_fd::TimerFd};
+pub use self::{descriptor::timerfd::TimerFdError, timer_fd::TimerFd};
 
 #[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../README.md")]

@@ -126,8 +126,8 @@ pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
 /// Messages that an owner looks at to tell how many timers are held. A flood of them leaves many more, turn after turn.
 pub(crate) const HELD_TOLD: u32 = 16;
 
-/// Words that the owner of a shard tells other threads together. Under loom, where each is one more thing to interleave, two.
-pub(crate) const COUNTED: usize = if LOOM { 2 } else { 14 };
+/// Counters that the owner of a shard publishes together. Under loom, where each adds interleavings, two.
+pub(crate) const COUNTED: usize = if LOOM { 2 } else { usize::MAX };
 
 /// Durations below two to this power, in nanoseconds, are all one to a histogram.
 pub(crate) const HISTOGRAM_FINEST: u32 = 10;

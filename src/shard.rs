@@ -28,15 +28,13 @@ pub(crate) use self::{
     schedule::Schedule,
     steps::{Claimed, Due, Ended},
 };
-use self::{
-    schedule::Schedules,
-    telling::{Tally, Telling},
-};
+use self::{schedule::Schedules, telling::Telling};
 use crate::{
     callback::Callback,
     clock::{Clock, Reader, Reading},
     config::{Config, Parts},
     error::ConfigError,
+    gauges::Counts,
     guests::OwnGuests,
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
@@ -104,7 +102,11 @@ pub struct Shard<T> {
     limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with, and how many of them the pass may deal with.
     opened: Opened,
-    counts: Tally,
+    /// What the owner counts itself; the other fields stay zero.
+    counts: Counts,
+    /// Narrower than the counters: otherwise the compiler merges it with one of them into one wide addition, which stalls on the
+    /// narrow store before.
+    live: u32,
     telling: Telling,
     /// The last sweep is done.
     closed: bool,
@@ -162,7 +164,8 @@ impl<T> Shard<T> {
             origins: Origins::new(),
             limit,
             opened: Opened::default(),
-            counts: Tally::default(),
+            counts: Counts::default(),
+            live: 0,
             telling: Telling::default(),
             closed: false,
             not_sync: PhantomData,
@@ -277,12 +280,12 @@ impl<T> Shard<T> {
 
     /// How many timers are live, held ones included.
     pub fn len(&self) -> usize {
-        self.counts.live as usize
+        self.live as usize
     }
 
     /// Whether no timer is live.
     pub fn is_empty(&self) -> bool {
-        self.counts.live == 0
+        self.live == 0
     }
 
     /// What time it is by the shard's clock.

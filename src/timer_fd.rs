@@ -23,8 +23,7 @@ use std::{
 };
 
 use crate::{
-    descriptor::Descriptor,
-    error::TimerFdError,
+    descriptor::{Descriptor, TimerFdError},
     local::{LocalTimer, Turn, local_timer},
     shard::PreparedSleep,
 };

@@ -119,7 +119,7 @@ impl Follower {
             State::New => self.state = State::Learning { since: anchor, guess: None },
             State::Learning { since, guess } => self.learn(since, guess, anchor),
             State::Following { since, rate } if rate.explains(since, anchor) => {
-                self.follow(rate, anchor)
+                self.follow(rate, anchor);
             }
             State::Following { .. } => return self.fault(anchor),
         }

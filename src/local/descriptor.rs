@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{LocalTimer, inner::Local};
-use crate::{descriptor::Descriptor, error::TimerFdError, shard::PreparedSleep};
+use crate::{
+    descriptor::{Descriptor, TimerFdError},
+    shard::PreparedSleep,
+};
 
 impl LocalTimer {
     /// What becomes readable at every wake; opened if it is not open yet.
@@ -20,14 +23,12 @@ impl LocalTimer {
 
 impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
-        let place = self.shared.hooks.descriptor();
-        if let Some(descriptor) = place.get() {
-            return Ok(Arc::clone(descriptor));
-        }
-        let clock =
-            self.step(|shard| shard.clock().of_the_kernel()).ok_or(TimerFdError::VirtualTime)?;
-        let opened = Arc::new(Descriptor::open(clock).map_err(TimerFdError::System)?);
-        Ok(Arc::clone(place.get_or_set(|| opened)))
+        self.shared.hooks.descriptor().get_or_open(|| {
+            let clock = self
+                .step(|shard| shard.clock().of_the_kernel())
+                .ok_or(TimerFdError::VirtualTime)?;
+            Descriptor::open(clock).map_err(TimerFdError::System)
+        })
     }
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {

@@ -181,7 +181,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             match watcher.elsewhere() {
                 None => completed += usize::from(self.check(watcher.operation)),
                 Some(core) => {
-                    self.send(core, Message::Check { operation: watcher.operation, watch })
+                    self.send(core, Message::Check { operation: watcher.operation, watch });
                 }
             }
         }

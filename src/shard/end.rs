@@ -35,7 +35,7 @@ impl<T> Shard<T> {
         }
         let Found { pending, cancelled } = found;
         let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or(u32::MAX);
-        self.counts.live = self.counts.live.saturating_sub(ended);
+        self.live = self.live.saturating_sub(ended);
         self.counts.handed_back += pending.len() as u64;
         self.counts.cancelled += cancelled.len() as u64;
         self.counts.cancelled_elsewhere += cancelled.len() as u64;
@@ -75,7 +75,7 @@ impl<T> Shard<T> {
             return;
         }
         let Some((payload, _)) = self.unpack(guest) else { return };
-        self.counts.live += 1;
+        self.live += 1;
         if swept == Swept::Cancelled {
             found.cancelled.push(payload);
         } else {

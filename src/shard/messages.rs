@@ -223,9 +223,9 @@ impl<T> Shard<T> {
     /// A timer that another thread has added arrives: gets an entry, and a node that stands for it.
     fn welcome(&mut self, guest: u32) -> Message<T> {
         let Some((payload, origin)) = self.unpack(guest) else { return Message::Done };
-        self.counts.live += 1;
+        self.live += 1;
         // In this order: it is never missing from both, see `gate`.
-        self.shared.gate.set_live(self.counts.live);
+        self.shared.gate.set_live(self.live);
         self.shared.gate.left();
         let index = self.wheel.take_index().index;
         let node = self.nodes.node_for_new(&self.shared.slab, index);

@@ -101,7 +101,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn tell_gate(&self) {
         if self.limit < INDEX_MAX {
-            self.shared.gate.set_live(self.counts.live);
+            self.shared.gate.set_live(self.live);
         }
     }
 

@@ -70,7 +70,7 @@ impl<T> Shard<T> {
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.counts.live >= self.limit
+        } else if self.live >= self.limit
             || self.wheel.is_full()
             || self.next_generation > GENERATION_MAX
         {
@@ -150,7 +150,7 @@ impl<T> Shard<T> {
         self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
         self.origins.set(index, origin, || self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
-        self.counts.live += 1;
+        self.live += 1;
         let index =
             NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
         TimerHandle::new(self.number, index, generation)
@@ -209,7 +209,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn count_cancelled(&mut self) {
         self.counts.cancelled += 1;
-        self.counts.live -= 1;
+        self.live -= 1;
     }
 
     /// The payload of a timer that has just been cancelled.
@@ -324,7 +324,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn count_fired(&mut self) {
         self.counts.fired += 1;
-        self.counts.live -= 1;
+        self.live -= 1;
     }
 
     /// The run of a claimed timer is over, and its index free.

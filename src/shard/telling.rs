@@ -9,25 +9,6 @@ use crate::{
     metrics::ShardMetrics,
 };
 
-/// What the owner counts itself; the fields are those of [`Counts`].
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) added: u64,
-    pub(super) fired: u64,
-    pub(super) cancelled: u64,
-    pub(super) cancelled_elsewhere: u64,
-    pub(super) handed_back: u64,
-    /// Of another width than the others: otherwise two of them are counted by one wide instruction, which waits for the narrow one
-    /// before.
-    pub(super) live: u32,
-    pub(super) resets: u64,
-    pub(super) resets_elsewhere: u64,
-    pub(super) runs: u64,
-    pub(super) clock_regressions: u64,
-    pub(super) turns: u64,
-    overruns: u64,
-}
-
 /// What is to be told.
 #[derive(Debug, Default)]
 pub(super) struct Telling {
@@ -75,30 +56,14 @@ impl<T> Shard<T> {
         self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
     }
 
-    /// What has become of the timers, without what other threads have asked for and nobody has met.
+    /// Returns the counts without the messages that wait.
     #[inline]
     fn counted(&self) -> Counts {
-        let &Tally { added, fired, cancelled, cancelled_elsewhere, handed_back, live, .. } =
-            &self.counts;
-        let &Tally { resets, resets_elsewhere, runs, clock_regressions, turns, overruns, .. } =
-            &self.counts;
         Counts {
-            added,
-            fired,
-            cancelled,
-            cancelled_elsewhere,
-            handed_back,
-            live: live.into(),
-            held: 0,
-            queued: 0,
-            resets,
-            resets_elsewhere,
-            runs,
+            live: self.live.into(),
             panicked: self.shared.hooks.panicked(),
-            clock_regressions,
-            turns,
-            overruns,
             touched: self.wheel.touched(),
+            ..self.counts
         }
     }
 
@@ -139,21 +104,13 @@ impl<T> Shard<T> {
     /// Tells what has been counted, if it has changed.
     #[inline]
     pub(super) fn tell(&self) {
-        let Tally {
-            cancelled,
-            handed_back,
-            resets,
-            resets_elsewhere,
-            clock_regressions,
-            overruns,
-            turns,
-            ..
-        } = &self.counts;
+        let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.counts;
+        let &Counts { clock_regressions, overruns, turns, .. } = &self.counts;
         // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.opened.count());
-        self.telling.told_in.set(*turns);
+        self.telling.told_in.set(turns);
         if self.telling.told.replace(changed) != changed {
             let (held, _) = self.look_through(self.opened.left(), HELD_TOLD);
             let counts = Counts { held, queued: self.opened.count().into(), ..self.counted() };

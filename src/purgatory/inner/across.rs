@@ -31,7 +31,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
             Message::Check { operation, .. } | Message::Gone { operation } => {
-                _ = self.check(operation)
+                _ = self.check(operation);
             }
             Message::Watch { key, operation } => {
                 let (watch, _spare) =

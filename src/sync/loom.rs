@@ -1,0 +1,164 @@
+//! The primitives of loom, and what loom must be shown of those that it does not have.
+
+use std::sync::{Mutex, OnceLock};
+
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    thread::{Thread, current as this_thread, yield_now},
+};
+
+/// Time does not pass in a model.
+pub(crate) const IS_LOOM: bool = true;
+
+/// True if all atomics belong to a model that interleaves them.
+pub(crate) const IS_MODEL: bool = true;
+
+/// True if loom sees the pointers of `crossbeam-epoch`.
+pub(crate) const EPOCHS_ARE_LOOMS: bool = cfg!(crossbeam_loom);
+
+/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether it is taken. Loom does not see the order
+/// that the lock creates; no code relies on that order.
+#[derive(Debug)]
+pub(crate) struct TryLock<T> {
+    value: Mutex<T>,
+    is_taken: AtomicBool,
+}
+
+impl<T> TryLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), is_taken: AtomicBool::new(false) }
+    }
+
+    /// Calls `act` under the lock; returns `None` if another thread holds it.
+    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // Relaxed: weaker than `Mutex::try_lock`. A swap would also write when it fails, and loom would let other threads
+        // read that value after the lock was released.
+        let claim =
+            self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
+        claim.ok()?;
+        let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
+        // Relaxed: weaker than the drop of a `MutexGuard`.
+        self.is_taken.store(false, Ordering::Relaxed);
+        acted
+    }
+}
+
+/// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows loom its guarantee.
+#[derive(Debug)]
+pub(crate) struct SetOnce<T> {
+    value: OnceLock<T>,
+    is_set: AtomicBool,
+}
+
+impl<T> SetOnce<T> {
+    pub(crate) fn new() -> Self {
+        Self { value: OnceLock::new(), is_set: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        // Acquire: the guarantee of `OnceLock::get`; pairs with the Release of `get_or_set`.
+        if !self.is_set.load(Ordering::Acquire) {
+            return None;
+        }
+        self.value.get()
+    }
+
+    pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(make);
+        // Release: the guarantee of `OnceLock::get_or_init`; pairs with the Acquire of `get`.
+        self.is_set.store(true, Ordering::Release);
+        value
+    }
+}
+
+/// Shows loom the guarantee of a pointer of `crossbeam-epoch` that loom does not see: a thread that reads the pointer after
+/// a change sees everything that came before the change.
+///
+/// Each call stands directly before the operation on the pointer. Loom switches threads only before an operation of its
+/// own, so it treats both as one; and its read-modify-writes read the newest value, as the pointer does.
+#[derive(Debug, Default)]
+pub(crate) struct Handover {
+    changes: AtomicU32,
+}
+
+impl Handover {
+    pub(crate) fn change(&self) {
+        if !EPOCHS_ARE_LOOMS {
+            // Release: the guarantee of the pointer's store; pairs with the Acquire of `look`.
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn look(&self) {
+        if !EPOCHS_ARE_LOOMS {
+            // Acquire: the guarantee of the pointer's load; pairs with the Release of `change`.
+            self.changes.fetch_add(0, Ordering::Acquire);
+        }
+    }
+}
+
+/// Where loom sees the epochs: asserts that no thread reads a value after an epoch has released it.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    over: AtomicU32,
+}
+
+impl Looks {
+    /// Asserts that the read which ends here was allowed.
+    pub(crate) fn were_allowed(&self) {
+        if EPOCHS_ARE_LOOMS {
+            // Relaxed: the assertion orders nothing. A read that happens before `are_over` cannot see its store.
+            assert_eq!(self.over.load(Ordering::Relaxed), 0, "a value was read after its release");
+        }
+    }
+
+    /// Marks the value as released.
+    pub(crate) fn are_over(&self) {
+        if EPOCHS_ARE_LOOMS {
+            // Relaxed: publishes nothing, see `were_allowed`.
+            self.over.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Declares a global that is initialised by its first use: where loom sees the epochs, once per execution of a model.
+#[cfg(not(crossbeam_loom))]
+macro_rules! global {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
+    };
+}
+
+#[cfg(crossbeam_loom)]
+macro_rules! global {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        loom::lazy_static! { static ref $name: $type = $value; }
+    };
+}
+
+/// Declares a thread local that is initialised by its first use: where loom sees the epochs, of a thread of the model.
+#[cfg(not(crossbeam_loom))]
+macro_rules! lazy_per_thread {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        std::thread_local! { static $name: $type = $value; }
+    };
+}
+
+#[cfg(crossbeam_loom)]
+macro_rules! lazy_per_thread {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        loom::thread_local! { static $name: $type = $value; }
+    };
+}
+
+/// Declares a thread local of a thread of the model.
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
+    };
+}
+
+pub(crate) use global;
+pub(crate) use lazy_per_thread;
+pub(crate) use per_thread;

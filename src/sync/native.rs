@@ -1,0 +1,128 @@
+//! The primitives of `std`. Under shuttle, its atomics and thread locals instead.
+//!
+//! shuttle runs all threads of a test in turn on one real thread and switches only at its own atomics, so the other
+//! primitives of `std` and the epochs hold for them.
+
+use std::sync::{Mutex, OnceLock};
+pub(crate) use std::thread::{Thread, current as this_thread, yield_now};
+
+#[cfg(all(shuttle, feature = "shuttle"))]
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(all(shuttle, feature = "shuttle")))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+pub(crate) const IS_LOOM: bool = false;
+
+/// True if all atomics belong to a model that interleaves them.
+pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "shuttle"));
+
+/// True if loom sees the pointers of `crossbeam-epoch`.
+pub(crate) const EPOCHS_ARE_LOOMS: bool = false;
+
+/// A lock that is only ever tried.
+#[derive(Debug)]
+pub(crate) struct TryLock<T>(Mutex<T>);
+
+impl<T> TryLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Calls `act` under the lock; returns `None` if another thread holds it.
+    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.0.try_lock().ok().map(|mut value| act(&mut value))
+    }
+}
+
+/// `std`'s cell with loom's interface.
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}
+
+/// A value that is set once and then visible to all threads.
+#[derive(Debug)]
+pub(crate) struct SetOnce<T>(OnceLock<T>);
+
+impl<T> SetOnce<T> {
+    pub(crate) fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(make)
+    }
+}
+
+/// Marks where a pointer of `crossbeam-epoch` changes and is read. Only loom's version does something.
+#[derive(Debug, Default)]
+pub(crate) struct Handover {}
+
+#[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
+impl Handover {
+    #[inline]
+    pub(crate) fn change(&self) {}
+
+    #[inline]
+    pub(crate) fn look(&self) {}
+}
+
+/// Marks the last access to a value that an epoch protects. Only loom's version does something.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {}
+
+#[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
+impl Looks {
+    #[inline]
+    pub(crate) fn were_allowed(&self) {}
+
+    #[inline]
+    pub(crate) fn are_over(&self) {}
+}
+
+/// Declares a global that is initialised by its first use.
+macro_rules! global {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
+    };
+}
+
+/// Declares a thread local that is initialised by its first use.
+macro_rules! lazy_per_thread {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        std::thread_local! { static $name: $type = $value; }
+    };
+}
+
+/// Declares a thread local with a constant initial value, whose first use costs nothing.
+#[cfg(not(all(shuttle, feature = "shuttle")))]
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
+    };
+}
+
+#[cfg(all(shuttle, feature = "shuttle"))]
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        shuttle::thread_local! { $(#[$attribute])* static $name: $type = $value; }
+    };
+}
+
+pub(crate) use global;
+pub(crate) use lazy_per_thread;
+pub(crate) use per_thread;
