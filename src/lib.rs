@@ -96,7 +96,7 @@
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!
-//! The README has a table of the promises with the tests that guard them; ARCHITECTURE.md says how it works.
+//! `doc/verification.md` lists the promises with the tests that guard them; ARCHITECTURE.md describes how it works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 // What is said above is said of the whole crate; without `std` most of it has nothing to link to.
