@@ -133,7 +133,7 @@ fn examples() -> Vec<Lane> {
         .verdict(),
         Lane::new(
             "example: delayed_requests",
-            "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
+            "cargo run --release --locked -p corewheel-demos --bin delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
         )
         .verdict(),
         Lane::new(

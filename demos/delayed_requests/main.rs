@@ -1,5 +1,5 @@
 //! A small replicated log on loopback, thread per core, whose requests wait for a condition or time out, under a load that
-//! it brings along: `cargo run --release --example delayed_requests`.
+//! it brings along: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
 //! One event loop per core. A connection lives on the core that accepted it, and so do its requests that wait; a partition
 //! or a group belongs to the core that its number says, and what happens to it is told there. So most requests are watched
@@ -26,24 +26,24 @@ mod broker;
 mod client;
 mod delayed;
 mod event_loop;
-#[path = "../common/files.rs"]
+#[path = "../../examples/common/files.rs"]
 mod files;
 mod group_cast;
 mod load;
 mod log;
-#[path = "../common/net.rs"]
+#[path = "../../examples/common/net.rs"]
 mod net;
 mod partition_cast;
 mod plan;
 mod report;
-#[path = "../common/screen.rs"]
+#[path = "../../examples/common/screen.rs"]
 mod screen;
-#[path = "../common/seats.rs"]
+#[path = "../../examples/common/seats.rs"]
 mod seats;
 mod server;
-#[path = "../common/small.rs"]
+#[path = "../../examples/common/small.rs"]
 mod small;
-#[path = "../common/tally.rs"]
+#[path = "../../examples/common/tally.rs"]
 mod tally;
 mod verdict;
 mod view;
