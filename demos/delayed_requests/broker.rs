@@ -1,216 +1,137 @@
-//! The requests of one core: each changes the log, parks until its condition holds, and tells those who wait for the change.
+//! The requests of one core. Each changes the log, notifies the requests that wait for the change, and waits for a change
+//! itself:
 //!
 //! ```text
-//! produce  appends                            waits for the followers   tells who fetches
-//! follow   says what the follower has         waits for bytes           tells who produces, and who fetches
-//! fetch                                       waits for bytes
-//! join     says who is in                     waits for all members     tells who joins
+//! produce  appends                       waits for the followers   notifies readers
+//! follow   says what the follower has    waits for bytes           notifies producers and readers
+//! fetch                                  waits for bytes
+//! join     says who has joined           waits for all members     notifies members
 //! ```
 //!
-//! A request waits on the core of its connection, with a watch on the core of its partition or group, which is often
-//! another one; the purgatories see to it.
+//! A request waits on the core of its connection, with a watch on the core of its partition or group. Those are often two
+//! cores, and the purgatory connects them.
 
-use std::ops::AddAssign;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewheel::{AddError, Core, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, local_timer};
+use corewheel::{Completion, Core, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup};
 use mio::net::TcpStream;
-use serde::Serialize;
 
-use crate::board::Board;
-use crate::delayed::{DelayedFetch, DelayedJoin, DelayedProduce, Reader, Reply};
-use crate::log::{GroupId, Log, PartitionId};
-use crate::wire::{Request, What};
+use crate::log::{Log, Partition, Positions};
+use crate::wire::{Answer, Kind, Request};
 
-/// The purgatories of all cores, and which core a partition or a group belongs to.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    produces: PurgatoryGroup<PartitionId>,
-    fetches: PurgatoryGroup<PartitionId>,
-    joins: PurgatoryGroup<GroupId>,
+/// The requests that wait for a partition or a group.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Key {
+    Producers(u32),
+    Readers(u32),
+    Members(u32),
+}
+
+/// The purgatory of all cores. A partition or group belongs to the core of its number.
+pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
+    PurgatoryGroup::by(|key| match *key {
+        Key::Producers(target) | Key::Readers(target) | Key::Members(target) => target as usize,
+    })
+}
+
+/// A request that waits until a position is reached.
+struct DelayedRequest {
+    log: Arc<Log>,
+    request: Request,
+    wanted: u64,
+    stream: Rc<TcpStream>,
+}
+
+impl DelayedRequest {
+    /// The position that its condition is about.
+    fn reached(&self) -> u64 {
+        let Request { kind, target, .. } = self.request;
+        let (partition, group) = (self.log.partition(target), self.log.group(target));
+        match kind {
+            Kind::Produce | Kind::Fetch => {
+                partition.map_or(0, |partition| partition.followers.lowest())
+            }
+            Kind::Follow => partition.map_or(0, Partition::end),
+            Kind::Join => group.map_or(0, Positions::lowest),
+        }
+    }
+}
+
+impl DelayedOperation for DelayedRequest {
+    fn try_complete(&mut self) -> bool {
+        self.reached() >= self.wanted
+    }
+
+    fn on_complete(self, how: Completion) {
+        let Request { number, kind, .. } = self.request;
+        // A producer is told where its bytes end, and a reader what there is.
+        let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
+        let is_timed_out = how == Completion::Expired;
+        // The verdict misses the answer if the client has gone.
+        let _ = Answer { number, is_timed_out, position }.send(&mut &*self.stream);
+    }
 }
 
 /// One core's part.
 pub(crate) struct Broker {
-    produces: Purgatory<PartitionId, DelayedProduce>,
-    fetches: Purgatory<PartitionId, DelayedFetch>,
-    joins: Purgatory<GroupId, DelayedJoin>,
+    purgatory: Purgatory<Key, DelayedRequest>,
     log: Arc<Log>,
-    board: Arc<Board>,
     core: usize,
     cores: usize,
-    /// Requests whose partition or group belongs to another core.
-    elsewhere: u64,
-}
-
-/// A request that cannot be served: it makes no sense, or there is no place for it.
-#[derive(Debug)]
-pub(crate) struct Refused;
-
-impl<T> From<AddError<T>> for Refused {
-    fn from(_: AddError<T>) -> Self {
-        Self
-    }
-}
-
-impl Waiting {
-    pub(crate) fn new() -> Self {
-        Self {
-            produces: PurgatoryGroup::by(|&PartitionId(id)| id as usize),
-            fetches: PurgatoryGroup::by(|&PartitionId(id)| id as usize),
-            joins: PurgatoryGroup::by(|&GroupId(id)| id as usize),
-        }
-    }
-}
-
-impl Broker {
-    pub(crate) fn new(waiting: &Waiting, core: &Core, log: Arc<Log>, board: Arc<Board>) -> Self {
-        let (index, shards) = (core.index(), core.shards());
-        Self {
-            produces: waiting.produces.join(index, shards),
-            fetches: waiting.fetches.join(index, shards),
-            joins: waiting.joins.join(index, shards),
-            log,
-            board,
-            core: index,
-            cores: shards.len(),
-            elsewhere: 0,
-        }
-    }
-
-    /// Does what is asked; the answer comes when it is complete, here and now or later.
-    pub(crate) fn serve(
-        &mut self,
-        request: Request,
-        stream: &Rc<TcpStream>,
-    ) -> Result<(), Refused> {
-        let timeout = Duration::from_millis(request.timeout_ms.into());
-        let reply = Reply {
-            stream: Rc::clone(stream),
-            number: request.number,
-            deadline: local_timer().now() + timeout,
-            board: Arc::clone(&self.board),
-            core: self.core,
-        };
-        self.elsewhere += u64::from(request.what.target() as usize % self.cores != self.core);
-        // Whether it waits or is complete already is all the same here: the answer says it.
-        let _: Outcome = match request.what {
-            What::Produce { partition, bytes } => self.produce(partition, bytes, reply, timeout)?,
-            What::Fetch { partition, from, least } => {
-                self.fetch(partition, Reader::Consumer, from + u64::from(least), reply, timeout)?
-            }
-            What::Follow { partition, follower, from, least } => {
-                self.follow(partition, follower, from)?;
-                self.fetch(partition, Reader::Follower, from + u64::from(least), reply, timeout)?
-            }
-            What::Join { group, member, generation } => {
-                self.join(group, member, generation, reply, timeout)?
-            }
-        };
-        Ok(())
-    }
-
-    fn produce(
-        &self,
-        id: PartitionId,
-        bytes: u32,
-        reply: Reply,
-        timeout: Duration,
-    ) -> Result<Outcome, Refused> {
-        let end = self.log.partition(id).ok_or(Refused)?.append(bytes);
-        self.fetches.notify(&id);
-        let produce = DelayedProduce { log: Arc::clone(&self.log), partition: id, end, reply };
-        Ok(self.produces.try_complete_else_watch(produce, [id], timeout)?)
-    }
-
-    /// A follower has all that comes before.
-    ///
-    /// That is told in any case. To ask first whether it was the last of the followers would be a mistake: of two that
-    /// come at once on two cores, neither might see the other. The events meet on the partition's core.
-    fn follow(&self, id: PartitionId, follower: u32, from: u64) -> Result<(), Refused> {
-        if !self.log.partition(id).ok_or(Refused)?.follow(follower, from) {
-            return Err(Refused);
-        }
-        self.produces.notify(&id);
-        self.fetches.notify(&id);
-        Ok(())
-    }
-
-    fn fetch(
-        &self,
-        id: PartitionId,
-        reader: Reader,
-        wanted: u64,
-        reply: Reply,
-        timeout: Duration,
-    ) -> Result<Outcome, Refused> {
-        self.log.partition(id).ok_or(Refused)?;
-        let fetch =
-            DelayedFetch { log: Arc::clone(&self.log), partition: id, reader, wanted, reply };
-        Ok(self.fetches.try_complete_else_watch(fetch, [id], timeout)?)
-    }
-
-    fn join(
-        &self,
-        id: GroupId,
-        member: u32,
-        generation: u64,
-        reply: Reply,
-        timeout: Duration,
-    ) -> Result<Outcome, Refused> {
-        if !self.log.group(id).ok_or(Refused)?.join(member, generation) {
-            return Err(Refused);
-        }
-        self.joins.notify(&id);
-        let join = DelayedJoin { log: Arc::clone(&self.log), group: id, generation, reply };
-        Ok(self.joins.try_complete_else_watch(join, [id], timeout)?)
-    }
-
-    /// What has become of all operations of this core.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals { elsewhere: self.elsewhere, ..Totals::default() };
-        for counts in [self.produces.counts(), self.fetches.counts(), self.joins.counts()] {
-            totals.take_in(&counts);
-        }
-        totals
-    }
-}
-
-/// The counts of several purgatories together.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Totals {
-    pub(crate) added: u64,
-    pub(crate) by_condition: u64,
-    pub(crate) expired: u64,
-    /// Forced or handed back, which nothing here asks for.
-    pub(crate) otherwise: u64,
-    pub(crate) live: u64,
-    pub(crate) watches: u64,
-    /// Requests whose partition or group belongs to another core than their connection.
+    /// The number of requests whose partition or group belongs to another core.
     pub(crate) elsewhere: u64,
 }
 
-impl Totals {
-    fn take_in(&mut self, counts: &PurgatoryCounts) {
-        self.added += counts.added;
-        self.by_condition += counts.by_condition;
-        self.expired += counts.expired;
-        self.otherwise += counts.forced + counts.handed_back;
-        self.live += counts.live;
-        self.watches += counts.watches;
+impl Broker {
+    pub(crate) fn new(purgatory: &PurgatoryGroup<Key>, core: &Core, log: Arc<Log>) -> Self {
+        let (index, shards) = (core.index(), core.shards());
+        let purgatory = purgatory.join(index, shards);
+        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: 0 }
     }
-}
 
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Self) {
-        self.added += other.added;
-        self.by_condition += other.by_condition;
-        self.expired += other.expired;
-        self.otherwise += other.otherwise;
-        self.live += other.live;
-        self.watches += other.watches;
-        self.elsewhere += other.elsewhere;
+    /// Does what is asked. The answer is sent when the request has completed, now or later.
+    pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
+        self.elsewhere += u64::from(request.target as usize % self.cores != self.core);
+        let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
+        let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
+        let delayed = DelayedRequest { log, request, wanted, stream };
+        let timeout = Duration::from_millis(request.timeout_ms);
+        match self.purgatory.try_complete_else_watch(delayed, [key], timeout) {
+            Ok(_completed_or_waits) => Ok(()),
+            Err(_full) => Err(ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    /// Changes the log as the request says. Returns what the request waits for: a key, and the position to be reached.
+    fn change(&self, request: Request) -> Option<(Key, u64)> {
+        let Request { kind, target, member, position, .. } = request;
+        match kind {
+            Kind::Produce => {
+                let end = self.log.partition(target)?.append(position);
+                self.purgatory.notify(&Key::Readers(target));
+                Some((Key::Producers(target), end))
+            }
+            Kind::Fetch => self.log.partition(target).map(|_| (Key::Readers(target), position)),
+            Kind::Follow => {
+                self.log.partition(target)?.followers.raise(member, position)?;
+                // Even if another follower is behind: of two that follow at once, neither may see the other. Their events
+                // meet on the partition's core.
+                self.purgatory.notify(&Key::Producers(target));
+                self.purgatory.notify(&Key::Readers(target));
+                Some((Key::Readers(target), position + 1))
+            }
+            Kind::Join => {
+                self.log.group(target)?.raise(member, position)?;
+                self.purgatory.notify(&Key::Members(target));
+                Some((Key::Members(target), position))
+            }
+        }
+    }
+
+    pub(crate) fn counts(&self) -> PurgatoryCounts {
+        self.purgatory.counts()
     }
 }

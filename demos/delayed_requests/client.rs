@@ -1,149 +1,113 @@
-//! The client's end of one connection, and the record it keeps by its own clock: what the verdict is made of.
+//! The client's end of one connection, and what it has seen by its own clock.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
 
-use crate::board::Board;
-use crate::wire::{ANSWER, Answer, Heard, How, Messages, Request, What};
+use crate::common::load::Connector;
+use crate::wire::{Answer, Kind, Messages, Request};
 
-/// How a request must be answered, as far as its client knows.
+/// How a request must be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Expected {
     Condition,
-    TimeOut,
-    /// Its condition comes about when it times out: either, but not both.
+    Timeout,
+    /// Either, but not both: its condition comes true at about the time when it times out.
     Either,
 }
 
-/// All that is known of one request.
+/// What is known of one request.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) what: What,
-    /// Read before the request was sent, so that the server cannot have got it earlier.
+    pub(crate) kind: Kind,
+    /// Read before the request was sent, so that the server cannot have received it earlier.
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
     pub(crate) expected: Expected,
-    /// How often it was answered in each way.
-    pub(crate) completed: u32,
-    pub(crate) timed_out: u32,
-    /// When the first answer was seen.
+    /// The number of answers that it has completed, and that it has timed out.
+    pub(crate) completed: u64,
+    pub(crate) timed_out: u64,
+    /// When the first answer arrived.
     pub(crate) answered: Option<Instant>,
 }
 
-/// It has at most one request under way.
+/// A client that waits for each answer before it sends the next request.
 #[derive(Debug)]
 pub(crate) struct Client {
+    /// `None` if the server has closed the connection.
     stream: Option<TcpStream>,
-    messages: Messages<ANSWER>,
-    /// Its requests, by number.
+    messages: Messages<{ Answer::WORDS }>,
+    /// Its requests by number.
     pub(crate) records: Vec<Record>,
-    /// Answers to requests that were never made.
+    /// Answers to requests that it has not sent.
     pub(crate) strays: u64,
-    is_waiting: bool,
-    at: u64,
+    /// Whether its last request has been answered.
+    pub(crate) is_idle: bool,
+    /// The position of the last answer.
+    pub(crate) position: u64,
 }
 
 impl Client {
-    pub(crate) fn connect(server: SocketAddr) -> io::Result<Self> {
-        let stream = std::net::TcpStream::connect(server)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+    pub(crate) fn connect(connector: &Connector<'_>) -> io::Result<Self> {
         Ok(Self {
-            stream: Some(TcpStream::from_std(stream)),
-            messages: Messages::new(),
+            stream: Some(connector.connect()?),
+            messages: Messages::default(),
             records: Vec::new(),
             strays: 0,
-            is_waiting: false,
-            at: 0,
+            is_idle: true,
+            position: 0,
         })
-    }
-
-    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        self.stream
-            .as_mut()
-            .map_or(Ok(()), |stream| registry.register(stream, token, Interest::READABLE))
-    }
-
-    /// Whether its last request has been answered.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.is_waiting
-    }
-
-    /// Where the log ended by its last answer, or which generation that was.
-    pub(crate) fn at(&self) -> u64 {
-        self.at
     }
 
     pub(crate) fn send(
         &mut self,
-        what: What,
+        kind: Kind,
+        (target, member): (u32, u32),
+        position: u64,
         timeout: Duration,
         expected: Expected,
-        board: &Board,
     ) {
-        let Ok(number) = u32::try_from(self.records.len()) else { return };
-        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let number = self.records.len() as u64;
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let request = Request { number, timeout_ms, kind, target, member, position };
         let sent = Instant::now();
-        self.records.push(Record {
-            what,
-            sent,
-            timeout,
-            expected,
-            completed: 0,
-            timed_out: 0,
-            answered: None,
-        });
-        self.is_waiting = true;
-        let stream = self.stream.as_mut();
-        if stream.is_some_and(|stream| Request { number, timeout_ms, what }.send(stream).is_err()) {
-            // It waits for ever, and the verdict finds a request that was not answered.
-            self.stream = None;
-        }
-        board.sent.one_more();
+        let (completed, timed_out, answered) = (0, 0, None);
+        self.records.push(Record { kind, sent, timeout, expected, completed, timed_out, answered });
+        self.is_idle = false;
+        // Without a connection it stays unanswered, which the verdict reports.
+        self.stream.take_if(|stream| request.send(stream).is_err());
     }
 
-    /// Something has happened that tells how the request under way must end.
+    /// Changes what the request that waits must be answered.
     pub(crate) fn expect(&mut self, expected: Expected) {
-        if let Some(record) = self.records.last_mut().filter(|_| self.is_waiting) {
+        if let Some(record) = self.records.last_mut().filter(|_| !self.is_idle) {
             record.expected = expected;
         }
     }
 
-    /// Takes the answers that have come.
-    pub(crate) fn receive(&mut self, board: &Board) {
+    pub(crate) fn receive(&mut self) {
         while let Some(stream) = &mut self.stream {
-            match self.messages.next(stream) {
-                Heard::Message(bytes) => self.take_in(Answer::of(bytes), board),
-                Heard::Nothing => return,
-                Heard::End => self.stream = None,
+            match self.messages.receive(stream) {
+                Ok(Some(words)) => self.note(Answer::parse(words)),
+                Ok(None) => return,
+                Err(_) => self.stream = None,
             }
         }
     }
 
-    fn take_in(&mut self, answer: Answer, board: &Board) {
-        let is_last = answer.number as usize + 1 == self.records.len();
-        let Some(record) = self.records.get_mut(answer.number as usize) else {
+    fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
+        let is_last = number + 1 == self.records.len() as u64;
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(record) = self.records.get_mut(index) else {
             self.strays += 1;
             return;
         };
         record.answered.get_or_insert_with(Instant::now);
-        match answer.how {
-            How::Condition => {
-                record.completed += 1;
-                board.completed.one_more();
-            }
-            How::TimedOut => {
-                record.timed_out += 1;
-                board.timed_out.one_more();
-            }
-        }
+        *(if is_timed_out { &mut record.timed_out } else { &mut record.completed }) += 1;
         if is_last {
-            self.is_waiting = false;
-            self.at = answer.at;
+            self.is_idle = true;
+            self.position = position;
         }
     }
 }

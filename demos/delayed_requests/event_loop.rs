@@ -1,118 +1,93 @@
-//! The event loop of one core: it accepts, takes requests in, and lets the turns complete them.
+//! The event loop of one core. It accepts connections, receives requests, and lets the turns complete them.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corewheel::{Core, Counts, local_timer};
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use corewheel::{Core, PurgatoryCounts, local_timer};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Token};
 use slab::Slab;
 
-use crate::board::Board;
-use crate::broker::{Broker, Refused, Totals};
-use crate::net;
-use crate::seats::{LISTENER, Seat, WAKER};
-use crate::wire::{Heard, Messages, REQUEST, Request};
+use crate::broker::Broker;
+use crate::common::server::{self, Endpoint, LISTENER, WAKER};
+use crate::wire::{Messages, Request};
 
 const EVENTS: usize = 4_096;
+/// How long a core waits at the end for the other cores to remove their watches, and how often it looks.
+const SETTLING: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
 
-/// What a core has to say at its end.
+/// What one core has counted.
 #[derive(Debug)]
 pub(crate) struct CoreReport {
-    pub(crate) totals: Totals,
-    pub(crate) timers: Counts,
-    /// The longest that a sleep took longer than asked for: what the machine is to blame for.
+    pub(crate) counts: PurgatoryCounts,
+    /// Requests whose partition or group belongs to another core.
+    pub(crate) elsewhere: u64,
+    /// The longest time that the machine let a sleep exceed its timeout.
     pub(crate) held_up: Duration,
-}
-
-/// One core of the server.
-pub(crate) struct EventLoop {
-    poll: Poll,
-    listener: TcpListener,
-    connections: Slab<Connection>,
-    broker: Broker,
-    board: Arc<Board>,
 }
 
 struct Connection {
     /// Shared with its requests that wait.
     stream: Rc<TcpStream>,
-    messages: Messages<REQUEST>,
+    messages: Messages<{ Request::WORDS }>,
 }
 
-impl EventLoop {
-    pub(crate) fn new((poll, listener): Seat, broker: Broker, board: Arc<Board>) -> Self {
-        Self { poll, listener, connections: Slab::new(), broker, board }
-    }
-
-    /// Serves until the core is to end.
-    pub(crate) fn run(mut self, core: &Core) -> io::Result<CoreReport> {
-        let mut events = Events::with_capacity(EVENTS);
-        let mut held_up = Duration::ZERO;
-        while !core.is_stopping() {
-            let sleep = local_timer().prepare_sleep();
-            let (asleep, timeout) = (Instant::now(), sleep.timeout());
-            net::unless_interrupted(self.poll.poll(&mut events, timeout))?;
-            drop(sleep);
-            held_up =
-                held_up
-                    .max(timeout.map_or(Duration::ZERO, |timeout| {
-                        asleep.elapsed().saturating_sub(timeout)
-                    }));
-            for event in &events {
-                match event.token() {
-                    LISTENER => self.accept_all()?,
-                    WAKER => {}
-                    Token(key) => self.serve(key),
+/// Serves until the core is asked to stop.
+pub(crate) fn run(
+    core: &Core,
+    (mut poll, listener): Endpoint,
+    mut broker: Broker,
+) -> io::Result<CoreReport> {
+    let mut connections: Slab<Connection> = Slab::new();
+    let mut events = Events::with_capacity(EVENTS);
+    let mut held_up = Duration::ZERO;
+    let mut stopping: Option<Instant> = None;
+    while stopping.is_none_or(|since| broker.counts().watches > 0 && since.elapsed() < SETTLING) {
+        let sleep = local_timer().prepare_sleep();
+        let timeout = if stopping.is_some() { Some(LOOK) } else { sleep.timeout() };
+        let asleep = Instant::now();
+        server::poll(&mut poll, &mut events, timeout)?;
+        drop(sleep);
+        if let Some(timeout) = timeout {
+            held_up = held_up.max(asleep.elapsed().saturating_sub(timeout));
+        }
+        for event in &events {
+            match event.token() {
+                LISTENER => {
+                    while let Some((mut stream, _)) = server::accept(&listener)? {
+                        stream.set_nodelay(true)?;
+                        let entry = connections.vacant_entry();
+                        let token = Token(entry.key());
+                        poll.registry().register(&mut stream, token, Interest::READABLE)?;
+                        let messages = Messages::default();
+                        entry.insert(Connection { stream: Rc::new(stream), messages });
+                    }
+                }
+                WAKER => {}
+                Token(key) => {
+                    // The requests of a connection that has ended complete, but their answers get nowhere.
+                    if connections.get_mut(key).is_some_and(|it| it.serve(&mut broker).is_err()) {
+                        connections.remove(key);
+                    }
                 }
             }
-            local_timer().turn();
-            self.board.cores[core.index()].publish(&self.broker.totals());
         }
-        Ok(CoreReport { totals: self.broker.totals(), timers: local_timer().counts(), held_up })
-    }
-
-    fn accept_all(&mut self) -> io::Result<()> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => self.accept(stream)?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if net::is_passing(&error) => {}
-                Err(error) => return Err(error),
-            }
+        local_timer().turn();
+        if core.is_stopping() {
+            stopping.get_or_insert_with(Instant::now);
         }
     }
-
-    fn accept(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let place = self.connections.vacant_entry();
-        self.poll.registry().register(&mut stream, Token(place.key()), Interest::READABLE)?;
-        place.insert(Connection { stream: Rc::new(stream), messages: Messages::new() });
-        Ok(())
-    }
-
-    /// Takes in all requests that have arrived. A connection that has ended, or asks for what makes no sense, goes; what
-    /// it has asked for before completes all the same, and the answer gets nowhere.
-    fn serve(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.serve(&mut self.broker).is_err() {
-            self.connections.remove(key);
-        }
-    }
+    Ok(CoreReport { counts: broker.counts(), elsewhere: broker.elsewhere, held_up })
 }
 
 impl Connection {
-    fn serve(&mut self, broker: &mut Broker) -> Result<(), Refused> {
-        loop {
-            match self.messages.next(&mut &*self.stream) {
-                Heard::Message(bytes) => {
-                    broker.serve(Request::of(bytes).ok_or(Refused)?, &self.stream)?
-                }
-                Heard::Nothing => return Ok(()),
-                Heard::End => return Err(Refused),
-            }
+    fn serve(&mut self, broker: &mut Broker) -> io::Result<()> {
+        while let Some(words) = self.messages.receive(&mut &*self.stream)? {
+            let request = Request::parse(words).ok_or(ErrorKind::InvalidData)?;
+            broker.serve(request, &self.stream)?;
         }
+        Ok(())
     }
 }

@@ -1,107 +1,73 @@
-//! What the requests ask about: how long each partition is, how much of it each follower has, and which generation each
-//! member of a group has joined. The records themselves are left out; a log is as good as its length here.
+//! The replicated log: the length of each partition, how much of it each follower has, and the generation that each member
+//! of a group has joined. There are no records, because a length is enough here.
 //!
-//! Any core may look, so all of it is atomic. It is also all relaxed: a value stands for itself, and whoever changes one
-//! tells of it through the purgatory, whose events carry what was written before them.
+//! Any core may read and write it. All accesses are relaxed: each value stands for itself, and whoever changes one notifies
+//! the purgatory, whose events carry what was written before them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct PartitionId(pub(crate) u32);
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct GroupId(pub(crate) u32);
 
 #[derive(Debug)]
 pub(crate) struct Log {
     partitions: Vec<Partition>,
-    groups: Vec<Group>,
+    /// The last generation that each member of each group has joined.
+    groups: Vec<Positions>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Partition {
-    /// In bytes.
+    /// Its length in bytes.
     end: AtomicU64,
-    /// How far each follower has it: from where it fetches.
-    followed: Marks,
-}
-
-#[derive(Debug)]
-pub(crate) struct Group {
-    /// The last generation that each member has joined.
-    joined: Marks,
+    /// How much of it each follower has.
+    pub(crate) followers: Positions,
 }
 
 impl Log {
     pub(crate) fn new(partitions: u32, followers: usize, groups: u32, members: usize) -> Self {
-        let partition = |_| Partition { end: AtomicU64::new(0), followed: Marks::new(followers) };
-        let group = |_| Group { joined: Marks::new(members) };
+        let partition =
+            |_| Partition { end: AtomicU64::new(0), followers: Positions::new(followers) };
         Self {
             partitions: (0..partitions).map(partition).collect(),
-            groups: (0..groups).map(group).collect(),
+            groups: (0..groups).map(|_| Positions::new(members)).collect(),
         }
     }
 
-    pub(crate) fn partition(&self, PartitionId(id): PartitionId) -> Option<&Partition> {
+    pub(crate) fn partition(&self, id: u32) -> Option<&Partition> {
         self.partitions.get(id as usize)
     }
 
-    pub(crate) fn group(&self, GroupId(id): GroupId) -> Option<&Group> {
+    pub(crate) fn group(&self, id: u32) -> Option<&Positions> {
         self.groups.get(id as usize)
     }
 }
 
 impl Partition {
-    /// Appends so many bytes, and gives the new end.
-    pub(crate) fn append(&self, bytes: u32) -> u64 {
-        self.end.fetch_add(bytes.into(), Relaxed) + u64::from(bytes)
+    /// Appends this many bytes. Returns the new end.
+    pub(crate) fn append(&self, bytes: u64) -> u64 {
+        self.end.fetch_add(bytes, Relaxed) + bytes
     }
 
-    /// The follower fetches from here: it has what comes before. False if there is no such follower.
-    #[must_use]
-    pub(crate) fn follow(&self, follower: u32, from: u64) -> bool {
-        self.followed.raise(follower, from)
-    }
-
-    /// What followers may read.
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Relaxed)
     }
-
-    /// What all followers have, and consumers may read.
-    pub(crate) fn replicated(&self) -> u64 {
-        self.followed.lowest()
-    }
 }
 
-impl Group {
-    /// False if there is no such member.
-    #[must_use]
-    pub(crate) fn join(&self, member: u32, generation: u64) -> bool {
-        self.joined.raise(member, generation)
-    }
-
-    /// Whether all members are in.
-    pub(crate) fn is_complete(&self, generation: u64) -> bool {
-        self.joined.lowest() >= generation
-    }
-}
-
-/// How far each of several has come; it never goes back.
+/// The positions of the followers of a partition, or of the members of a group. None moves back.
 #[derive(Debug)]
-struct Marks(Vec<AtomicU64>);
+pub(crate) struct Positions(Vec<AtomicU64>);
 
-impl Marks {
+impl Positions {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn raise(&self, who: u32, mark: u64) -> bool {
-        let found = self.0.get(who as usize);
-        found.inspect(|its| _ = its.fetch_max(mark, Relaxed)).is_some()
+    /// Moves one of them ahead. `None` if it does not exist.
+    pub(crate) fn raise(&self, index: u32, position: u64) -> Option<()> {
+        self.0.get(index as usize)?.fetch_max(position, Relaxed);
+        Some(())
     }
 
-    fn lowest(&self) -> u64 {
-        self.0.iter().map(|mark| mark.load(Relaxed)).min().unwrap_or(u64::MAX)
+    /// The position that all have reached.
+    pub(crate) fn lowest(&self) -> u64 {
+        self.0.iter().map(|position| position.load(Relaxed)).min().unwrap_or(u64::MAX)
     }
 }

@@ -1,126 +1,119 @@
-//! A small replicated log on loopback, thread per core, whose requests wait for a condition or time out, under a load that
-//! it brings along: `cargo run --release -p corewheel-demos --bin delayed_requests`.
+//! A small replicated log on loopback, thread per core, whose requests wait for a condition or time out, under a load of
+//! its own: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, and so do its requests that wait; a partition
-//! or a group belongs to the core that its number says, and what happens to it is told there. So most requests are watched
-//! for on another core than the one they wait on.
+//! One event loop per core. A connection lives on the core that accepted it, and its requests wait there. A partition or a
+//! group belongs to the core of its number, which is notified of its changes. So most requests watch another core than the
+//! one they wait on.
 //!
-//! The server, in the order to read it:
-//! - `log`: what the requests ask about
-//! - `delayed`: the requests that wait, as delayed operations; this is how the library is used
-//! - `broker`: the requests of one core: what each changes, waits for, and tells
-//! - `event_loop`, `server`: the loop of one core, and one per core
-//!
-//! What surrounds it:
-//! - `args`, `files`: what was asked for, and whether the machine allows it
-//! - `wire`, `client`: the protocol, and the records that the clients keep
-//! - `plan`, `partition_cast`, `group_cast`, `load`: who does what, and what must come of it
-//! - `board`, `view`, `screen`: the live view
-//! - `verdict`, `accounts`, `report`: whether all was as it must be
-//! - `seats`, `net`, `small`, `tally`: what the examples share, in `examples/common`, as they do `files`, `screen`
+//! - `log`: the data that the requests wait for
+//! - `broker`: the requests of one core, as delayed operations, which is how the library is used
+//! - `event_loop`: the loop of one core
+//! - `wire`: the protocol
+//! - `client`, `plan`, `scenario`: the clients, what they do, and how they must be answered
+//! - `verdict`: whether every request was answered once and as expected, and how late
+//! - `common`: what it shares with the example `idle_timeouts`
 
-mod accounts;
-mod args;
-mod board;
 mod broker;
 mod client;
-mod delayed;
+#[path = "../../examples/common/mod.rs"]
+mod common;
 mod event_loop;
-#[path = "../../examples/common/files.rs"]
-mod files;
-mod group_cast;
-mod load;
 mod log;
-#[path = "../../examples/common/net.rs"]
-mod net;
-mod partition_cast;
 mod plan;
-mod report;
-#[path = "../../examples/common/screen.rs"]
-mod screen;
-#[path = "../../examples/common/seats.rs"]
-mod seats;
-mod server;
-#[path = "../../examples/common/small.rs"]
-mod small;
-#[path = "../../examples/common/tally.rs"]
-mod tally;
+mod scenario;
 mod verdict;
-mod view;
 mod wire;
 
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use args::Args;
-use board::Board;
-use files::Needs;
+use clap::{CommandFactory, Parser, error::ErrorKind};
+
+use broker::Broker;
+use common::load::{Load, User};
+use common::server::{self, Server};
+use common::verdict::{Failures, Verdict};
+use common::{Options, view};
 use log::Log;
 use plan::{FOLLOWERS, MEMBERS, Plan};
-use server::Server;
-use verdict::{Evidence, Verdict};
+use scenario::Team;
+use verdict::Report;
 
-/// What was asked for cannot be done here.
-const IMPOSSIBLE: u8 = 2;
+/// A pause of the machine makes requests time out that should complete if the timeout is shorter.
+const MIN_TIMEOUT_MS: u64 = 100;
+
+/// A small replicated log, thread per core, whose requests wait for their condition or time out, under a load of its own.
+///
+/// Producers wait until the followers have what they have appended, consumers and followers until there are enough bytes,
+/// members of a group until all have joined. Followers and members stall at planned times, so the load knows of each
+/// request whether it must time out. The verdict says whether each was answered exactly once and as expected, and how late
+/// the timeouts were, by the clocks of the clients. The limit of the lateness is raised by the time that the machine held
+/// up a thread. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+#[derive(Debug, Parser)]
+#[command(name = "delayed_requests")]
+struct Args {
+    /// Number of partitions, each with 2 followers, 4 producers and 4 consumers, a connection each
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
+    partitions: u32,
+
+    /// Number of groups, each with 5 members, a connection each
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
+    groups: u32,
+
+    /// A request times out after this many milliseconds (one of a follower: after twice as many)
+    #[arg(long, default_value_t = 800)]
+    #[arg(value_parser = clap::value_parser!(u64).range(MIN_TIMEOUT_MS..=60_000))]
+    timeout_ms: u64,
+
+    /// Length of the run in seconds; at least ten timeouts
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    duration: u64,
+
+    #[command(flatten)]
+    options: Options,
+}
 
 fn main() -> ExitCode {
-    let args = Args::read();
-    let plan = Plan::new(args.partitions, args.groups, args.timeout(), args.duration());
-    let (connections, load_threads) = (plan.connections(), load::THREADS as usize);
-    let needs = Needs { connections, ends: 2, cores: args.cores(), load_threads };
-    if let Err(reason) = files::reserve(needs, |_| String::from("fewer --partitions or --groups")) {
-        eprintln!("error: {reason}");
-        return ExitCode::from(IMPOSSIBLE);
+    let args = Args::parse();
+    let Args { partitions, groups, timeout_ms, duration, options } = args;
+    if duration * 1_000 < timeout_ms * 10 {
+        let message = format!(
+            "--duration {duration} is too short for --timeout-ms {timeout_ms}: every follower needs time to stall and to \
+             recover; ask for at least --duration {} or for a shorter --timeout-ms",
+            (timeout_ms * 10).div_ceil(1_000),
+        );
+        Args::command().error(ErrorKind::ValueValidation, message).exit();
     }
-    match run(&args, plan) {
-        Ok(verdict) => {
-            report::print(&verdict, args.json);
-            if verdict.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("error: the run could not be carried out: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let timeout = Duration::from_millis(timeout_ms);
+    let plan = Plan { partitions, groups, timeout, run: Duration::from_secs(duration) };
+    common::verdict::conclude(run(plan, options), options.json)
 }
 
-/// Serves the load until it has ended, and judges what has happened.
-fn run(args: &Args, plan: Plan) -> io::Result<Verdict> {
-    let plan = Arc::new(plan);
-    let board = Arc::new(Board::new(args.cores()));
-    let server = Server::start(Log::new(plan.partitions, FOLLOWERS, plan.groups, MEMBERS), &board)?;
-    if !args.json {
-        report::print_start(args, &plan, server.pinned());
+/// Serves the load until it has ended, and compares what the server and its clients have seen.
+fn run(plan: Plan, options: Options) -> io::Result<Verdict<Report>> {
+    server::reserve_files(2 * plan.connections(), options.cores())?;
+    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len(), plan.groups, MEMBERS));
+    let purgatory = broker::purgatory();
+    let server = Server::start(0, options.cores(), move |core, endpoint| {
+        event_loop::run(core, endpoint, Broker::new(&purgatory, core, Arc::clone(&log)))
+    })?;
+    let load = Load::start(server.address, plan.partitions + plan.groups, |id, connector| {
+        Team::new(id, plan, connector)
+    })?;
+    if !options.json {
+        let Plan { partitions, groups, timeout, .. } = plan;
+        let summary = || format!("{partitions} partitions, {groups} groups, timeout {timeout:?}");
+        view::show_until(|| load.is_finished(), Some(plan.run), summary);
     }
-    let start = Instant::now();
-    let load = load::start(&plan, &board, server.address(), start)?;
-    view::show_until(
-        || load.iter().all(JoinHandle::is_finished),
-        plan.end,
-        start,
-        &board,
-        args.json,
-    );
-
-    // The clients keep their sockets until the server has ended: whoever it still owes an answer is missed, not gone.
-    let (mut clients, mut held_up) = (Vec::new(), Duration::ZERO);
-    for thread in load {
-        let seen = join(thread)??;
-        clients.extend(seen.clients);
-        held_up = held_up.max(seen.held_up);
-    }
-    let cores = server.stop();
-    for client in &mut clients {
-        client.receive(&board);
-    }
-    let (timeout, late_limit) = (plan.timeout, args.late_limit());
-    Ok(Verdict::reach(&Evidence { clients, held_up, cores, timeout, late_limit }))
-}
-
-fn join<T>(thread: JoinHandle<T>) -> io::Result<T> {
-    let name = thread.thread().name().unwrap_or("a thread").to_owned();
-    thread.join().map_err(|_| io::Error::other(format!("{name} panicked")))
+    // The clients keep their sockets until the server has ended, so that late answers are seen.
+    let (mut teams, held_up) = load.join()?;
+    let mut failures = Failures::default();
+    let (cores, timers) = server.stop(&mut failures);
+    teams.iter_mut().for_each(User::receive);
+    let clients = teams.iter().flat_map(|team| &team.clients);
+    let report = Report::new(clients, &cores, timers, held_up, options.late_limit());
+    report.check(options.cores(), plan.timeout, &mut failures);
+    Ok(Verdict::new(report, failures))
 }

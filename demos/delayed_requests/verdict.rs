@@ -1,134 +1,161 @@
-//! The verdict: whether every request was answered exactly once, and as it must be, and how late the time-outs were. It
-//! is computed from what the clients have seen by their own clocks; what the server has counted must agree with that.
+//! The report: whether every request was answered exactly once and as expected, and how late the timeouts were. It is made
+//! from what the clients have seen by their own clocks. The counts of the server must agree with it.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::accounts::Accounts;
 use crate::client::{Client, Expected, Record};
+use crate::common::verdict::{self, Failures, Lateness, Timers};
 use crate::event_loop::CoreReport;
-use crate::wire::What;
-
-/// What is later still is recorded as this late: an hour, which is over any limit.
-const LONGEST_LATENESS_US: u64 = 3_600_000_000;
-
-/// All that is known when the run is over.
-pub(crate) struct Evidence {
-    pub(crate) clients: Vec<Client>,
-    /// The longest that a thread of the load was held up.
-    pub(crate) held_up: Duration,
-    /// What each core has to say, or what has become of it.
-    pub(crate) cores: Vec<Result<CoreReport, String>>,
-    pub(crate) timeout: Duration,
-    pub(crate) late_limit: Duration,
-}
+use crate::wire::Kind;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Verdict {
-    pub(crate) ok: bool,
-    pub(crate) connections: usize,
+pub(crate) struct Report {
+    connections: usize,
     #[serde(flatten)]
-    pub(crate) answers: Answers,
-    pub(crate) lateness_us: Lateness,
-    pub(crate) server: Accounts,
-    /// Why it is not ok, in words.
-    pub(crate) failures: Vec<String>,
+    answers: Answers,
+    lateness_us: Lateness,
+    /// The longest time that the machine held up a thread of the server or of the load. It is part of the limit.
+    held_up_us: u64,
+    server: Counts,
+    timers: Timers,
 }
 
 /// What the clients have seen.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Answers {
-    pub(crate) requests: u64,
+struct Answers {
+    requests: u64,
     /// By kind: `[requests, timed out]`.
-    pub(crate) produces: [u64; 2],
-    pub(crate) fetches: [u64; 2],
-    pub(crate) follows: [u64; 2],
-    pub(crate) joins: [u64; 2],
-    /// Answers, of each kind.
-    pub(crate) completed_by_condition: u64,
-    pub(crate) timed_out: u64,
-    /// Requests that were told they had completed, and that they had timed out.
-    pub(crate) both: u64,
-    /// Those that were told the same twice.
-    pub(crate) answered_twice: u64,
-    /// Answers to what nobody has asked for.
-    pub(crate) strays: u64,
-    pub(crate) unanswered: u64,
-    /// Those that had to time out, because somebody stalled.
-    pub(crate) expected_timed_out: u64,
-    /// Those that might do either, and those of them that timed out.
-    pub(crate) contested: u64,
-    pub(crate) contested_timed_out: u64,
-    /// Those that timed out and should not have, and the reverse.
-    pub(crate) wrongly_timed_out: u64,
-    pub(crate) wrongly_completed: u64,
-    /// Those that timed out before their timeout was over.
-    pub(crate) early: u64,
+    produces: [u64; 2],
+    fetches: [u64; 2],
+    follows: [u64; 2],
+    joins: [u64; 2],
+    completed_by_condition: u64,
+    timed_out: u64,
+    /// Requests with answers of both kinds.
+    both: u64,
+    /// Requests with two answers of the same kind.
+    answered_twice: u64,
+    /// Answers to requests that were never sent.
+    strays: u64,
+    unanswered: u64,
+    /// Requests that had to time out.
+    expected_timed_out: u64,
+    /// Requests that might complete or time out, and how many of them timed out.
+    contested: u64,
+    contested_timed_out: u64,
+    wrongly_timed_out: u64,
+    wrongly_completed: u64,
+    /// Requests that timed out before their timeout had elapsed.
+    early: u64,
 }
 
-/// How long after the timeout the client had the answer that it is over, in microseconds.
-#[derive(Debug, Serialize)]
-pub(crate) struct Lateness {
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) p999: u64,
-    pub(crate) max: u64,
-    pub(crate) limit_p99: u64,
-    /// The longest that a thread, of the server or of the load, slept longer than it had asked for: the machine's part,
-    /// on top of the limit.
-    pub(crate) held_up: u64,
+/// The counts of the purgatories of all cores.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    added: u64,
+    by_condition: u64,
+    expired: u64,
+    /// Operations that were forced or handed back, which nothing here asks for.
+    otherwise: u64,
+    live: u64,
+    watches: u64,
+    /// Requests whose partition or group belongs to another core.
+    elsewhere: u64,
 }
 
-impl Verdict {
-    pub(crate) fn reach(evidence: &Evidence) -> Self {
-        let mut answers = Answers::default();
-        let mut lateness = Histogram::new_with_bounds(1, LONGEST_LATENESS_US, 3)
-            .expect("the bounds are constants, and right");
-        for client in &evidence.clients {
+impl Report {
+    pub(crate) fn new<'a>(
+        clients: impl Iterator<Item = &'a Client>,
+        cores: &[CoreReport],
+        timers: Timers,
+        load_held_up: Duration,
+        late_limit: Duration,
+    ) -> Self {
+        let (mut connections, mut answers) = (0, Answers::default());
+        let mut lateness = verdict::histogram();
+        for client in clients {
+            connections += 1;
             answers.strays += client.strays;
-            client.records.iter().for_each(|record| answers.take_in(record, &mut lateness));
+            client.records.iter().for_each(|record| answers.add(record, &mut lateness));
         }
-        let server = Accounts::of(&evidence.cores);
-        let of_cores = evidence.cores.iter().flatten().map(|core| core.held_up).max();
-        let held_up = of_cores.map_or(evidence.held_up, |of_cores| of_cores.max(evidence.held_up));
-        let lateness = Lateness::of(&lateness, evidence.late_limit, held_up);
-        let mut failures = answers.failures();
-        failures.extend(lateness.failures());
-        failures.extend(server.failures(&answers));
-        if answers.wrongly_timed_out > 0 && held_up > evidence.timeout / 4 {
-            failures.push(format!(
-                "the machine held up one of the threads for {held_up:?}: the run is void"
-            ));
+        let held_up = cores.iter().map(|core| core.held_up).fold(load_held_up, Duration::max);
+        let mut server = Counts::default();
+        for core in cores {
+            server.add(core);
         }
         Self {
-            ok: failures.is_empty(),
-            connections: evidence.clients.len(),
+            connections,
             answers,
-            lateness_us: lateness,
+            lateness_us: Lateness::new(&lateness, late_limit + held_up),
+            held_up_us: verdict::micros(held_up),
             server,
-            failures,
+            timers,
+        }
+    }
+
+    pub(crate) fn check(&self, cores: usize, timeout: Duration, failures: &mut Failures) {
+        let Self { answers, server, .. } = self;
+        failures.expect_none(&[
+            (
+                answers.both,
+                "requests were told that they had completed and that they had timed out",
+            ),
+            (answers.answered_twice, "requests were answered twice"),
+            (answers.strays, "answers were to requests that were never sent"),
+            (answers.unanswered, "requests were not answered"),
+            (answers.wrongly_timed_out, "requests timed out although nothing stalled"),
+            (answers.wrongly_completed, "requests completed although a client stalled"),
+            (answers.early, "requests timed out before their timeout had elapsed"),
+            (server.otherwise, "operations were forced or handed back"),
+        ]);
+        if answers.wrongly_timed_out > 0 && self.held_up_us > verdict::micros(timeout) / 4 {
+            let held_up = self.held_up_us;
+            failures.push(format!("a thread was held up for {held_up} us: the run is void"));
+        }
+        if [answers.expected_timed_out, answers.completed_by_condition, answers.contested]
+            .contains(&0)
+        {
+            failures.push(String::from("the run was too short"));
+        }
+        self.lateness_us.check(failures);
+        let (completed, unanswered) = (answers.completed_by_condition, answers.unanswered);
+        failures.expect_equal(&[
+            ("operations added", server.added, "requests", answers.requests),
+            ("completed by their condition", server.by_condition, "completed", completed),
+            ("timed out", server.expired, "timed out", answers.timed_out),
+            ("waiting at the end", server.live, "unanswered", unanswered),
+            ("watches left", server.watches, "unanswered", unanswered),
+        ]);
+        if cores > 1 && server.elsewhere == 0 {
+            failures.push(String::from("no request arrived on another core than its partition's"));
         }
     }
 }
 
 impl Answers {
-    fn take_in(&mut self, record: &Record, lateness: &mut Histogram<u64>) {
-        let is_completed = record.completed > 0;
-        let is_timed_out = record.timed_out > 0;
-        self.requests += 1;
-        let kind = self.of_kind(record.what);
+    fn add(&mut self, record: &Record, lateness: &mut Histogram<u64>) {
+        let (is_completed, is_timed_out) = (record.completed > 0, record.timed_out > 0);
+        let kind = match record.kind {
+            Kind::Produce => &mut self.produces,
+            Kind::Fetch => &mut self.fetches,
+            Kind::Follow => &mut self.follows,
+            Kind::Join => &mut self.joins,
+        };
         kind[0] += 1;
         kind[1] += u64::from(is_timed_out);
-        self.completed_by_condition += u64::from(record.completed);
-        self.timed_out += u64::from(record.timed_out);
+        self.requests += 1;
+        self.completed_by_condition += record.completed;
+        self.timed_out += record.timed_out;
         self.both += u64::from(is_completed && is_timed_out);
         self.answered_twice += u64::from(record.completed > 1 || record.timed_out > 1);
         self.unanswered += u64::from(!is_completed && !is_timed_out);
         match record.expected {
             Expected::Condition => self.wrongly_timed_out += u64::from(is_timed_out),
-            Expected::TimeOut => {
+            Expected::Timeout => {
                 self.expected_timed_out += 1;
                 self.wrongly_completed += u64::from(is_completed);
             }
@@ -140,59 +167,60 @@ impl Answers {
         if let (true, Some(answered)) = (is_timed_out, record.answered) {
             let waited = answered - record.sent;
             self.early += u64::from(waited < record.timeout);
-            lateness.saturating_record(micros(waited.saturating_sub(record.timeout)));
+            lateness.saturating_record(verdict::micros(waited.saturating_sub(record.timeout)));
         }
     }
+}
 
-    fn of_kind(&mut self, what: What) -> &mut [u64; 2] {
-        match what {
-            What::Produce { .. } => &mut self.produces,
-            What::Fetch { .. } => &mut self.fetches,
-            What::Follow { .. } => &mut self.follows,
-            What::Join { .. } => &mut self.joins,
-        }
+impl Counts {
+    fn add(&mut self, CoreReport { counts, elsewhere, .. }: &CoreReport) {
+        self.added += counts.added;
+        self.by_condition += counts.by_condition;
+        self.expired += counts.expired;
+        self.otherwise += counts.forced + counts.handed_back;
+        self.live += counts.live;
+        self.watches += counts.watches;
+        self.elsewhere += elsewhere;
     }
+}
 
-    fn failures(&self) -> Vec<String> {
-        let complaints = [
-            (self.both, "requests were told that they had completed and that they had timed out"),
-            (self.answered_twice, "requests were answered twice"),
-            (self.strays, "answers were to nothing that was asked"),
-            (self.unanswered, "requests were not answered"),
-            (self.wrongly_timed_out, "requests timed out although nobody stalled"),
-            (self.wrongly_completed, "requests completed although somebody stalled"),
-            (self.early, "requests timed out before their timeout was over"),
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { answers, server, .. } = self;
+        writeln!(f, "requests            {:>8}", answers.requests)?;
+        let kinds = [
+            ("produce", answers.produces),
+            ("fetch", answers.fetches),
+            ("follow", answers.follows),
+            ("join", answers.joins),
         ];
-        let real = complaints.iter().filter(|(count, _)| *count > 0);
-        let mut failures: Vec<_> =
-            real.map(|(count, complaint)| format!("{count} {complaint}")).collect();
-        if self.expected_timed_out == 0 || self.completed_by_condition == 0 || self.contested == 0 {
-            failures.push(String::from("the run was too short to say anything"));
+        for (kind, [requests, timed_out]) in kinds {
+            writeln!(f, "  {kind:<18}{requests:>8}  timed out {timed_out}")?;
         }
-        failures
+        let Answers { completed_by_condition, wrongly_completed, .. } = answers;
+        writeln!(
+            f,
+            "completed           {completed_by_condition:>8}  wrongly {wrongly_completed}"
+        )?;
+        let Answers { timed_out, expected_timed_out, wrongly_timed_out, early, .. } = answers;
+        writeln!(
+            f,
+            "timed out           {timed_out:>8}  expected {expected_timed_out}, wrongly {wrongly_timed_out}, early {early}"
+        )?;
+        writeln!(f, "  late by             {}", self.lateness_us)?;
+        writeln!(f, "                      (a thread was held up for {} us)", self.held_up_us)?;
+        let Answers { contested, contested_timed_out, .. } = answers;
+        writeln!(f, "contested           {contested:>8}  timed out {contested_timed_out}")?;
+        let Answers { both, answered_twice, unanswered, .. } = answers;
+        writeln!(
+            f,
+            "both                {both:>8}  twice {answered_twice}, unanswered {unanswered}"
+        )?;
+        let Counts { added, by_condition, expired, live, elsewhere, watches, .. } = server;
+        writeln!(
+            f,
+            "the server counts   {added:>8}  = {by_condition} completed + {expired} timed out + {live} waiting"
+        )?;
+        write!(f, "across cores        {elsewhere:>8}  watches left {watches}")
     }
-}
-
-impl Lateness {
-    fn of(histogram: &Histogram<u64>, limit: Duration, held_up: Duration) -> Self {
-        Self {
-            p50: histogram.value_at_quantile(0.5),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-            limit_p99: micros(limit),
-            held_up: micros(held_up),
-        }
-    }
-
-    fn failures(&self) -> Option<String> {
-        let Self { p99, limit_p99, held_up, .. } = self;
-        let limit = limit_p99.saturating_add(*held_up);
-        (*p99 > limit)
-            .then(|| format!("the lateness has a p99 of {p99} us, over the limit of {limit} us"))
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -42,6 +42,7 @@ pub(crate) fn show_until(
         if is_over {
             // The verdict is printed below the last view.
             bar.abandon();
+            eprintln!();
             return;
         }
         thread::sleep(GLANCE);
