@@ -20,7 +20,6 @@ pub(crate) enum Expected {
 /// What is known of one request.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
     /// Read before the request was sent, so that the server cannot have received it earlier.
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
@@ -73,7 +72,7 @@ impl Client {
         let request = Request { number, timeout_ms, kind, target, member, position };
         let sent = Instant::now();
         let (completed, timed_out, answered) = (0, 0, None);
-        self.records.push(Record { kind, sent, timeout, expected, completed, timed_out, answered });
+        self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
         self.is_idle = false;
         // Without a connection it stays unanswered, which the verdict reports.
         self.stream.take_if(|stream| request.send(stream).is_err());

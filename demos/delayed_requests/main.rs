@@ -9,7 +9,7 @@
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
 //! - `event_loop`: the loop of one core
 //! - `wire`: the protocol
-//! - `client`, `plan`, `scenario`: the clients, what they do, and how they must be answered
+//! - `client`, `scenario`: the clients, what they do, and how they must be answered
 //! - `verdict`: whether every request was answered once and as expected, and how late
 //! - `common`: what it shares with the example `idle_timeouts`
 
@@ -19,7 +19,6 @@ mod client;
 mod common;
 mod event_loop;
 mod log;
-mod plan;
 mod scenario;
 mod verdict;
 mod wire;
@@ -29,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::Parser;
 
 use broker::Broker;
 use common::load::{Load, User};
@@ -37,8 +36,7 @@ use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
 use log::Log;
-use plan::{FOLLOWERS, MEMBERS, Plan};
-use scenario::Team;
+use scenario::{FOLLOWERS, MEMBERS, Plan, Team};
 use verdict::Report;
 
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
@@ -77,22 +75,19 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let Args { partitions, groups, timeout_ms, duration, options } = args;
-    if duration * 1_000 < timeout_ms * 10 {
-        let message = format!(
-            "--duration {duration} is too short for --timeout-ms {timeout_ms}: every follower needs time to stall and to \
-             recover; ask for at least --duration {} or for a shorter --timeout-ms",
-            (timeout_ms * 10).div_ceil(1_000),
-        );
-        Args::command().error(ErrorKind::ValueValidation, message).exit();
-    }
-    let timeout = Duration::from_millis(timeout_ms);
-    let plan = Plan { partitions, groups, timeout, run: Duration::from_secs(duration) };
-    common::verdict::conclude(run(plan, options), options.json)
+    common::verdict::conclude(run(&args), args.options.json)
 }
 
 /// Serves the load until it has ended, and compares what the server and its clients have seen.
-fn run(plan: Plan, options: Options) -> io::Result<Verdict<Report>> {
+fn run(
+    &Args { partitions, groups, timeout_ms, duration, options }: &Args,
+) -> io::Result<Verdict<Report>> {
+    if duration * 1_000 < timeout_ms * 10 {
+        let shortest = timeout_ms.div_ceil(100);
+        return Err(io::Error::other(format!("ask for at least --duration {shortest}")));
+    }
+    let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
+    let plan = Plan { partitions, groups, timeout, run };
     server::reserve_files(2 * plan.connections(), options.cores())?;
     let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len(), plan.groups, MEMBERS));
     let purgatory = broker::purgatory();
@@ -103,9 +98,8 @@ fn run(plan: Plan, options: Options) -> io::Result<Verdict<Report>> {
         Team::new(id, plan, connector)
     })?;
     if !options.json {
-        let Plan { partitions, groups, timeout, .. } = plan;
         let summary = || format!("{partitions} partitions, {groups} groups, timeout {timeout:?}");
-        view::show_until(|| load.is_finished(), Some(plan.run), summary);
+        view::show_until(|| load.is_finished(), Some(run), summary);
     }
     // The clients keep their sockets until the server has ended, so that late answers are seen.
     let (mut teams, held_up) = load.join()?;
@@ -113,7 +107,7 @@ fn run(plan: Plan, options: Options) -> io::Result<Verdict<Report>> {
     let (cores, timers) = server.stop(&mut failures);
     teams.iter_mut().for_each(User::receive);
     let clients = teams.iter().flat_map(|team| &team.clients);
-    let report = Report::new(clients, &cores, timers, held_up, options.late_limit());
-    report.check(options.cores(), plan.timeout, &mut failures);
+    let limits = (options.late_limit(), timeout);
+    let report = Report::new(clients, &cores, timers, held_up, limits, &mut failures);
     Ok(Verdict::new(report, failures))
 }

@@ -1,6 +1,5 @@
 //! What a run has found, and how it is printed.
 
-use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use corewheel::Counts;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Latenesses above an hour are recorded as an hour, which exceeds every limit.
 const LONGEST_US: u64 = 3_600_000_000;
@@ -25,7 +25,7 @@ pub(crate) struct Verdict<R> {
     failures: Failures,
 }
 
-impl<R: Serialize + Display> Verdict<R> {
+impl<R: Serialize> Verdict<R> {
     pub(crate) fn new(report: R, failures: Failures) -> Self {
         Self { ok: failures.0.is_empty(), report, failures }
     }
@@ -35,19 +35,31 @@ impl<R: Serialize + Display> Verdict<R> {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        writeln!(out, "{}", self.report)?;
+        for (name, value) in fields(&self.report)? {
+            match value {
+                Value::Object(parts) => {
+                    let parts: Vec<_> =
+                        parts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    writeln!(out, "{name:<20} {}", parts.join(", "))?;
+                }
+                Value::Array(_) => {}
+                value => writeln!(out, "{name:<20} {value}")?,
+            }
+        }
         for failure in &self.failures.0 {
             writeln!(out, "FAILURE: {failure}")?;
         }
-        writeln!(out, "verdict: {}", if self.ok { "ok" } else { "FAILED" })
+        writeln!(out, "{:<20} {}", "verdict", if self.ok { "ok" } else { "FAILED" })
     }
 }
 
+/// The fields of a report, by name.
+fn fields(report: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
+    serde_json::from_value(serde_json::to_value(report)?)
+}
+
 /// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is none.
-pub(crate) fn conclude<R: Serialize + Display>(
-    run: io::Result<Verdict<R>>,
-    json: bool,
-) -> ExitCode {
+pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
     match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -109,13 +121,6 @@ impl Timers {
     }
 }
 
-impl Display for Timers {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { added, fired, cancelled, live, .. } = self;
-        write!(f, "{added:>8}  = {live} live + {fired} fired + {cancelled} cancelled")
-    }
-}
-
 /// Collects latenesses in microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid constants")
@@ -149,16 +154,6 @@ impl Lateness {
                 "the lateness has a p99 of {p99} us, over the limit of {limit_p99} us"
             ));
         }
-    }
-}
-
-impl Display for Lateness {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { p50, p99, p999, max, limit_p99 } = self;
-        write!(
-            f,
-            "p50 {p50} us, p99 {p99} us (limit {limit_p99} us), p99.9 {p999} us, max {max} us"
-        )
     }
 }
 

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::Parser;
 
 use client::{Client, Plan};
 use common::load::Load;
@@ -66,24 +66,17 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));
-    let shortest = Plan::shortest_run(idle);
-    if run_time < shortest {
-        let message = format!(
-            "--seconds {} is too short for --idle-ms {}: connections need time to fall silent and to be closed; ask for \
-             at least --seconds {} or for a shorter --idle-ms",
-            args.seconds,
-            args.idle_ms,
-            shortest.as_millis().div_ceil(1_000),
-        );
-        Args::command().error(ErrorKind::ValueValidation, message).exit();
-    }
-    common::verdict::conclude(run(&args, idle, run_time), args.options.json)
+    common::verdict::conclude(run(&args), args.options.json)
 }
 
 /// Serves the load until the planned end, and compares what the server and its clients have seen.
-fn run(args: &Args, idle: Duration, run_time: Duration) -> io::Result<Verdict<Report>> {
+fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let Args { connections, options, .. } = args;
+    let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));
+    let shortest = Plan::shortest_run(idle).as_millis().div_ceil(1_000);
+    if u128::from(args.seconds) < shortest {
+        return Err(io::Error::other(format!("ask for at least --seconds {shortest}")));
+    }
     server::reserve_files(2 * *connections as usize, options.cores())?;
     let plan = Arc::new(Plan::new(*connections, idle, run_time));
     let idle_timers = Arc::new(IdleTimers::default());

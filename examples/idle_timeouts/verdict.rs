@@ -1,7 +1,6 @@
 //! The report: whether exactly the silent connections were closed, and how late. It is made from what the clients have
 //! seen by their own clocks. The counts of the server must agree with it to the last timer.
 
-use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
 use corewheel::Cancel;
@@ -150,33 +149,5 @@ impl Report {
             ("timers cancelled", self.timers.cancelled, "connections left or cancelled", ended),
             ("live timers", self.timers.live, "open connections with a timer", armed),
         ]);
-    }
-}
-
-impl Display for Report {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "silent                {:>8}  closed by the server {}",
-            self.silent, self.closed_idle
-        )?;
-        writeln!(f, "  late by             {}", self.lateness_us)?;
-        writeln!(
-            f,
-            "closed too early      {:>8}  wrongly {}",
-            self.closed_early, self.closed_wrongly
-        )?;
-        writeln!(f, "closed by the client  {:>8}", self.closed_by_client)?;
-        writeln!(
-            f,
-            "cancelled remotely    {:>8}  silent and still open {}",
-            self.cancelled_remotely, self.kept_open
-        )?;
-        writeln!(
-            f,
-            "open at the end       {:>8}  without all their echoes {}",
-            self.open_at_end, self.unanswered
-        )?;
-        write!(f, "timers added          {}", self.timers)
     }
 }
