@@ -20,7 +20,7 @@ use corewheel::{Completion, Core, DelayedOperation, Purgatory, PurgatoryCounts, 
 use mio::net::TcpStream;
 
 use crate::log::{Log, Partition, Positions};
-use crate::wire::{Answer, Kind, Request};
+use crate::wire::{self, Answer, Kind, Request};
 
 /// The requests that wait for a partition or a group.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -71,7 +71,7 @@ impl DelayedOperation for DelayedRequest {
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
         // The verdict misses the answer if the client has gone.
-        let _ = Answer { number, is_timed_out, position }.send(&mut &*self.stream);
+        let _ = wire::send(&Answer { number, is_timed_out, position }, &self.stream);
     }
 }
 

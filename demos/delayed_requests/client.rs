@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 
 use crate::common::load::Connector;
-use crate::wire::{Answer, Kind, Messages, Request};
+use crate::wire::{self, Answer, Kind, Messages, Request};
 
 /// How a request must be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,7 +36,7 @@ pub(crate) struct Record {
 pub(crate) struct Client {
     /// `None` if the server has closed the connection.
     stream: Option<TcpStream>,
-    messages: Messages<{ Answer::WORDS }>,
+    messages: Messages,
     /// Its requests by number.
     pub(crate) records: Vec<Record>,
     /// Answers to requests that it has not sent.
@@ -67,7 +67,7 @@ impl Client {
         timeout: Duration,
         expected: Expected,
     ) {
-        let number = self.records.len() as u64;
+        let number = self.records.len();
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let request = Request { number, timeout_ms, kind, target, member, position };
         let sent = Instant::now();
@@ -75,7 +75,7 @@ impl Client {
         self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
         self.is_idle = false;
         // Without a connection it stays unanswered, which the verdict reports.
-        self.stream.take_if(|stream| request.send(stream).is_err());
+        self.stream.take_if(|stream| wire::send(&request, stream).is_err());
     }
 
     /// Changes what the request that waits must be answered.
@@ -88,7 +88,7 @@ impl Client {
     pub(crate) fn receive(&mut self) {
         while let Some(stream) = &mut self.stream {
             match self.messages.receive(stream) {
-                Ok(Some(words)) => self.note(Answer::parse(words)),
+                Ok(Some(answer)) => self.note(answer),
                 Ok(None) => return,
                 Err(_) => self.stream = None,
             }
@@ -96,9 +96,8 @@ impl Client {
     }
 
     fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
-        let is_last = number + 1 == self.records.len() as u64;
-        let index = usize::try_from(number).unwrap_or(usize::MAX);
-        let Some(record) = self.records.get_mut(index) else {
+        let is_last = number + 1 == self.records.len();
+        let Some(record) = self.records.get_mut(number) else {
             self.strays += 1;
             return;
         };

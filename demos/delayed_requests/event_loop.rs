@@ -1,6 +1,6 @@
 //! The event loop of one core. It accepts connections, receives requests, and lets the turns complete them.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use slab::Slab;
 
 use crate::broker::Broker;
 use crate::common::server::{self, Endpoint, LISTENER, WAKER};
-use crate::wire::{Messages, Request};
+use crate::wire::Messages;
 
 const EVENTS: usize = 4_096;
 /// How long a core waits at the end for the other cores to remove their watches, and how often it looks.
@@ -31,7 +31,7 @@ pub(crate) struct CoreReport {
 struct Connection {
     /// Shared with its requests that wait.
     stream: Rc<TcpStream>,
-    messages: Messages<{ Request::WORDS }>,
+    messages: Messages,
 }
 
 /// Serves until the core is asked to stop.
@@ -84,8 +84,7 @@ pub(crate) fn run(
 
 impl Connection {
     fn serve(&mut self, broker: &mut Broker) -> io::Result<()> {
-        while let Some(words) = self.messages.receive(&mut &*self.stream)? {
-            let request = Request::parse(words).ok_or(ErrorKind::InvalidData)?;
+        while let Some(request) = self.messages.receive(&self.stream)? {
             broker.serve(request, &self.stream)?;
         }
         Ok(())

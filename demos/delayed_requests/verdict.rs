@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use corewheel::PurgatoryCounts;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::client::{Client, Expected, Record};
@@ -57,14 +56,16 @@ impl Report {
         (late_limit, timeout): (Duration, Duration),
         failures: &mut Failures,
     ) -> Self {
-        let (mut answers, mut lateness) = (Answers::default(), verdict::histogram());
+        let (mut answers, mut latenesses) = (Answers::default(), Vec::new());
         for client in clients {
             answers.connections += 1;
             answers.strays += client.strays;
-            client.records.iter().for_each(|record| answers.add(record, &mut lateness));
+            for record in &client.records {
+                latenesses.extend(answers.add(record));
+            }
         }
         let held_up = cores.iter().map(|core| core.held_up).fold(load_held_up, Duration::max);
-        let lateness_us = Lateness::new(&lateness, late_limit + held_up);
+        let lateness_us = Lateness::new(latenesses.into_iter(), late_limit + held_up);
         lateness_us.check(failures);
         answers.check(failures);
         if answers.wrongly_timed_out > 0 && held_up > timeout / 4 {
@@ -92,7 +93,8 @@ impl Report {
 }
 
 impl Answers {
-    fn add(&mut self, record: &Record, lateness: &mut Histogram<u64>) {
+    /// Returns how late the request timed out, if it did.
+    fn add(&mut self, record: &Record) -> Option<Duration> {
         let (is_completed, is_timed_out) = (record.completed > 0, record.timed_out > 0);
         self.requests += 1;
         self.completed += record.completed;
@@ -108,11 +110,9 @@ impl Answers {
             }
             Expected::Either => self.contested += 1,
         }
-        if let (true, Some(answered)) = (is_timed_out, record.answered) {
-            let waited = answered - record.sent;
-            self.early += u64::from(waited < record.timeout);
-            lateness.saturating_record(verdict::micros(waited.saturating_sub(record.timeout)));
-        }
+        let waited = record.answered.filter(|_| is_timed_out)? - record.sent;
+        self.early += u64::from(waited < record.timeout);
+        Some(waited.saturating_sub(record.timeout))
     }
 
     fn check(&self, failures: &mut Failures) {

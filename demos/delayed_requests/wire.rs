@@ -1,13 +1,13 @@
-//! The protocol: requests and answers of a fixed number of 64-bit words.
+//! The protocol: requests and answers as lines of JSON.
 
-use std::array;
-use std::io::{self, Read, Write};
+use std::io;
+
+use mio::net::TcpStream;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::common::server;
 
-const WORD: usize = 8;
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
 pub(crate) enum Kind {
     /// Appends `position` bytes, and waits until all followers have them.
     Produce,
@@ -19,10 +19,10 @@ pub(crate) enum Kind {
     Join,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Request {
-    /// Counts the requests of a connection.
-    pub(crate) number: u64,
+    /// The index of the request among those of its connection.
+    pub(crate) number: usize,
     pub(crate) timeout_ms: u64,
     pub(crate) kind: Kind,
     /// The partition or group.
@@ -31,67 +31,40 @@ pub(crate) struct Request {
     pub(crate) position: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Answer {
-    pub(crate) number: u64,
+    pub(crate) number: usize,
     pub(crate) is_timed_out: bool,
     /// The end of the log as far as the client may know it, or the generation.
     pub(crate) position: u64,
 }
 
-impl Request {
-    pub(crate) const WORDS: usize = 6;
-
-    pub(crate) fn send(&self, stream: &mut impl Write) -> io::Result<()> {
-        let Self { number, timeout_ms, kind, target, member, position } = *self;
-        send([number, timeout_ms, kind as u64, target.into(), member.into(), position], stream)
-    }
-
-    /// `None` if the words are no request.
-    pub(crate) fn parse(words: [u64; Self::WORDS]) -> Option<Self> {
-        let [number, timeout_ms, kind, target, member, position] = words;
-        let kinds = [Kind::Produce, Kind::Fetch, Kind::Follow, Kind::Join];
-        let kind = *kinds.get(usize::try_from(kind).ok()?)?;
-        let (target, member) = (target.try_into().ok()?, member.try_into().ok()?);
-        Some(Self { number, timeout_ms, kind, target, member, position })
-    }
+pub(crate) fn send(message: &impl Serialize, mut stream: &TcpStream) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    server::send(&mut stream, &line)
 }
 
-impl Answer {
-    pub(crate) const WORDS: usize = 3;
-
-    pub(crate) fn send(&self, stream: &mut impl Write) -> io::Result<()> {
-        send([self.number, self.is_timed_out.into(), self.position], stream)
-    }
-
-    pub(crate) fn parse([number, is_timed_out, position]: [u64; Self::WORDS]) -> Self {
-        Self { number, is_timed_out: is_timed_out != 0, position }
-    }
-}
-
-fn send<const WORDS: usize>(words: [u64; WORDS], stream: &mut impl Write) -> io::Result<()> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    server::send(stream, &bytes)
-}
-
-/// Splits what arrives into messages.
+/// What has arrived of the next messages.
 #[derive(Debug, Default)]
-pub(crate) struct Messages<const WORDS: usize> {
-    bytes: Vec<u8>,
-}
+pub(crate) struct Messages(Vec<u8>);
 
-impl<const WORDS: usize> Messages<WORDS> {
+impl Messages {
     /// Reads the next message. `None` if it has not arrived, and an error if the connection has ended.
-    pub(crate) fn receive(&mut self, stream: &mut impl Read) -> io::Result<Option<[u64; WORDS]>> {
-        let mut buffer = [[0; WORD]; WORDS];
-        while self.bytes.len() < WORDS * WORD {
-            let missing = &mut buffer.as_flattened_mut()[self.bytes.len()..];
-            let Some(length) = server::receive(stream, missing)? else { return Ok(None) };
-            self.bytes.extend_from_slice(&missing[..length]);
+    pub(crate) fn receive<M: DeserializeOwned>(
+        &mut self,
+        mut stream: &TcpStream,
+    ) -> io::Result<Option<M>> {
+        let Self(bytes) = self;
+        loop {
+            if let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&bytes[..end])?;
+                bytes.drain(..=end);
+                return Ok(Some(message));
+            }
+            let mut buffer = [0; 1_024];
+            let Some(length) = server::receive(&mut stream, &mut buffer)? else { return Ok(None) };
+            bytes.extend_from_slice(&buffer[..length]);
         }
-        let (words, _) = self.bytes.as_chunks();
-        let message = array::from_fn(|index| u64::from_le_bytes(words[index]));
-        self.bytes.clear();
-        Ok(Some(message))
     }
 }

@@ -134,16 +134,11 @@ pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, So
 
 /// Reads what has arrived. `None` if nothing has, and an error if the connection has ended.
 pub(crate) fn receive(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        return match stream.read(buffer) {
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(length) => Ok(Some(length)),
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => Ok(None),
-                ErrorKind::Interrupted => continue,
-                _ => Err(error),
-            },
-        };
+    match stream.read(buffer) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(length) => Ok(Some(length)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -5,12 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corewheel::Counts;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Latenesses above an hour are recorded as an hour, which exceeds every limit.
-const LONGEST_US: u64 = 3_600_000_000;
 /// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
 const TIMERS_OF_STOP: u64 = 2;
 /// The exit status of a run that could not be carried out.
@@ -35,7 +32,9 @@ impl<R: Serialize> Verdict<R> {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        for (name, value) in fields(&self.report)? {
+        let fields: Map<String, Value> =
+            serde_json::from_value(serde_json::to_value(&self.report)?)?;
+        for (name, value) in fields {
             match value {
                 Value::Object(parts) => {
                     let parts: Vec<_> =
@@ -51,11 +50,6 @@ impl<R: Serialize> Verdict<R> {
         }
         writeln!(out, "{:<20} {}", "verdict", if self.ok { "ok" } else { "FAILED" })
     }
-}
-
-/// The fields of a report, by name.
-fn fields(report: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
-    serde_json::from_value(serde_json::to_value(report)?)
 }
 
 /// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is none.
@@ -121,11 +115,6 @@ impl Timers {
     }
 }
 
-/// Collects latenesses in microseconds.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid constants")
-}
-
 /// How late something was, in microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lateness {
@@ -137,12 +126,18 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    pub(crate) fn new(histogram: &Histogram<u64>, limit: Duration) -> Self {
+    pub(crate) fn new(latenesses: impl Iterator<Item = Duration>, limit: Duration) -> Self {
+        let mut sorted: Vec<u64> = latenesses.map(micros).collect();
+        sorted.sort_unstable();
+        let per_mille = |share: usize| {
+            let rank = (sorted.len() * share).div_ceil(1_000);
+            rank.checked_sub(1).map_or(0, |index| sorted[index])
+        };
         Self {
-            p50: histogram.value_at_quantile(0.5),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
+            p50: per_mille(500),
+            p99: per_mille(990),
+            p999: per_mille(999),
+            max: per_mille(1_000),
             limit_p99: micros(limit),
         }
     }

@@ -7,7 +7,7 @@ use corewheel::Cancel;
 use serde::Serialize;
 
 use crate::client::{Client, Fate, Role};
-use crate::common::verdict::{self, Failures, Lateness, Timers};
+use crate::common::verdict::{Failures, Lateness, Timers};
 
 /// The lateness is also reported for this many parts of the run.
 const STRETCHES: usize = 10;
@@ -70,11 +70,7 @@ impl Report {
             |client: &Client| matches!(client.cancelled, Some((_, Cancel::Cancelled)));
 
         let lateness = |closings: &[(Instant, Duration)]| {
-            let mut histogram = verdict::histogram();
-            for (_, late) in closings {
-                histogram.saturating_record(verdict::micros(*late));
-            }
-            Lateness::new(&histogram, late_limit)
+            Lateness::new(closings.iter().map(|(_, late)| *late), late_limit)
         };
         let closing = |client: &Client| match client.fate {
             Fate::ClosedByServer(at) if is_silent(client) => {
