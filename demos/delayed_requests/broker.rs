@@ -1,5 +1,5 @@
-//! The requests of one core. Each changes the log, notifies the requests that wait for the change, and waits for a change
-//! itself:
+//! The requests of one core. Each changes the log, notifies the requests that wait for the change,
+//! and waits for a change itself:
 //!
 //! ```text
 //! produce  appends                       waits for the followers   notifies readers
@@ -8,8 +8,8 @@
 //! join     says who has joined           waits for all members     notifies members
 //! ```
 //!
-//! A request waits on the core of its connection, with a watch on the core of its partition or group. Those are often two
-//! cores, and the purgatory connects them.
+//! A request waits on the core of its connection, with a watch on the core of its partition or
+//! group. Those are often two cores, and the purgatory connects them.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -67,7 +67,8 @@ impl DelayedOperation for DelayedRequest {
 
     fn on_complete(self, how: Completion) {
         let Request { number, kind, .. } = self.request;
-        // A producer is told where its bytes end, and a reader what there is.
+        // The answer to a producer is the end of its bytes, and to a reader the end of the readable
+        // bytes.
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
         // The verdict misses the answer if the client has gone.
@@ -92,7 +93,7 @@ impl Broker {
         Self { purgatory, log, core: index, cores: shards.len(), elsewhere: 0 }
     }
 
-    /// Does what is asked. The answer is sent when the request has completed, now or later.
+    /// Serves a request. The answer is sent when the request has completed, now or later.
     pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
         self.elsewhere += u64::from(request.target as usize % self.cores != self.core);
         let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
@@ -105,7 +106,8 @@ impl Broker {
         }
     }
 
-    /// Changes the log as the request says. Returns what the request waits for: a key, and the position to be reached.
+    /// Changes the log as the request says. Returns what the request waits for: a key, and the
+    /// position to be reached.
     fn change(&self, request: Request) -> Option<(Key, u64)> {
         let Request { kind, target, member, position, .. } = request;
         match kind {
@@ -117,8 +119,8 @@ impl Broker {
             Kind::Fetch => self.log.partition(target).map(|_| (Key::Readers(target), position)),
             Kind::Follow => {
                 self.log.partition(target)?.followers.raise(member, position)?;
-                // Even if another follower is behind: of two that follow at once, neither may see the other. Their events
-                // meet on the partition's core.
+                // Even if another follower is behind: of two that follow at once, neither may see
+                // the other. Their events meet on the partition's core.
                 self.purgatory.notify(&Key::Producers(target));
                 self.purgatory.notify(&Key::Readers(target));
                 Some((Key::Readers(target), position + 1))

@@ -1,4 +1,4 @@
-//! The client's end of one connection, and what it has seen by its own clock.
+//! The client's end of one connection, with its observations by its own clock.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) enum Expected {
     Either,
 }
 
-/// What is known of one request.
+/// The observations about one request.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Read before the request was sent, so that the server cannot have received it earlier.
@@ -78,7 +78,7 @@ impl Client {
         self.stream.take_if(|stream| wire::send(&request, stream).is_err());
     }
 
-    /// Changes what the request that waits must be answered.
+    /// Changes the expected answer to the pending request.
     pub(crate) fn expect(&mut self, expected: Expected) {
         if let Some(record) = self.records.last_mut().filter(|_| !self.is_idle) {
             record.expected = expected;

@@ -1,4 +1,5 @@
-//! The event loop of one core. It accepts connections, receives requests, and lets the turns complete them.
+//! The event loop of one core. It accepts connections, receives requests, and lets the turns
+//! complete them.
 
 use std::io;
 use std::rc::Rc;
@@ -14,11 +15,12 @@ use crate::common::server::{self, Endpoint, LISTENER, WAKER};
 use crate::wire::Messages;
 
 const EVENTS: usize = 4_096;
-/// How long a core waits at the end for the other cores to remove their watches, and how often it looks.
+/// How long a core waits at the end for the other cores to remove their watches, and how often it
+/// looks.
 const SETTLING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What one core has counted.
+/// The counts of one core.
 #[derive(Debug)]
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
@@ -67,7 +69,8 @@ pub(crate) fn run(
                 }
                 WAKER => {}
                 Token(key) => {
-                    // The requests of a connection that has ended complete, but their answers get nowhere.
+                    // The requests of a connection that has ended complete, but their answers get
+                    // nowhere.
                     if connections.get_mut(key).is_some_and(|it| it.serve(&mut broker).is_err()) {
                         connections.remove(key);
                     }

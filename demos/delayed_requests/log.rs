@@ -1,8 +1,10 @@
-//! The replicated log: the length of each partition, how much of it each follower has, and the generation that each member
-//! of a group has joined. There are no records, because a length is enough here.
+//! The replicated log: the length of each partition, how much of it each follower has, and the
+//! generation that each member of a group has joined. There are no records, because a length is
+//! enough here.
 //!
-//! Any core may read and write it. All accesses are relaxed: each value stands for itself, and whoever changes one notifies
-//! the purgatory, whose events carry what was written before them.
+//! Any core may read and write it. All accesses are relaxed: each value stands for itself, and
+//! every change is followed by an event of the purgatory, which synchronizes with the threads that
+//! react to it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

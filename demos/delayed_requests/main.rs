@@ -1,17 +1,17 @@
-//! A small replicated log on loopback, thread per core, whose requests wait for a condition or time out, under a load of
-//! its own: `cargo run --release -p corewheel-demos --bin delayed_requests`.
+//! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
+//! out, under a load of its own: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, and its requests wait there. A partition or a
-//! group belongs to the core of its number, which is notified of its changes. So most requests watch another core than the
-//! one they wait on.
+//! One event loop per core. A connection lives on the core that accepted it, and its requests wait
+//! there. A partition or a group belongs to the core of its number, which is notified of its
+//! changes. So most requests watch another core than the one they wait on.
 //!
 //! - `log`: the data that the requests wait for
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
 //! - `event_loop`: the loop of one core
 //! - `wire`: the protocol
-//! - `client`, `scenario`: the clients, what they do, and how they must be answered
+//! - `client`, `scenario`: the clients, their actions, and the expected answers
 //! - `verdict`: whether every request was answered once and as expected, and how late
-//! - `common`: what it shares with the example `idle_timeouts`
+//! - `common`: code shared with the example `idle_timeouts`
 
 mod broker;
 mod client;
@@ -42,13 +42,15 @@ use verdict::Report;
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
 const MIN_TIMEOUT_MS: u64 = 100;
 
-/// A small replicated log, thread per core, whose requests wait for their condition or time out, under a load of its own.
+/// A small replicated log, thread per core, whose requests wait for their condition or time out,
+/// under a load of its own.
 ///
-/// Producers wait until the followers have what they have appended, consumers and followers until there are enough bytes,
-/// members of a group until all have joined. Followers and members stall at planned times, so the load knows of each
-/// request whether it must time out. The verdict says whether each was answered exactly once and as expected, and how late
-/// the timeouts were, by the clocks of the clients. The limit of the lateness is raised by the time that the machine held
-/// up a thread. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+/// Producers wait until the followers have their bytes, consumers and followers until there are
+/// enough bytes, members of a group until all have joined. Followers and members stall at planned
+/// times, so the load knows of each request whether it must time out. The verdict says whether each
+/// was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
+/// clients. The limit of the lateness is raised by the time that the machine held up a thread. Exit
+/// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "delayed_requests")]
 struct Args {
@@ -78,7 +80,8 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until it has ended, and compares what the server and its clients have seen.
+/// Serves the load until it has ended, and compares the counts of the server with the observations
+/// of its clients.
 fn run(
     &Args { partitions, groups, timeout_ms, duration, options }: &Args,
 ) -> io::Result<Verdict<Report>> {

@@ -1,5 +1,6 @@
-//! What the clients of a partition or a group do, and how each of their requests must be answered. That does not depend on
-//! the speed of the machine, except that a follower must take less than a timeout.
+//! The actions of the clients of a partition or a group, and the expected answer to each request.
+//! They do not depend on the speed of the machine, except that a follower must take less than a
+//! timeout.
 
 use std::io;
 use std::ops::Range;
@@ -18,8 +19,8 @@ pub(crate) const MEMBERS: usize = 5;
 
 /// How many requests a producer can send within one timeout.
 const PRODUCES_PER_TIMEOUT: u32 = 5;
-/// The largest distance between a contested condition and the timeout, and the number of steps from one side to the
-/// other.
+/// The largest distance between a contested condition and the timeout, and the number of steps from
+/// one side to the other.
 const CONTEST: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
 /// How long the load waits after the planned end for answers.
@@ -30,7 +31,7 @@ const RECORDS_WANTED: u64 = 3;
 /// The follower that stalls.
 const STALLING: u32 = 1;
 
-/// The size of the load, and when it does what. Times count from the start of the run.
+/// The size of the load and the times of its actions. Times count from the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) partitions: u32,
@@ -45,7 +46,8 @@ impl Plan {
         self.partitions as usize * CONSUMERS.end + self.groups as usize * MEMBERS
     }
 
-    /// No round begins after this. One that has just begun takes a timeout, and then the followers wait in vain.
+    /// No round begins after this. One that has just begun takes a timeout, and then the followers
+    /// wait in vain.
     pub(crate) fn last_call(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
@@ -55,7 +57,8 @@ impl Plan {
         self.run + PATIENCE
     }
 
-    /// A follower's request must outlast a stall of the other follower, during which nothing is appended.
+    /// A follower's request must outlast a stall of the other follower, during which nothing is
+    /// appended.
     pub(crate) fn follower_timeout(&self) -> Duration {
         self.timeout * 2
     }
@@ -78,7 +81,7 @@ impl Plan {
     }
 }
 
-/// The clients of a partition or group, and what they do.
+/// The clients of a partition or group, and their actions.
 pub(crate) struct Team {
     plan: Plan,
     pub(crate) clients: Vec<Client>,
@@ -129,12 +132,14 @@ fn are_idle(clients: &[Client]) -> bool {
     clients.iter().all(|client| client.is_idle)
 }
 
-/// The clients of a partition work in rounds. All is well for a while, and then one follower stalls.
+/// The clients of a partition work in rounds. All is well for a while, and then one follower
+/// stalls.
 struct Partition {
     id: u32,
     plan: Plan,
     phase: Phase,
-    /// Counts the stalls, from another number in each partition, so that their contests are not alike.
+    /// Counts the stalls, from another number in each partition, so that their contests are not
+    /// alike.
     stalls: u32,
     /// When each producer may produce again.
     produces_at: [Duration; PRODUCERS.end - PRODUCERS.start],
@@ -146,11 +151,12 @@ enum Phase {
     Well { until: Duration },
     /// The consumers send no more requests.
     ConsumersEnd,
-    /// The producers send no more requests either. Then both followers have everything, and wait for more.
+    /// The producers send no more requests either. Then both followers have everything, and wait
+    /// for more.
     ProducersEnd,
-    /// One follower stalls. Each producer produces once, and each consumer asks for more than they produce. These requests
-    /// must time out before the follower goes on. In every other round it goes on at this time, about when the requests of
-    /// the producers time out.
+    /// One follower stalls. Each producer produces once, and each consumer asks for more than they
+    /// produce. These requests must time out before the follower goes on. In every other round it
+    /// goes on at this time, about when the requests of the producers time out.
     Stalled { until: Option<Duration> },
     /// The follower goes on, but some requests have not been answered.
     Recovering,
@@ -165,7 +171,7 @@ impl Partition {
         Self { id, plan, phase, stalls: id, produces_at }
     }
 
-    /// Does what is due. Returns the next moment when something is due without an answer.
+    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
     fn act(&mut self, clients: &mut [Client], now: Duration) -> Option<Duration> {
         self.advance(clients, now);
         self.follow(&mut clients[FOLLOWERS]);
@@ -267,13 +273,14 @@ impl Partition {
 /// whole      all join, one after the other; every request must complete
 /// missing    one does not join: the requests of the others must time out
 /// whole
-/// contested  one joins when the requests of the others are about to time out; its own must complete
+/// contested  one joins when the others' requests are about to time out; its own must complete
 /// ```
 struct Group {
     id: u32,
     plan: Plan,
     generation: u32,
-    /// When each member joins this generation, and how it must be answered. `None` if it has joined or does not join.
+    /// When each member joins this generation, and how it must be answered. `None` if it has joined
+    /// or does not join.
     joins: [Option<(Duration, Expected)>; MEMBERS],
     is_over: bool,
 }
@@ -286,7 +293,7 @@ impl Group {
         group
     }
 
-    /// Does what is due. Returns the next moment when something is due without an answer.
+    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
     fn act(&mut self, members: &mut [Client], now: Duration) -> Option<Duration> {
         if self.joins.iter().all(Option::is_none) && are_idle(members) {
             if now >= self.plan.last_call() {

@@ -1,5 +1,6 @@
-//! The report: whether every request was answered exactly once and as expected, and how late the timeouts were. It is made
-//! from what the clients have seen by their own clocks. The counts of the server must agree with it.
+//! The report: whether every request was answered exactly once and as expected, and how late the
+//! timeouts were. It is made from the clients' observations by their own clocks. The counts of the
+//! server must agree with it.
 
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ pub(crate) struct Report {
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The longest time that the machine held up a thread of the server or of the load. It is part of the limit.
+    /// The longest time that the machine held up a thread of the server or of the load. It is part
+    /// of the limit.
     held_up_us: u64,
 }
 
-/// What the clients have seen.
+/// The observations of the clients.
 #[derive(Debug, Default, Serialize)]
 struct Answers {
     connections: u64,
@@ -47,7 +49,7 @@ struct Answers {
 }
 
 impl Report {
-    /// Compares the answers with what was expected, and with the counts of the server.
+    /// Compares the answers with the expected ones and with the counts of the server.
     pub(crate) fn new<'a>(
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],

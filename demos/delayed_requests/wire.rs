@@ -45,12 +45,13 @@ pub(crate) fn send(message: &impl Serialize, mut stream: &TcpStream) -> io::Resu
     server::send(&mut stream, &line)
 }
 
-/// What has arrived of the next messages.
+/// The bytes received of the next messages.
 #[derive(Debug, Default)]
 pub(crate) struct Messages(Vec<u8>);
 
 impl Messages {
-    /// Reads the next message. `None` if it has not arrived, and an error if the connection has ended.
+    /// Reads the next message. `None` if it has not arrived, and an error if the connection has
+    /// ended.
     pub(crate) fn receive<M: DeserializeOwned>(
         &mut self,
         mut stream: &TcpStream,

@@ -22,7 +22,8 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// A user of the server, with one or more connections. Times count from the start of the run.
 pub(crate) trait User: Send + 'static {
-    /// Acts, because its moment has come or data has arrived. Returns the moment of its next action.
+    /// Acts, because its moment has come or data has arrived. Returns the moment of its next
+    /// action.
     fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>>;
 
     /// Reads what has arrived.
@@ -79,8 +80,8 @@ impl<U: User> Load<U> {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the threads. Returns the users, whose connections are still open, and the longest time that a thread
-    /// was held up by the machine.
+    /// Waits for the threads. Returns the users, whose connections are still open, and the longest
+    /// time that a thread was held up by the machine.
     pub(crate) fn join(self) -> io::Result<(Vec<U>, Duration)> {
         let (mut users, mut held_up) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {

@@ -1,9 +1,9 @@
-//! What `idle_timeouts` and the programs in `demos/` share.
+//! The code that `idle_timeouts` and the programs in `demos/` share.
 //!
 //! - `server`: one event loop per core, each with a listener on the same port
 //! - `load`: threads that act as thousands of users of the server
 //! - `view`: the live view of all timers
-//! - `verdict`: what a run has found, and how it is printed
+//! - `verdict`: the findings of a run, and how they are printed
 
 pub(crate) mod load;
 pub(crate) mod server;

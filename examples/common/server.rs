@@ -1,4 +1,4 @@
-//! A server with one event loop per core. Each loop polls a listener of its own on the same port, and the kernel
+//! A server with one event loop per core. Each loop has a listener on the same port, and the kernel
 //! distributes the connections among them.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +24,8 @@ const FILES_PER_CORE: usize = 4;
 /// Descriptors of the process that are neither connections nor part of a loop.
 const OTHER_FILES: usize = 64;
 
-/// What a loop polls. It is made before the thread starts, because the timer's configuration needs the waker.
+/// The poll and the listener of a loop. They are made before the thread starts, because the timer's
+/// configuration needs the waker.
 pub(crate) type Endpoint = (Poll, TcpListener);
 
 /// The running event loops. Each returns an `R` when it ends.
@@ -34,7 +35,8 @@ pub(crate) struct Server<R> {
 }
 
 impl<R: Send + 'static> Server<R> {
-    /// Starts `run` on each core, at this port of the loopback interface or at a free one if it is 0.
+    /// Starts `run` on each core, at this port of the loopback interface or at a free one if it is
+    /// 0.
     pub(crate) fn start(
         port: u16,
         cores: usize,
@@ -66,7 +68,7 @@ impl<R: Send + 'static> Server<R> {
         self.join(failures)
     }
 
-    /// Waits for the loops. Returns what each has returned, and the counts of their timers.
+    /// Waits for the loops. Returns their results and the counts of their timers.
     pub(crate) fn join(self, failures: &mut Failures) -> (Vec<R>, Timers) {
         let (mut reports, mut timers) = (Vec::new(), Timers::default());
         for (core, end) in self.cores.join().into_iter().enumerate() {
@@ -101,8 +103,8 @@ pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "{needed} open files are needed, but the limit is {limit}: ask for fewer connections, or raise the limit \
-         as root: ulimit -Hn {needed}"
+        "{needed} open files are needed, but the limit is {limit}: ask for fewer connections, or \
+         raise the limit as root: ulimit -Hn {needed}"
     )))
 }
 

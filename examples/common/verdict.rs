@@ -1,4 +1,4 @@
-//! What a run has found, and how it is printed.
+//! The findings of a run, and how they are printed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -52,7 +52,8 @@ impl<R: Serialize> Verdict<R> {
     }
 }
 
-/// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is none.
+/// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is
+/// none.
 pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
     match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -64,7 +65,7 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
     }
 }
 
-/// What is wrong, in words.
+/// Descriptions of everything that is wrong.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Failures(Vec<String>);
 
@@ -99,7 +100,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Adds the counts of one core, and checks that every timer has ended once and no callback has panicked.
+    /// Adds the counts of one core, and checks that every timer has ended once and no callback has
+    /// panicked.
     pub(crate) fn add(&mut self, core: usize, counts: &Counts, failures: &mut Failures) {
         if counts.added != counts.live + counts.fired + counts.cancelled + counts.handed_back {
             failures.push(format!("core {core}: the timers added do not add up: {counts:?}"));

@@ -1,5 +1,5 @@
-//! The live view: what the timers of each core do. It is redrawn in place on a terminal, and printed now and then
-//! elsewhere.
+//! The live view of the timers of each core. It is redrawn in place on a terminal, and printed now
+//! and then elsewhere.
 
 use std::collections::HashMap;
 use std::thread;
@@ -14,7 +14,8 @@ const PRINT: Duration = Duration::from_secs(3);
 /// The longest delay until the end of a run is noticed.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Shows the summary and the timers until the run is over, which takes about `run` if that is known.
+/// Shows the summary and the timers until the run is over, which takes about `run` if that is
+/// known.
 pub(crate) fn show_until(
     is_over: impl Fn() -> bool,
     run: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The clients, and the plan of what each does and when. Times count from the start of the run.
+//! The clients, and the plan of their actions. Times count from the start of the run.
 //!
 //! ```text
 //! 0         connected                                                   quiet  end
@@ -7,7 +7,8 @@
 //!             |-- timer cancelled --|    silent for more than idle       |
 //! ```
 //!
-//! All actions are spread evenly over their part of the run. A burst of a thousand packets would measure the burst.
+//! All actions are spread evenly over their part of the run. A burst of a thousand packets would
+//! measure the burst.
 
 use std::io;
 use std::ops::Range;
@@ -21,10 +22,11 @@ use crate::common::load::{Connector, User};
 use crate::common::server;
 use crate::event_loop::IdleTimers;
 
-/// The number of packets that a talking connection sends within one timeout, so that one may be late.
+/// The number of packets that a talking connection sends within one timeout, so that one may be
+/// late.
 const PACKETS_PER_IDLE: u32 = 3;
-/// The last part of the run, in which nothing is sent and the last echoes arrive. It takes at most a sixth of a timeout,
-/// so that no talking connection becomes idle.
+/// The last part of the run, in which nothing is sent and the last echoes arrive. It takes at most
+/// a sixth of a timeout, so that no talking connection becomes idle.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIET_PER_IDLE: u32 = 6;
 /// How late the server may be before the run ends.
@@ -68,8 +70,8 @@ impl Plan {
         }
     }
 
-    /// A sixth of the run is for connecting. In the rest a connection must talk, have its timer cancelled, and be silent
-    /// for more than a timeout.
+    /// A sixth of the run is for connecting. In the rest a connection must talk, have its timer
+    /// cancelled, and be silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }
@@ -86,7 +88,8 @@ impl Plan {
         }
     }
 
-    /// When a silent connection without a timer sends one more packet, to show that it is still served.
+    /// When a silent connection without a timer sends one more packet, to show that it is still
+    /// served.
     fn farewell(&self, id: u32) -> Duration {
         self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
     }
@@ -112,7 +115,7 @@ pub(crate) enum Fate {
     ClosedByServer(Instant),
 }
 
-/// The client's end of one connection, and what it has seen by its own clock.
+/// The client's end of one connection, with its observations by its own clock.
 #[derive(Debug)]
 pub(crate) struct Client {
     plan: Arc<Plan>,
@@ -152,14 +155,12 @@ impl Client {
     /// Takes the next step of its role. Returns the time of the one after it.
     fn step(&mut self, now: Duration) -> Option<Duration> {
         let next = now + self.plan.pause;
-        match self.role {
-            Role::Leaves(at) if now >= at => {
-                self.stream = None;
-                self.fate = Fate::Left;
-                return None;
-            }
-            _ => self.send(),
+        if matches!(self.role, Role::Leaves(at) if now >= at) {
+            self.stream = None;
+            self.fate = Fate::Left;
+            return None;
         }
+        self.send();
         match self.role {
             Role::Talks => (next < self.plan.quiet).then_some(next),
             Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
@@ -173,7 +174,8 @@ impl Client {
         }
     }
 
-    /// Cancels the idle timer while the server may be receiving the last packet, which must not bring the timer back.
+    /// Cancels the idle timer while the server may be receiving the last packet, which must not
+    /// bring the timer back.
     fn cancel_timer(&mut self) {
         let address = self.stream.as_ref().and_then(|stream| stream.local_addr().ok());
         let idle_timers = self.idle_timers.lock().expect("no holder panics");
@@ -208,7 +210,8 @@ impl Client {
 
 impl User for Client {
     fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>> {
-        // A connection that is closed already was not closed after the packet that would be sent now.
+        // A connection that is closed already was not closed after the packet that would be sent
+        // now.
         self.receive();
         if self.next.is_some_and(|next| next <= now) {
             if matches!(self.fate, Fate::Unconnected) {

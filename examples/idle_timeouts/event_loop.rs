@@ -1,4 +1,5 @@
-//! The event loop of one core. It accepts connections, echoes what they send, and closes the silent ones.
+//! The event loop of one core. It accepts connections, echoes their packets, and closes the silent
+//! ones.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,15 +14,15 @@ use mio::{Events, Interest, Registry, Token};
 use crate::common::server::{self, Endpoint, LISTENER, WAKER};
 use crate::connections::Connections;
 
-/// More events than there can be connections. After a pause, all packets that have arrived must be read before the turn
-/// that looks for silent connections.
+/// More events than there can be connections. After a pause, all packets that have arrived must be
+/// read before the turn that looks for silent connections.
 const EVENTS: usize = 32_768;
 
 /// The idle timer of each connection by the address of its client: any thread may cancel it.
 pub(crate) type IdleTimers = Mutex<HashMap<SocketAddr, TimerHandle>>;
 
-/// Serves until the core is asked to stop. Returns the number of packets that did not reset the idle timer of their
-/// connection, because it had been cancelled.
+/// Serves until the core is asked to stop. Returns the number of packets that did not reset the
+/// idle timer of their connection, because it had been cancelled.
 pub(crate) fn run(
     core: &Core,
     (mut poll, listener): Endpoint,
@@ -69,7 +70,8 @@ fn accept_all(
     Ok(())
 }
 
-/// Sends back all that has arrived. Returns whether anything has, or an error if the connection has ended.
+/// Sends back all that has arrived. Returns whether anything has, or an error if the connection has
+/// ended.
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];
     let mut has_arrived = false;

@@ -1,14 +1,15 @@
 //! A thread-per-core TCP server on loopback that closes idle connections, under a load of its own:
 //! `cargo run --release --example idle_timeouts`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, with an idle timeout on the timer of that
-//! core. A packet resets the timeout, silence lets it fire, and another thread may cancel it through its handle.
+//! One event loop per core. A connection lives on the core that accepted it, with an idle timeout
+//! on the timer of that core. A packet resets the timeout, silence lets it fire, and another thread
+//! may cancel it through its handle.
 //!
 //! - `connections`: the idle timeout of each connection, which is how the library is used
 //! - `event_loop`: the loop of one core
-//! - `client`: the clients, and the plan of what they do
+//! - `client`: the clients, and the plan of their actions
 //! - `verdict`: whether exactly the silent connections were closed, and how late
-//! - `common`: what the example shares with the programs in `demos/`
+//! - `common`: code shared with the programs in `demos/`
 
 mod client;
 #[path = "../common/mod.rs"]
@@ -39,10 +40,10 @@ const MIN_IDLE_MS: u64 = 200;
 
 /// A thread-per-core TCP server that closes idle connections, under a load of its own.
 ///
-/// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open although silent,
-/// because another thread cancels their idle timer. The others keep talking. The verdict says whether exactly the
-/// silent ones were closed, and how late, by the clocks of the clients. Exit status: 0 if the verdict is ok, 1 if it is
-/// not, 2 if the run was not possible.
+/// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open
+/// although silent, because another thread cancels their idle timer. The others keep talking. The
+/// verdict says whether exactly the silent ones were closed, and how late, by the clocks of the
+/// clients. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "idle_timeouts")]
 struct Args {
@@ -69,7 +70,8 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until the planned end, and compares what the server and its clients have seen.
+/// Serves the load until the planned end, and compares the counts of the server with the
+/// observations of its clients.
 fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let Args { connections, options, .. } = args;
     let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));
@@ -91,7 +93,8 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
         let summary = || format!("{connections} connections, idle timeout {idle:?}");
         view::show_until(|| load.is_finished(), Some(run_time), summary);
     }
-    // The clients keep their sockets until the server has taken its counts: what is open is open at both ends.
+    // The clients keep their sockets until the server has taken its counts, so that open
+    // connections are open at both ends.
     let (clients, _) = load.join()?;
     let mut failures = Failures::default();
     let (resets_refused, timers) = server.stop(&mut failures);

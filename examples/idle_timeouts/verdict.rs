@@ -1,5 +1,6 @@
-//! The report: whether exactly the silent connections were closed, and how late. It is made from what the clients have
-//! seen by their own clocks. The counts of the server must agree with it to the last timer.
+//! The report: whether exactly the silent connections were closed, and how late. It is made from
+//! the clients' observations by their own clocks. The counts of the server must agree with it to
+//! the last timer.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,8 @@ pub(crate) struct Report {
     /// Open connections that have not received all their echoes.
     unanswered: u64,
     cancelled_remotely: u64,
-    /// Connections whose timer was cancelled, and which then were silent and open for more than a timeout.
+    /// Connections whose timer was cancelled, and which then were silent and open for more than a
+    /// timeout.
     kept_open: u64,
     /// Connections whose timer should have been cancelled, but whose handle was never published.
     unknown: u64,
