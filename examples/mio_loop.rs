@@ -1,5 +1,6 @@
-//! A plain mio loop with corewheel: a table of who is online. A client sends its name every so often; who has been silent for
-//! the length of a lease is offline. A second thread asks the loop who is there.
+//! A plain mio loop with corewheel: a table of the clients that are online. A client sends its
+//! number now and then. It is offline after a lease of silence. A second thread asks the loop for
+//! the number of its timers.
 //!
 //! It plays the clients itself and ends with a verdict:
 //!
@@ -25,15 +26,15 @@ const SOCKET: Token = Token(0);
 const WAKER: Token = Token(1);
 const LEASE: Duration = Duration::from_millis(500);
 
-/// Who is online, and the timer that ends it.
+/// The clients that are online, each with the timer that ends its lease.
 #[derive(Clone, Default)]
 struct Online(Rc<RefCell<BTreeMap<u8, TimerHandle>>>);
 
-/// Who was silent, and when that was found.
+/// Reports a silent client, and when the loop noticed it.
 type Offline = mpsc::Sender<(u8, Instant)>;
 
 impl Online {
-    /// A packet came: the lease begins anew.
+    /// Starts a new lease because a packet arrived.
     fn heard_of(&self, client: u8, offline: &Offline) {
         let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
         if !renewed {
@@ -45,16 +46,16 @@ impl Online {
 
     fn forget(&self, client: u8, offline: &Offline) {
         self.0.borrow_mut().remove(&client);
-        // Whoever listens may have seen enough.
+        // The receiver may have ended.
         let _ = offline.send((client, Instant::now()));
     }
 }
 
-/// The loop: until the first client has gone.
+/// Runs the loop until the first client is offline.
 fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()> {
     let (mut events, online) = (Events::with_capacity(64), Online::default());
     while local_timer().counts().fired < 2 {
-        let sleep = local_timer().prepare_sleep(); // from here on, what cannot wait wakes us
+        let sleep = local_timer().prepare_sleep(); // from here on, urgent requests end the poll
         match poll.poll(&mut events, sleep.timeout()) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => drop(sleep),
@@ -70,7 +71,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
     Ok(())
 }
 
-/// The loop's thread: its poll, whose waker ends a sleep, and its timer.
+/// Starts the thread of the loop. Its timer ends a poll through the waker.
 fn start(
     offline: Offline,
 ) -> io::Result<(SocketAddr, ShardRef, thread::JoinHandle<io::Result<()>>)> {
@@ -102,7 +103,7 @@ fn main() -> io::Result<()> {
             break silent;
         }
     };
-    // Another thread's question is a timer that is due at once.
+    // A closure from another thread is a timer that is due at once.
     let (answer, answers) = mpsc::channel();
     let asked = Instant::now();
     shard.run(move || answer.send(local_timer().len()).expect("it is waited for"));

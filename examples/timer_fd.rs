@@ -1,5 +1,6 @@
-//! A loop over `poll(2)` that knows nothing of timers: corewheel is one more file descriptor in it. A client sends a request
-//! over UDP and repeats it, after twice as long each time, until the answer is there; a deadline ends it otherwise.
+//! A loop over `poll(2)` that knows nothing of timers: corewheel is one more file descriptor in it.
+//! A client sends a request over UDP and repeats it, after twice as long each time, until the
+//! answer is there; a deadline ends it otherwise.
 //!
 //! It plays the lossy server itself and ends with a verdict:
 //!
@@ -37,14 +38,14 @@ mod linux {
     const FIRST_WAIT: Duration = Duration::from_millis(20);
     const DEADLINE: Duration = Duration::from_millis(500);
 
-    /// How a request has ended.
+    /// The end of a request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
         Answered,
         TimedOut,
     }
 
-    /// A request on its way.
+    /// A pending request.
     struct Request {
         socket: UdpSocket,
         server: SocketAddr,
@@ -54,11 +55,11 @@ mod linux {
         outcome: Option<Outcome>,
     }
 
-    /// Sends the request, now and again.
+    /// Sends the request, now and repeatedly.
     fn send(request: &Rc<RefCell<Request>>) {
         let again = Rc::clone(request);
         let mut request = request.borrow_mut();
-        // A packet that cannot be sent is one that is lost.
+        // A packet that cannot be sent counts as lost.
         let _ = request.socket.send_to(b"time?", request.server);
         let wait = FIRST_WAIT * 2u32.pow(request.sent);
         request.sent += 1;
@@ -71,7 +72,7 @@ mod linux {
         request.outcome = Some(outcome);
     }
 
-    /// Waits for the socket and the timer alike, as for any two descriptors.
+    /// Polls the socket and the timer like any two descriptors.
     fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let answers = socket.try_clone()?;
@@ -106,7 +107,7 @@ mod linux {
         }
     }
 
-    /// A server that hears one packet in three.
+    /// Serves one packet in three.
     fn serve_badly(socket: &UdpSocket) -> io::Result<()> {
         let mut packet = [0; 16];
         for heard in 1.. {

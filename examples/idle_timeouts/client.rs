@@ -1,173 +1,241 @@
-//! The client's end of one connection, and the record it keeps by its own clock: what the verdict is made of.
+//! The clients, and the plan of their actions. Times count from the start of the run.
+//!
+//! ```text
+//! 0         connected                                                   quiet  end
+//! |--connect--|------------------- leave --------------------------------|------|
+//!             |------------------- fall silent -----------| idle + slack |
+//!             |-- timer cancelled --|    silent for more than idle       |
+//! ```
+//!
+//! All actions are spread evenly over their part of the run. A burst of a thousand packets would
+//! measure the burst.
 
 use std::io;
-use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use corewheel::{Cancel, TimerHandle};
 use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
 
-use crate::packet::{self, Heard};
-use crate::plan::{Plan, Role};
-use crate::small;
+use crate::common::load::{Connector, User};
+use crate::common::server;
+use crate::event_loop::IdleTimers;
 
-/// How long to wait before a connection that could not be opened is tried again.
-const RETRY: Duration = Duration::from_millis(50);
-/// How long to wait before asking again whether a connection is open. On loopback it nearly always is by then.
-const HANDSHAKE: Duration = Duration::from_millis(1);
+/// The number of packets that a talking connection sends within one timeout, so that one may be
+/// late.
+const PACKETS_PER_IDLE: u32 = 3;
+/// The last part of the run, in which nothing is sent and the last echoes arrive. It takes at most
+/// a sixth of a timeout, so that no talking connection becomes idle.
+const QUIET: Duration = Duration::from_millis(200);
+const QUIET_PER_IDLE: u32 = 6;
+/// How late the server may be before the run ends.
+const SLACK: Duration = Duration::from_millis(300);
+/// The roles are assigned by `id % ROLES`.
+const ROLES: u32 = 10;
+const PACKET: [u8; 4] = *b"ping";
 
-/// How a connection stands, or how it has ended.
-#[derive(Debug)]
-pub(crate) enum Fate {
-    /// Not open yet, and why the last attempt has failed.
-    Unconnected(Option<io::Error>),
-    Open,
-    /// Closed by this end, as planned.
-    Left,
-    /// Closed by the server: seen at this moment.
-    Closed(Instant),
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    /// Sends packets until the end.
+    Talks,
+    /// Sends its last packet at this time, so that the server must close it.
+    FallsSilent(Duration),
+    /// Closes its connection at this time.
+    Leaves(Duration),
+    /// Cancels its idle timer at this time and falls silent, so that the server must leave it open.
+    CancelsTimer(Duration),
 }
 
+#[derive(Debug)]
+pub(crate) struct Plan {
+    connections: u32,
+    idle: Duration,
+    /// The time from packet to packet of a talking connection.
+    pause: Duration,
+    connect: Duration,
+    quiet: Duration,
+    end: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(connections: u32, idle: Duration, run: Duration) -> Self {
+        Self {
+            connections,
+            idle,
+            pause: idle / PACKETS_PER_IDLE,
+            connect: run / 6,
+            quiet: run.saturating_sub(QUIET.min(idle / QUIET_PER_IDLE)),
+            end: run,
+        }
+    }
+
+    /// A sixth of the run is for connecting. In the rest a connection must talk, have its timer
+    /// cancelled, and be silent for more than a timeout.
+    pub(crate) fn shortest_run(idle: Duration) -> Duration {
+        (idle * 3 + Duration::from_secs(1)) * 6 / 5
+    }
+
+    fn role(&self, id: u32) -> Role {
+        // Every connection talks before it does anything else.
+        let begin = self.connect + self.pause;
+        let until = |end| self.moment(id, begin..end);
+        match id % ROLES {
+            0 => Role::FallsSilent(until(self.before_quiet(self.idle + SLACK))),
+            1 => Role::Leaves(until(self.quiet)),
+            2 => Role::CancelsTimer(until(self.before_quiet(self.idle + self.pause + SLACK))),
+            _ => Role::Talks,
+        }
+    }
+
+    /// When a silent connection without a timer sends one more packet, to show that it is still
+    /// served.
+    fn farewell(&self, id: u32) -> Duration {
+        self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
+    }
+
+    fn before_quiet(&self, time: Duration) -> Duration {
+        self.quiet.saturating_sub(time)
+    }
+
+    /// The moment of this connection among those with its role.
+    fn moment(&self, id: u32, range: Range<Duration>) -> Duration {
+        let length = range.end.saturating_sub(range.start);
+        range.start + length * (id / ROLES) / self.connections.div_ceil(ROLES)
+    }
+}
+
+/// The state of a connection, or how it has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Unconnected,
+    Open,
+    Left,
+    /// The client saw at this time that the server had closed it.
+    ClosedByServer(Instant),
+}
+
+/// The client's end of one connection, with its observations by its own clock.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) id: u32,
+    plan: Arc<Plan>,
+    idle_timers: Arc<IdleTimers>,
+    farewell: Duration,
+    stream: Option<TcpStream>,
+    next: Option<Duration>,
     pub(crate) role: Role,
     pub(crate) fate: Fate,
-    stream: Option<TcpStream>,
-    /// Read before the packet was sent, so that the server cannot have heard it earlier.
+    /// Read before the packet was sent, so that the server cannot have received it earlier.
     pub(crate) last_sent: Option<Instant>,
-    /// The longest time between two packets, or since the last one where that is longer.
+    /// The longest time between two packets, or since the last one.
     pub(crate) longest_silence: Duration,
-    /// Bytes sent for which no echo has come.
+    /// Bytes sent whose echo has not arrived.
     pub(crate) unanswered: usize,
-}
-
-/// What a client does when its moment comes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Step {
-    /// Sends a packet, and has its next moment then, if there is one.
-    Send(Option<Duration>),
-    /// Does nothing until then.
-    Wait(Duration),
-    /// Closes the connection.
-    Leave,
+    /// The idle timer that it has cancelled, and the answer.
+    pub(crate) cancelled: Option<(TimerHandle, Cancel)>,
 }
 
 impl Client {
-    pub(crate) fn new(id: u32, role: Role) -> Self {
+    pub(crate) fn new(id: u32, plan: Arc<Plan>, idle_timers: Arc<IdleTimers>) -> Self {
         Self {
-            id,
-            role,
-            fate: Fate::Unconnected(None),
+            farewell: plan.farewell(id),
             stream: None,
+            next: Some(plan.connect * id / plan.connections),
+            role: plan.role(id),
+            fate: Fate::Unconnected,
             last_sent: None,
             longest_silence: Duration::ZERO,
             unanswered: 0,
+            cancelled: None,
+            plan,
+            idle_timers,
         }
     }
 
-    /// Opens the connection, or sees whether it is open by now. Gives the moment to come back where it is not.
-    pub(crate) fn connect(
-        &mut self,
-        server: SocketAddr,
-        registry: &Registry,
-        token: Token,
-        now: Duration,
-    ) -> Option<Duration> {
-        let attempt = match &self.stream {
-            None => self.begin(server, registry, token),
-            Some(stream) => handshake(stream),
-        };
-        match attempt {
-            Ok(true) => {
-                self.fate = Fate::Open;
-                None
-            }
-            Ok(false) => Some(now + HANDSHAKE),
-            Err(error) => {
-                self.stream = None;
-                self.fate = Fate::Unconnected(Some(error));
-                Some(now + RETRY)
-            }
+    /// Takes the next step of its role. Returns the time of the one after it.
+    fn step(&mut self, now: Duration) -> Option<Duration> {
+        let next = now + self.plan.pause;
+        if matches!(self.role, Role::Leaves(at) if now >= at) {
+            self.stream = None;
+            self.fate = Fate::Left;
+            return None;
         }
-    }
-
-    fn begin(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> io::Result<bool> {
-        let mut stream = TcpStream::connect(server)?;
-        registry.register(&mut stream, token, Interest::READABLE)?;
-        handshake(self.stream.insert(stream))
-    }
-
-    /// What to do now, by the plan. `released` says that the admin has cancelled the idle timer of this connection.
-    pub(crate) fn step(&self, plan: &Plan, released: bool, now: Duration) -> Step {
-        let next = now + plan.pause;
+        self.send();
         match self.role {
-            Role::Talks => Step::Send((next < plan.quiet).then_some(next)),
-            Role::FallsSilent(last) => Step::Send((now < last).then(|| next.min(last))),
-            Role::Leaves(moment) if now >= moment => Step::Leave,
-            Role::Leaves(moment) => Step::Send(Some(next.min(moment))),
-            Role::Released(_) => {
-                let farewell = plan.farewell(self.id);
-                match released {
-                    _ if now >= farewell => Step::Send(None),
-                    true => Step::Wait(farewell),
-                    false => Step::Send(Some(next.min(farewell))),
-                }
+            Role::Talks => (next < self.plan.quiet).then_some(next),
+            Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
+            Role::Leaves(at) => Some(next.min(at)),
+            Role::CancelsTimer(_) if now >= self.farewell => None,
+            Role::CancelsTimer(at) if now < at => Some(next.min(at)),
+            Role::CancelsTimer(_) => {
+                self.cancel_timer();
+                Some(if self.cancelled.is_some() { self.farewell } else { next })
             }
         }
     }
 
-    pub(crate) fn send(&mut self) {
+    /// Cancels the idle timer while the server may be receiving the last packet, which must not
+    /// bring the timer back.
+    fn cancel_timer(&mut self) {
+        let address = self.stream.as_ref().and_then(|stream| stream.local_addr().ok());
+        let idle_timers = self.idle_timers.lock().expect("no holder panics");
+        let handle = address.and_then(|address| idle_timers.get(&address).copied());
+        self.cancelled = handle.map(|handle| (handle, handle.cancel()));
+    }
+
+    fn send(&mut self) {
         let Some(stream) = &mut self.stream else { return };
         let now = Instant::now();
-        match small::send(stream, &packet::of(self.id)) {
-            Ok(()) => {
-                self.note_silence(now);
-                self.last_sent = Some(now);
-                self.unanswered += packet::LENGTH;
-            }
-            Err(_) => self.closed_by_server(),
+        if server::send(stream, &PACKET).is_ok() {
+            self.note_silence(now);
+            self.last_sent = Some(now);
+            self.unanswered += PACKET.len();
+        } else {
+            self.note_closed();
         }
     }
 
-    /// Takes the echoes that have come, and sees whether the server has closed the connection.
-    pub(crate) fn receive(&mut self) {
-        if !matches!(self.fate, Fate::Open) {
-            return;
-        }
-        let mut buffer = [0; 64];
-        while let Some(stream) = &mut self.stream {
-            match packet::receive(stream, &mut buffer) {
-                Heard::Bytes(length) => self.unanswered = self.unanswered.saturating_sub(length),
-                Heard::Nothing => return,
-                Heard::End => self.closed_by_server(),
-            }
-        }
-    }
-
-    pub(crate) fn leave(&mut self) {
-        self.stream = None;
-        self.fate = Fate::Left;
-    }
-
-    fn closed_by_server(&mut self) {
+    fn note_closed(&mut self) {
         let now = Instant::now();
         self.note_silence(now);
         self.stream = None;
-        self.fate = Fate::Closed(now);
+        self.fate = Fate::ClosedByServer(now);
     }
 
     fn note_silence(&mut self, now: Instant) {
-        if let Some(last) = self.last_sent {
-            self.longest_silence = self.longest_silence.max(now - last);
-        }
+        let silence = self.last_sent.map_or(Duration::ZERO, |sent| now - sent);
+        self.longest_silence = self.longest_silence.max(silence);
     }
 }
 
-/// Whether the connection is open; an error when it never will be.
-fn handshake(stream: &TcpStream) -> io::Result<bool> {
-    match stream.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(stream.peer_addr().is_ok()),
+impl User for Client {
+    fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>> {
+        // A connection that is closed already was not closed after the packet that would be sent
+        // now.
+        self.receive();
+        if self.next.is_some_and(|next| next <= now) {
+            if matches!(self.fate, Fate::Unconnected) {
+                self.stream = Some(connector.connect()?);
+                self.fate = Fate::Open;
+            }
+            self.next = if self.stream.is_some() { self.step(now) } else { None };
+        }
+        Ok(self.next)
+    }
+
+    /// Counts the echoes, and notices if the server has closed the connection.
+    fn receive(&mut self) {
+        let mut buffer = [0; 64];
+        while let Some(stream) = &mut self.stream {
+            match server::receive(stream, &mut buffer) {
+                Ok(Some(length)) => self.unanswered = self.unanswered.saturating_sub(length),
+                Ok(None) => return,
+                Err(_) => self.note_closed(),
+            }
+        }
+    }
+
+    fn is_over(&self, now: Duration) -> bool {
+        now >= self.plan.end
     }
 }

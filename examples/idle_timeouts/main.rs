@@ -1,127 +1,105 @@
-//! A thread-per-core TCP server on loopback that closes every connection that has been silent for too long, under a
-//! load that it brings along: `cargo run --release --example idle_timeouts`.
+//! A thread-per-core TCP server on loopback that closes idle connections, under a load of its own:
+//! `cargo run --release --example idle_timeouts`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, with an idle timeout on that core's own
-//! timer: a packet moves it ahead, silence lets it fire, and another thread may cancel it through its handle.
+//! One event loop per core. A connection lives on the core that accepted it, with an idle timeout
+//! on the timer of that core. A packet resets the timeout, silence lets it fire, and another thread
+//! may cancel it through its handle.
 //!
-//! The server, in the order to read it:
-//! - `connections`: the idle timeout of each connection; this is how the library is used
+//! - `connections`: the idle timeout of each connection, which is how the library is used
 //! - `event_loop`: the loop of one core
-//! - `server`: one loop per core
-//!
-//! What surrounds it:
-//! - `args`, `files`: what was asked for, and whether the machine allows it
-//! - `plan`: which connection does what, and when
-//! - `packet`, `client`, `load`: the clients
-//! - `admin`: cancels timers from its own thread
-//! - `board`, `view`, `screen`, `timers`: the live view
-//! - `verdict`, `stretches`, `accounts`, `report`: whether all was as it must be
-//! - `seats`, `net`, `small`, `tally`: what the examples share, in `examples/common`, as they do `files`, `screen` and `timers`
+//! - `client`: the clients, and the plan of their actions
+//! - `verdict`: whether exactly the silent connections were closed, and how late
+//! - `common`: code shared with the programs in `demos/`
 
-mod accounts;
-mod admin;
-mod args;
-mod board;
 mod client;
+#[path = "../common/mod.rs"]
+mod common;
 mod connections;
 mod event_loop;
-#[path = "../common/files.rs"]
-mod files;
-mod load;
-#[path = "../common/net.rs"]
-mod net;
-mod packet;
-mod plan;
-mod report;
-#[path = "../common/screen.rs"]
-mod screen;
-#[path = "../common/seats.rs"]
-mod seats;
-mod server;
-#[path = "../common/small.rs"]
-mod small;
-mod stretches;
-#[path = "../common/tally.rs"]
-mod tally;
-#[path = "../common/timers.rs"]
-mod timers;
 mod verdict;
-mod view;
 
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::Duration;
 
-use args::Args;
-use board::Board;
-use files::Needs;
-use load::Brief;
-use plan::Plan;
-use server::Server;
-use verdict::{Evidence, Verdict};
+use clap::Parser;
 
-/// What was asked for cannot be done here.
-const IMPOSSIBLE: u8 = 2;
+use client::{Client, Plan};
+use common::load::Load;
+use common::server::{self, Server};
+use common::verdict::{Failures, Verdict};
+use common::{Options, view};
+use event_loop::IdleTimers;
+use verdict::Report;
+
+/// The connections of the load share an address, so each needs a local port of its own.
+const MAX_CONNECTIONS: i64 = 25_000;
+/// A pause of the machine makes a talking connection look silent if the timeout is shorter.
+const MIN_IDLE_MS: u64 = 200;
+
+/// A thread-per-core TCP server that closes idle connections, under a load of its own.
+///
+/// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open
+/// although silent, because another thread cancels their idle timer. The others keep talking. The
+/// verdict says whether exactly the silent ones were closed, and how late, by the clocks of the
+/// clients. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+#[derive(Debug, Parser)]
+#[command(name = "idle_timeouts")]
+struct Args {
+    /// Number of connections, 10 to 25,000 (each needs a local port)
+    #[arg(long, default_value_t = 4_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=MAX_CONNECTIONS))]
+    connections: u32,
+
+    /// The server closes a connection after this many milliseconds of silence
+    #[arg(long, default_value_t = 2_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(MIN_IDLE_MS..=3_600_000))]
+    idle_ms: u64,
+
+    /// Length of the run; at least 1.2 times (three idle timeouts and a second)
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+
+    #[command(flatten)]
+    options: Options,
+}
 
 fn main() -> ExitCode {
-    let args = Args::read();
-    let (connections, load_threads) = (args.connections as usize, load::THREADS as usize);
-    let needs = Needs { connections, ends: 2, cores: args.cores(), load_threads };
-    if let Err(reason) =
-        files::reserve(needs, |possible| format!("at most --connections {possible}"))
-    {
-        eprintln!("error: {reason}");
-        return ExitCode::from(IMPOSSIBLE);
-    }
-    match run(&args) {
-        Ok(verdict) => {
-            report::print(&verdict, args.json);
-            if verdict.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("error: the run could not be carried out: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let args = Args::parse();
+    common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until the planned end, and judges what has happened.
-fn run(args: &Args) -> io::Result<Verdict> {
-    let plan = Arc::new(Plan::new(args.connections, args.idle(), args.run()));
-    let board = Arc::new(Board::new(args.connections));
-    let (server, handles) = Server::start(args.cores(), plan.idle)?;
-    if !args.json {
-        report::print_start(args, server.pinned());
+/// Serves the load until the planned end, and compares the counts of the server with the
+/// observations of its clients.
+fn run(args: &Args) -> io::Result<Verdict<Report>> {
+    let Args { connections, options, .. } = args;
+    let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));
+    let shortest = Plan::shortest_run(idle).as_millis().div_ceil(1_000);
+    if u128::from(args.seconds) < shortest {
+        return Err(io::Error::other(format!("ask for at least --seconds {shortest}")));
     }
-    let start = Instant::now();
-    let admin = admin::start(&plan, &board, handles, start)?;
-    let load = load::start(&Brief {
-        plan: Arc::clone(&plan),
-        board: Arc::clone(&board),
-        server: server.address(),
-        start,
+    server::reserve_files(2 * *connections as usize, options.cores())?;
+    let plan = Arc::new(Plan::new(*connections, idle, run_time));
+    let idle_timers = Arc::new(IdleTimers::default());
+    let server = Server::start(0, options.cores(), {
+        let idle_timers = Arc::clone(&idle_timers);
+        move |core, endpoint| event_loop::run(core, endpoint, idle, &idle_timers)
     })?;
-    view::show_until(plan.end, start, &board, args);
-
-    // The clients end first and keep their sockets; so when the server takes its counts, who is open is open on both ends.
-    let mut clients = Vec::new();
-    for thread in load {
-        clients.extend(join(thread)??);
+    let load = Load::start(server.address, *connections, |id, _| {
+        Ok(Client::new(id, Arc::clone(&plan), Arc::clone(&idle_timers)))
+    })?;
+    if !options.json {
+        let summary = || format!("{connections} connections, idle timeout {idle:?}");
+        view::show_until(|| load.is_finished(), Some(run_time), summary);
     }
-    let admin = join(admin)?;
-    let cores = server.stop();
-    Ok(Verdict::reach(&Evidence {
-        clients,
-        admin,
-        cores,
-        idle: plan.idle,
-        late_limit: args.late_limit(),
-    }))
-}
-
-fn join<T>(thread: JoinHandle<T>) -> io::Result<T> {
-    let name = thread.thread().name().unwrap_or("a thread").to_owned();
-    thread.join().map_err(|_| io::Error::other(format!("{name} panicked")))
+    // The clients keep their sockets until the server has taken its counts, so that open
+    // connections are open at both ends.
+    let (clients, _) = load.join()?;
+    let mut failures = Failures::default();
+    let (resets_refused, timers) = server.stop(&mut failures);
+    let report =
+        Report::new(&clients, idle, options.late_limit(), resets_refused.iter().sum(), timers);
+    report.check(&mut failures);
+    Ok(Verdict::new(report, failures))
 }

@@ -21,7 +21,7 @@ pub(crate) struct Options {
 }
 
 /// Those of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 4] = ["wheel_tiny", "wheel", "shard", "resp"];
+const TARGETS: [&str; 3] = ["wheel_tiny", "wheel", "shard"];
 
 /// What building a target may take besides.
 const BUILD_MAX: Duration = Duration::from_secs(20 * 60);

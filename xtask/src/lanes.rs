@@ -133,12 +133,12 @@ fn examples() -> Vec<Lane> {
         .verdict(),
         Lane::new(
             "example: delayed_requests",
-            "cargo run --release --locked --example delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
+            "cargo run --release --locked -p corewheel-demos --bin delayed_requests -- --json --partitions 16 --groups 16 --duration 8",
         )
         .verdict(),
         Lane::new(
-            "example: ttl_cache",
-            "cargo run --release --locked --example ttl_cache -- --self-check --json --expiring 200000",
+            "demo: ttl_cache",
+            "cargo run --release --locked -p corewheel-demos --bin ttl_cache -- --self-check --json --expiring 200000",
         )
         .verdict(),
         Lane::new("example: mio_loop", "cargo run --release --locked --example mio_loop"),

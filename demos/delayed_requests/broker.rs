@@ -1,0 +1,139 @@
+//! The requests of one core. Each changes the log, notifies the requests that wait for the change,
+//! and waits for a change itself:
+//!
+//! ```text
+//! produce  appends                       waits for the followers   notifies readers
+//! follow   says what the follower has    waits for bytes           notifies producers and readers
+//! fetch                                  waits for bytes
+//! join     says who has joined           waits for all members     notifies members
+//! ```
+//!
+//! A request waits on the core of its connection, with a watch on the core of its partition or
+//! group. Those are often two cores, and the purgatory connects them.
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corewheel::{Completion, Core, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup};
+use mio::net::TcpStream;
+
+use crate::log::{Log, Partition, Positions};
+use crate::wire::{self, Answer, Kind, Request};
+
+/// The requests that wait for a partition or a group.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Key {
+    Producers(u32),
+    Readers(u32),
+    Members(u32),
+}
+
+/// The purgatory of all cores. A partition or group belongs to the core of its number.
+pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
+    PurgatoryGroup::by(|key| match *key {
+        Key::Producers(target) | Key::Readers(target) | Key::Members(target) => target as usize,
+    })
+}
+
+/// A request that waits until a position is reached.
+struct DelayedRequest {
+    log: Arc<Log>,
+    request: Request,
+    wanted: u64,
+    stream: Rc<TcpStream>,
+}
+
+impl DelayedRequest {
+    /// The position that its condition is about.
+    fn reached(&self) -> u64 {
+        let Request { kind, target, .. } = self.request;
+        let (partition, group) = (self.log.partition(target), self.log.group(target));
+        match kind {
+            Kind::Produce | Kind::Fetch => {
+                partition.map_or(0, |partition| partition.followers.lowest())
+            }
+            Kind::Follow => partition.map_or(0, Partition::end),
+            Kind::Join => group.map_or(0, Positions::lowest),
+        }
+    }
+}
+
+impl DelayedOperation for DelayedRequest {
+    fn try_complete(&mut self) -> bool {
+        self.reached() >= self.wanted
+    }
+
+    fn on_complete(self, how: Completion) {
+        let Request { number, kind, .. } = self.request;
+        // The answer to a producer is the end of its bytes, and to a reader the end of the readable
+        // bytes.
+        let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
+        let is_timed_out = how == Completion::Expired;
+        // The verdict misses the answer if the client has gone.
+        let _ = wire::send(&Answer { number, is_timed_out, position }, &self.stream);
+    }
+}
+
+/// One core's part.
+pub(crate) struct Broker {
+    purgatory: Purgatory<Key, DelayedRequest>,
+    log: Arc<Log>,
+    core: usize,
+    cores: usize,
+    /// The number of requests whose partition or group belongs to another core.
+    pub(crate) elsewhere: u64,
+}
+
+impl Broker {
+    pub(crate) fn new(purgatory: &PurgatoryGroup<Key>, core: &Core, log: Arc<Log>) -> Self {
+        let (index, shards) = (core.index(), core.shards());
+        let purgatory = purgatory.join(index, shards);
+        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: 0 }
+    }
+
+    /// Serves a request. The answer is sent when the request has completed, now or later.
+    pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
+        self.elsewhere += u64::from(request.target as usize % self.cores != self.core);
+        let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
+        let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
+        let delayed = DelayedRequest { log, request, wanted, stream };
+        let timeout = Duration::from_millis(request.timeout_ms);
+        match self.purgatory.try_complete_else_watch(delayed, [key], timeout) {
+            Ok(_completed_or_waits) => Ok(()),
+            Err(_full) => Err(ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    /// Changes the log as the request says. Returns what the request waits for: a key, and the
+    /// position to be reached.
+    fn change(&self, request: Request) -> Option<(Key, u64)> {
+        let Request { kind, target, member, position, .. } = request;
+        match kind {
+            Kind::Produce => {
+                let end = self.log.partition(target)?.append(position);
+                self.purgatory.notify(&Key::Readers(target));
+                Some((Key::Producers(target), end))
+            }
+            Kind::Fetch => self.log.partition(target).map(|_| (Key::Readers(target), position)),
+            Kind::Follow => {
+                self.log.partition(target)?.followers.raise(member, position)?;
+                // Even if another follower is behind: of two that follow at once, neither may see
+                // the other. Their events meet on the partition's core.
+                self.purgatory.notify(&Key::Producers(target));
+                self.purgatory.notify(&Key::Readers(target));
+                Some((Key::Readers(target), position + 1))
+            }
+            Kind::Join => {
+                self.log.group(target)?.raise(member, position)?;
+                self.purgatory.notify(&Key::Members(target));
+                Some((Key::Members(target), position))
+            }
+        }
+    }
+
+    pub(crate) fn counts(&self) -> PurgatoryCounts {
+        self.purgatory.counts()
+    }
+}

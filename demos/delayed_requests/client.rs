@@ -1,0 +1,111 @@
+//! The client's end of one connection, with its observations by its own clock.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+
+use crate::common::load::Connector;
+use crate::wire::{self, Answer, Kind, Messages, Request};
+
+/// How a request must be answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Expected {
+    Condition,
+    Timeout,
+    /// Either, but not both: its condition comes true at about the time when it times out.
+    Either,
+}
+
+/// The observations about one request.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Read before the request was sent, so that the server cannot have received it earlier.
+    pub(crate) sent: Instant,
+    pub(crate) timeout: Duration,
+    pub(crate) expected: Expected,
+    /// The number of answers that it has completed, and that it has timed out.
+    pub(crate) completed: u64,
+    pub(crate) timed_out: u64,
+    /// When the first answer arrived.
+    pub(crate) answered: Option<Instant>,
+}
+
+/// A client that waits for each answer before it sends the next request.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// `None` if the server has closed the connection.
+    stream: Option<TcpStream>,
+    messages: Messages,
+    /// Its requests by number.
+    pub(crate) records: Vec<Record>,
+    /// Answers to requests that it has not sent.
+    pub(crate) strays: u64,
+    /// Whether its last request has been answered.
+    pub(crate) is_idle: bool,
+    /// The position of the last answer.
+    pub(crate) position: u64,
+}
+
+impl Client {
+    pub(crate) fn connect(connector: &Connector<'_>) -> io::Result<Self> {
+        Ok(Self {
+            stream: Some(connector.connect()?),
+            messages: Messages::default(),
+            records: Vec::new(),
+            strays: 0,
+            is_idle: true,
+            position: 0,
+        })
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        kind: Kind,
+        (target, member): (u32, u32),
+        position: u64,
+        timeout: Duration,
+        expected: Expected,
+    ) {
+        let number = self.records.len();
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let request = Request { number, timeout_ms, kind, target, member, position };
+        let sent = Instant::now();
+        let (completed, timed_out, answered) = (0, 0, None);
+        self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
+        self.is_idle = false;
+        // Without a connection it stays unanswered, which the verdict reports.
+        self.stream.take_if(|stream| wire::send(&request, stream).is_err());
+    }
+
+    /// Changes the expected answer to the pending request.
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        if let Some(record) = self.records.last_mut().filter(|_| !self.is_idle) {
+            record.expected = expected;
+        }
+    }
+
+    pub(crate) fn receive(&mut self) {
+        while let Some(stream) = &mut self.stream {
+            match self.messages.receive(stream) {
+                Ok(Some(answer)) => self.note(answer),
+                Ok(None) => return,
+                Err(_) => self.stream = None,
+            }
+        }
+    }
+
+    fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
+        let is_last = number + 1 == self.records.len();
+        let Some(record) = self.records.get_mut(number) else {
+            self.strays += 1;
+            return;
+        };
+        record.answered.get_or_insert_with(Instant::now);
+        *(if is_timed_out { &mut record.timed_out } else { &mut record.completed }) += 1;
+        if is_last {
+            self.is_idle = true;
+            self.position = position;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
+//! out, under a load of its own: `cargo run --release -p corewheel-demos --bin delayed_requests`.
+//!
+//! One event loop per core. A connection lives on the core that accepted it, and its requests wait
+//! there. A partition or a group belongs to the core of its number, which is notified of its
+//! changes. So most requests watch another core than the one they wait on.
+//!
+//! - `log`: the data that the requests wait for
+//! - `broker`: the requests of one core, as delayed operations, which is how the library is used
+//! - `event_loop`: the loop of one core
+//! - `wire`: the protocol
+//! - `client`, `scenario`: the clients, their actions, and the expected answers
+//! - `verdict`: whether every request was answered once and as expected, and how late
+//! - `common`: code shared with the example `idle_timeouts`
+
+mod broker;
+mod client;
+#[path = "../../examples/common/mod.rs"]
+mod common;
+mod event_loop;
+mod log;
+mod scenario;
+mod verdict;
+mod wire;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+
+use broker::Broker;
+use common::load::{Load, User};
+use common::server::{self, Server};
+use common::verdict::{Failures, Verdict};
+use common::{Options, view};
+use log::Log;
+use scenario::{FOLLOWERS, MEMBERS, Plan, Team};
+use verdict::Report;
+
+/// A pause of the machine makes requests time out that should complete if the timeout is shorter.
+const MIN_TIMEOUT_MS: u64 = 100;
+
+/// A small replicated log, thread per core, whose requests wait for their condition or time out,
+/// under a load of its own.
+///
+/// Producers wait until the followers have their bytes, consumers and followers until there are
+/// enough bytes, members of a group until all have joined. Followers and members stall at planned
+/// times, so the load knows of each request whether it must time out. The verdict says whether each
+/// was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
+/// clients. The limit of the lateness is raised by the time that the machine held up a thread. Exit
+/// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+#[derive(Debug, Parser)]
+#[command(name = "delayed_requests")]
+struct Args {
+    /// Number of partitions, each with 2 followers, 4 producers and 4 consumers, a connection each
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
+    partitions: u32,
+
+    /// Number of groups, each with 5 members, a connection each
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
+    groups: u32,
+
+    /// A request times out after this many milliseconds (one of a follower: after twice as many)
+    #[arg(long, default_value_t = 800)]
+    #[arg(value_parser = clap::value_parser!(u64).range(MIN_TIMEOUT_MS..=60_000))]
+    timeout_ms: u64,
+
+    /// Length of the run in seconds; at least ten timeouts
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    duration: u64,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    common::verdict::conclude(run(&args), args.options.json)
+}
+
+/// Serves the load until it has ended, and compares the counts of the server with the observations
+/// of its clients.
+fn run(
+    &Args { partitions, groups, timeout_ms, duration, options }: &Args,
+) -> io::Result<Verdict<Report>> {
+    if duration * 1_000 < timeout_ms * 10 {
+        let shortest = timeout_ms.div_ceil(100);
+        return Err(io::Error::other(format!("ask for at least --duration {shortest}")));
+    }
+    let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
+    let plan = Plan { partitions, groups, timeout, run };
+    server::reserve_files(2 * plan.connections(), options.cores())?;
+    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len(), plan.groups, MEMBERS));
+    let purgatory = broker::purgatory();
+    let server = Server::start(0, options.cores(), move |core, endpoint| {
+        event_loop::run(core, endpoint, Broker::new(&purgatory, core, Arc::clone(&log)))
+    })?;
+    let load = Load::start(server.address, plan.partitions + plan.groups, |id, connector| {
+        Team::new(id, plan, connector)
+    })?;
+    if !options.json {
+        let summary = || format!("{partitions} partitions, {groups} groups, timeout {timeout:?}");
+        view::show_until(|| load.is_finished(), Some(run), summary);
+    }
+    // The clients keep their sockets until the server has ended, so that late answers are seen.
+    let (mut teams, held_up) = load.join()?;
+    let mut failures = Failures::default();
+    let (cores, timers) = server.stop(&mut failures);
+    teams.iter_mut().for_each(User::receive);
+    let clients = teams.iter().flat_map(|team| &team.clients);
+    let limits = (options.late_limit(), timeout);
+    let report = Report::new(clients, &cores, timers, held_up, limits, &mut failures);
+    Ok(Verdict::new(report, failures))
+}

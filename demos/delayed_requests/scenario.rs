@@ -1,0 +1,335 @@
+//! The actions of the clients of a partition or a group, and the expected answer to each request.
+//! They do not depend on the speed of the machine, except that a follower must take less than a
+//! timeout.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::client::{Client, Expected};
+use crate::common::load::{Connector, User};
+use crate::wire::Kind;
+
+/// The clients of a partition.
+pub(crate) const FOLLOWERS: Range<usize> = 0..2;
+pub(crate) const PRODUCERS: Range<usize> = 2..6;
+pub(crate) const CONSUMERS: Range<usize> = 6..10;
+/// The number of clients of a group.
+pub(crate) const MEMBERS: usize = 5;
+
+/// How many requests a producer can send within one timeout.
+const PRODUCES_PER_TIMEOUT: u32 = 5;
+/// The largest distance between a contested condition and the timeout, and the number of steps from
+/// one side to the other.
+const CONTEST: Duration = Duration::from_millis(2);
+const CONTEST_STEPS: u32 = 8;
+/// How long the load waits after the planned end for answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The size of a record in bytes, and how many a consumer waits for while there are producers.
+const RECORD: u64 = 100;
+const RECORDS_WANTED: u64 = 3;
+/// The follower that stalls.
+const STALLING: u32 = 1;
+
+/// The size of the load and the times of its actions. Times count from the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) partitions: u32,
+    pub(crate) groups: u32,
+    /// The timeout of all requests except those of followers.
+    pub(crate) timeout: Duration,
+    pub(crate) run: Duration,
+}
+
+impl Plan {
+    pub(crate) fn connections(&self) -> usize {
+        self.partitions as usize * CONSUMERS.end + self.groups as usize * MEMBERS
+    }
+
+    /// No round begins after this. One that has just begun takes a timeout, and then the followers
+    /// wait in vain.
+    pub(crate) fn last_call(&self) -> Duration {
+        self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
+    }
+
+    /// The load gives up at this time.
+    pub(crate) fn give_up(&self) -> Duration {
+        self.run + PATIENCE
+    }
+
+    /// A follower's request must outlast a stall of the other follower, during which nothing is
+    /// appended.
+    pub(crate) fn follower_timeout(&self) -> Duration {
+        self.timeout * 2
+    }
+
+    /// How long a producer waits before its next request, and a group before its next round.
+    pub(crate) fn pause(&self) -> Duration {
+        self.timeout / PRODUCES_PER_TIMEOUT
+    }
+
+    /// How long after a request its contested condition comes true, in the stall of this number.
+    pub(crate) fn contested(&self, stall: u32) -> Duration {
+        // 7 and 9 have no common divisor, so every step occurs.
+        self.timeout.saturating_sub(CONTEST)
+            + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
+    }
+
+    /// When the first round of a partition or group ends. They should not all stall at once.
+    pub(crate) fn first_round(&self, index: u32, of: u32) -> Duration {
+        self.timeout + self.timeout * 2 * index / of
+    }
+}
+
+/// The clients of a partition or group, and their actions.
+pub(crate) struct Team {
+    plan: Plan,
+    pub(crate) clients: Vec<Client>,
+    scenario: Scenario,
+}
+
+enum Scenario {
+    Partition(Partition),
+    Group(Group),
+}
+
+impl Team {
+    /// The teams of the partitions come first, then those of the groups.
+    pub(crate) fn new(id: u32, plan: Plan, connector: &Connector<'_>) -> io::Result<Self> {
+        let (scenario, clients) = match id.checked_sub(plan.partitions) {
+            None => (Scenario::Partition(Partition::new(id, plan)), CONSUMERS.end),
+            Some(group) => (Scenario::Group(Group::new(group, plan)), MEMBERS),
+        };
+        let clients =
+            (0..clients).map(|_| Client::connect(connector)).collect::<io::Result<_>>()?;
+        Ok(Self { plan, clients, scenario })
+    }
+}
+
+impl User for Team {
+    fn act(&mut self, now: Duration, _: &Connector<'_>) -> io::Result<Option<Duration>> {
+        self.receive();
+        Ok(match &mut self.scenario {
+            Scenario::Partition(partition) => partition.act(&mut self.clients, now),
+            Scenario::Group(group) => group.act(&mut self.clients, now),
+        })
+    }
+
+    fn receive(&mut self) {
+        self.clients.iter_mut().for_each(Client::receive);
+    }
+
+    fn is_over(&self, now: Duration) -> bool {
+        let is_over = match &self.scenario {
+            Scenario::Partition(partition) => partition.phase == Phase::Over,
+            Scenario::Group(group) => group.is_over,
+        };
+        (is_over && are_idle(&self.clients)) || now >= self.plan.give_up()
+    }
+}
+
+fn are_idle(clients: &[Client]) -> bool {
+    clients.iter().all(|client| client.is_idle)
+}
+
+/// The clients of a partition work in rounds. All is well for a while, and then one follower
+/// stalls.
+struct Partition {
+    id: u32,
+    plan: Plan,
+    phase: Phase,
+    /// Counts the stalls, from another number in each partition, so that their contests are not
+    /// alike.
+    stalls: u32,
+    /// When each producer may produce again.
+    produces_at: [Duration; PRODUCERS.end - PRODUCERS.start],
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    /// All clients send requests, which must complete.
+    Well { until: Duration },
+    /// The consumers send no more requests.
+    ConsumersEnd,
+    /// The producers send no more requests either. Then both followers have everything, and wait
+    /// for more.
+    ProducersEnd,
+    /// One follower stalls. Each producer produces once, and each consumer asks for more than they
+    /// produce. These requests must time out before the follower goes on. In every other round it
+    /// goes on at this time, about when the requests of the producers time out.
+    Stalled { until: Option<Duration> },
+    /// The follower goes on, but some requests have not been answered.
+    Recovering,
+    /// Nothing is produced any more, so the last requests of the followers must time out.
+    Over,
+}
+
+impl Partition {
+    fn new(id: u32, plan: Plan) -> Self {
+        let phase = Phase::Well { until: plan.first_round(id, plan.partitions) };
+        let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
+        Self { id, plan, phase, stalls: id, produces_at }
+    }
+
+    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
+    fn act(&mut self, clients: &mut [Client], now: Duration) -> Option<Duration> {
+        self.advance(clients, now);
+        self.follow(&mut clients[FOLLOWERS]);
+        match self.phase {
+            Phase::Well { until } => {
+                for consumer in clients[CONSUMERS].iter_mut().filter(|consumer| consumer.is_idle) {
+                    let wanted = consumer.position + RECORD * RECORDS_WANTED;
+                    self.send(consumer, Kind::Fetch, wanted, Expected::Condition);
+                }
+                Some(self.produce(&mut clients[PRODUCERS], now).min(until))
+            }
+            Phase::ConsumersEnd => Some(self.produce(&mut clients[PRODUCERS], now)),
+            Phase::Stalled { until } => until,
+            Phase::ProducersEnd | Phase::Recovering | Phase::Over => None,
+        }
+    }
+
+    fn advance(&mut self, clients: &mut [Client], now: Duration) {
+        let (plan, idle) = (self.plan, |who: Range<usize>| are_idle(&clients[who]));
+        let (producers_idle, consumers_idle) = (idle(PRODUCERS), idle(CONSUMERS));
+        if matches!(self.phase, Phase::Well { until } if now >= until) {
+            self.phase = Phase::ConsumersEnd;
+        }
+        if self.phase == Phase::ConsumersEnd && consumers_idle {
+            self.phase = Phase::ProducersEnd;
+        }
+        if matches!(self.phase, Phase::Stalled { until: Some(until) } if now >= until) {
+            self.phase = Phase::Recovering;
+        }
+        match self.phase {
+            Phase::ProducersEnd if producers_idle && now < plan.last_call() => {
+                let until = (self.stalls % 2 == 1).then(|| now + plan.contested(self.stalls));
+                self.stall(clients, until.is_some());
+                self.phase = Phase::Stalled { until };
+                self.stalls += 1;
+            }
+            Phase::ProducersEnd if producers_idle => {
+                for follower in &mut clients[FOLLOWERS] {
+                    follower.expect(Expected::Timeout);
+                }
+                self.phase = Phase::Over;
+            }
+            Phase::Stalled { .. } | Phase::Recovering if producers_idle && consumers_idle => {
+                // Every producer must have time to see that the followers have caught up.
+                let until = (now + plan.timeout * 2).min(plan.last_call()).max(now + plan.pause());
+                self.phase = Phase::Well { until };
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&self, client: &mut Client, kind: Kind, position: u64, expected: Expected) {
+        client.send(kind, (self.id, 0), position, self.plan.timeout, expected);
+    }
+
+    /// Every follower that has received something says so and asks for more, unless it stalls.
+    fn follow(&self, followers: &mut [Client]) {
+        let stalls = matches!(self.phase, Phase::Stalled { .. });
+        for (follower, index) in followers.iter_mut().zip(0..) {
+            if follower.is_idle && self.phase != Phase::Over && !(stalls && index == STALLING) {
+                let (who, timeout) = ((self.id, index), self.plan.follower_timeout());
+                follower.send(Kind::Follow, who, follower.position, timeout, Expected::Condition);
+            }
+        }
+    }
+
+    /// Every producer whose turn it is produces. Returns the moment of the next one.
+    fn produce(&mut self, producers: &mut [Client], now: Duration) -> Duration {
+        let again = now + self.plan.pause();
+        for (index, producer) in producers.iter_mut().enumerate() {
+            if self.produces_at[index] <= now && producer.is_idle {
+                self.send(producer, Kind::Produce, RECORD, Expected::Condition);
+                self.produces_at[index] = again;
+            }
+        }
+        // A producer whose moment has passed acts on its answer.
+        self.produces_at.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
+    }
+
+    /// Every producer and consumer sends a request that cannot complete while the follower stalls.
+    fn stall(&self, clients: &mut [Client], is_contested: bool) {
+        let producers = &mut clients[PRODUCERS];
+        // All producers have been answered, so the last of them knows the end of the log.
+        let end = producers.iter().map(|producer| producer.position).max().unwrap_or(0);
+        let beyond = end + RECORD * producers.len() as u64 + 1;
+        let expected = if is_contested { Expected::Either } else { Expected::Timeout };
+        for producer in producers {
+            self.send(producer, Kind::Produce, RECORD, expected);
+        }
+        for consumer in &mut clients[CONSUMERS] {
+            self.send(consumer, Kind::Fetch, beyond, Expected::Timeout);
+        }
+    }
+}
+
+/// The members of a group join one generation after another. Of four generations:
+///
+/// ```text
+/// whole      all join, one after the other; every request must complete
+/// missing    one does not join: the requests of the others must time out
+/// whole
+/// contested  one joins when the others' requests are about to time out; its own must complete
+/// ```
+struct Group {
+    id: u32,
+    plan: Plan,
+    generation: u32,
+    /// When each member joins this generation, and how it must be answered. `None` if it has joined
+    /// or does not join.
+    joins: [Option<(Duration, Expected)>; MEMBERS],
+    is_over: bool,
+}
+
+impl Group {
+    fn new(id: u32, plan: Plan) -> Self {
+        // The groups begin at different generations.
+        let mut group = Self { id, plan, generation: id, joins: [None; MEMBERS], is_over: false };
+        group.begin(plan.first_round(id, plan.groups) / 4);
+        group
+    }
+
+    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
+    fn act(&mut self, members: &mut [Client], now: Duration) -> Option<Duration> {
+        if self.joins.iter().all(Option::is_none) && are_idle(members) {
+            if now >= self.plan.last_call() {
+                self.is_over = true;
+                return None;
+            }
+            self.begin(now + self.plan.pause());
+        }
+        for ((member, join), index) in members.iter_mut().zip(&mut self.joins).zip(0..) {
+            if let Some((_, expected)) = join.take_if(|(at, _)| *at <= now) {
+                let generation = self.generation.into();
+                member.send(Kind::Join, (self.id, index), generation, self.plan.timeout, expected);
+            }
+        }
+        self.joins.iter().flatten().map(|(at, _)| *at).min()
+    }
+
+    /// Plans the next generation, which begins at `start`.
+    fn begin(&mut self, start: Duration) {
+        self.generation += 1;
+        let odd_one = (self.generation / 4) as usize % MEMBERS;
+        // Members that time out join together, the others one after the other.
+        let together = |expected| [Some((start, expected)); MEMBERS];
+        self.joins = match self.generation % 4 {
+            1 => together(Expected::Timeout),
+            3 => together(Expected::Either),
+            _ => [1, 2, 3, 4, 5]
+                .map(|step| Some((start + self.plan.pause() * step / 4, Expected::Condition))),
+        };
+        match self.generation % 4 {
+            1 => self.joins[odd_one] = None,
+            3 => {
+                let late = start + self.plan.contested(self.generation / 4);
+                self.joins[odd_one] = Some((late, Expected::Condition));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The report: whether every request was answered exactly once and as expected, and how late the
+//! timeouts were. It is made from the clients' observations by their own clocks. The counts of the
+//! server must agree with it.
+
+use std::time::Duration;
+
+use corewheel::PurgatoryCounts;
+use serde::Serialize;
+
+use crate::client::{Client, Expected, Record};
+use crate::common::verdict::{self, Failures, Lateness, Timers};
+use crate::event_loop::CoreReport;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten)]
+    answers: Answers,
+    /// Requests whose partition or group belongs to another core.
+    elsewhere: u64,
+    timers: Timers,
+    lateness_us: Lateness,
+    /// The longest time that the machine held up a thread of the server or of the load. It is part
+    /// of the limit.
+    held_up_us: u64,
+}
+
+/// The observations of the clients.
+#[derive(Debug, Default, Serialize)]
+struct Answers {
+    connections: u64,
+    requests: u64,
+    completed: u64,
+    timed_out: u64,
+    /// Requests with answers of both kinds.
+    both: u64,
+    /// Requests with two answers of the same kind.
+    answered_twice: u64,
+    /// Answers to requests that were never sent.
+    strays: u64,
+    unanswered: u64,
+    /// Requests that had to time out.
+    expected_timed_out: u64,
+    /// Requests that might complete or time out.
+    contested: u64,
+    wrongly_timed_out: u64,
+    wrongly_completed: u64,
+    /// Requests that timed out before their timeout had elapsed.
+    early: u64,
+}
+
+impl Report {
+    /// Compares the answers with the expected ones and with the counts of the server.
+    pub(crate) fn new<'a>(
+        clients: impl Iterator<Item = &'a Client>,
+        cores: &[CoreReport],
+        timers: Timers,
+        load_held_up: Duration,
+        (late_limit, timeout): (Duration, Duration),
+        failures: &mut Failures,
+    ) -> Self {
+        let (mut answers, mut latenesses) = (Answers::default(), Vec::new());
+        for client in clients {
+            answers.connections += 1;
+            answers.strays += client.strays;
+            for record in &client.records {
+                latenesses.extend(answers.add(record));
+            }
+        }
+        let held_up = cores.iter().map(|core| core.held_up).fold(load_held_up, Duration::max);
+        let lateness_us = Lateness::new(latenesses.into_iter(), late_limit + held_up);
+        lateness_us.check(failures);
+        answers.check(failures);
+        if answers.wrongly_timed_out > 0 && held_up > timeout / 4 {
+            failures.push(format!("a thread was held up for {held_up:?}: the run is void"));
+        }
+
+        let sum = |count: fn(&PurgatoryCounts) -> u64| {
+            cores.iter().map(|core| count(&core.counts)).sum::<u64>()
+        };
+        let Answers { requests, completed, timed_out, unanswered, .. } = answers;
+        failures.expect_equal(&[
+            ("operations added", sum(|counts| counts.added), "requests", requests),
+            ("completed by condition", sum(|counts| counts.by_condition), "completed", completed),
+            ("expired", sum(|counts| counts.expired), "timed out", timed_out),
+            ("waiting at the end", sum(|counts| counts.live), "unanswered", unanswered),
+            ("watches left", sum(|counts| counts.watches), "unanswered", unanswered),
+            ("forced or handed back", sum(|counts| counts.forced + counts.handed_back), "so", 0),
+        ]);
+        let elsewhere = cores.iter().map(|core| core.elsewhere).sum();
+        if cores.len() > 1 && elsewhere == 0 {
+            failures.push(String::from("no request arrived on another core than its partition's"));
+        }
+        Self { answers, elsewhere, timers, lateness_us, held_up_us: verdict::micros(held_up) }
+    }
+}
+
+impl Answers {
+    /// Returns how late the request timed out, if it did.
+    fn add(&mut self, record: &Record) -> Option<Duration> {
+        let (is_completed, is_timed_out) = (record.completed > 0, record.timed_out > 0);
+        self.requests += 1;
+        self.completed += record.completed;
+        self.timed_out += record.timed_out;
+        self.both += u64::from(is_completed && is_timed_out);
+        self.answered_twice += u64::from(record.completed > 1 || record.timed_out > 1);
+        self.unanswered += u64::from(!is_completed && !is_timed_out);
+        match record.expected {
+            Expected::Condition => self.wrongly_timed_out += u64::from(is_timed_out),
+            Expected::Timeout => {
+                self.expected_timed_out += 1;
+                self.wrongly_completed += u64::from(is_completed);
+            }
+            Expected::Either => self.contested += 1,
+        }
+        let waited = record.answered.filter(|_| is_timed_out)? - record.sent;
+        self.early += u64::from(waited < record.timeout);
+        Some(waited.saturating_sub(record.timeout))
+    }
+
+    fn check(&self, failures: &mut Failures) {
+        failures.expect_none(&[
+            (self.both, "requests completed and timed out"),
+            (self.answered_twice, "requests were answered twice"),
+            (self.strays, "answers were to requests that were never sent"),
+            (self.unanswered, "requests were not answered"),
+            (self.wrongly_timed_out, "requests timed out although no client stalled"),
+            (self.wrongly_completed, "requests completed although a client stalled"),
+            (self.early, "requests timed out before their timeout had elapsed"),
+        ]);
+        if [self.expected_timed_out, self.completed, self.contested].contains(&0) {
+            failures.push(String::from("the run was too short"));
+        }
+    }
+}

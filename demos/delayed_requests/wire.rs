@@ -1,0 +1,71 @@
+//! The protocol: requests and answers as lines of JSON.
+
+use std::io;
+
+use mio::net::TcpStream;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::common::server;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
+pub(crate) enum Kind {
+    /// Appends `position` bytes, and waits until all followers have them.
+    Produce,
+    /// Waits until all followers have the log up to `position`.
+    Fetch,
+    /// Says that the follower `member` has the log up to `position`, and waits for more.
+    Follow,
+    /// Joins the generation `position` of a group, and waits until all members have.
+    Join,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Request {
+    /// The index of the request among those of its connection.
+    pub(crate) number: usize,
+    pub(crate) timeout_ms: u64,
+    pub(crate) kind: Kind,
+    /// The partition or group.
+    pub(crate) target: u32,
+    pub(crate) member: u32,
+    pub(crate) position: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) number: usize,
+    pub(crate) is_timed_out: bool,
+    /// The end of the log as far as the client may know it, or the generation.
+    pub(crate) position: u64,
+}
+
+pub(crate) fn send(message: &impl Serialize, mut stream: &TcpStream) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    server::send(&mut stream, &line)
+}
+
+/// The bytes received of the next messages.
+#[derive(Debug, Default)]
+pub(crate) struct Messages(Vec<u8>);
+
+impl Messages {
+    /// Reads the next message. `None` if it has not arrived, and an error if the connection has
+    /// ended.
+    pub(crate) fn receive<M: DeserializeOwned>(
+        &mut self,
+        mut stream: &TcpStream,
+    ) -> io::Result<Option<M>> {
+        let Self(bytes) = self;
+        loop {
+            if let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&bytes[..end])?;
+                bytes.drain(..=end);
+                return Ok(Some(message));
+            }
+            let mut buffer = [0; 1_024];
+            let Some(length) = server::receive(&mut stream, &mut buffer)? else { return Ok(None) };
+            bytes.extend_from_slice(&buffer[..length]);
+        }
+    }
+}

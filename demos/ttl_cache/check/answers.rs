@@ -1,0 +1,121 @@
+//! What each command must answer. A Redis gives the same answers.
+//!
+//! The commands are sent one by one, with keys of several names, so that all cores have some of the keys. Then they are sent
+//! in one pipeline, whose answers must come in order.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use super::client::{Client, show};
+use crate::common::verdict::Failures;
+
+/// Names of keys, for which `@` stands.
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// A command and its answer: a text, a number after `:`, or `-` and how the error begins. `WAIT` is no command: it waits for
+/// this many milliseconds.
+#[rustfmt::skip]
+const STEPS: &[(&str, &str)] = &[
+    ("DEL @ @2", ":0"), ("GET @", "nil"), ("SET @ 1", "OK"), ("GET @", "1"), ("TTL @", ":-1"), ("TTL @no", ":-2"), ("PTTL @no", ":-2"),
+    // SET over a key with a deadline, and its options.
+    ("SET @ 2 EX 100", "OK"), ("TTL @", ":100"), ("PTTL @", ":100000"), ("SET @ 3", "OK"), ("TTL @", ":-1"),
+    ("SET @ 4 PX 100000", "OK"), ("SET @ 5 KEEPTTL", "OK"), ("TTL @", ":100"), ("SET @ 6 NX", "nil"), ("SET @ 6 XX GET", "5"),
+    ("TTL @", ":-1"), ("SET @ 7 GET EX 50", "6"), ("SET @ 8 EX 0", "-ERR invalid expire"), ("SET @ 8 EX x", "-ERR value"),
+    ("SET @ 8 EX 1 PX 1", "-ERR syntax"), ("SET @ 8 NX XX", "-ERR syntax"), ("SET @ 8 PX", "-ERR syntax"), ("SET @ 8 EX +1", "-ERR value"),
+    ("SET @ 8 EX 9223372036854775807", "-ERR invalid expire"), ("SET @ 8 PX 9223372036854775807", "-ERR invalid expire"), ("GET @", "7"),
+    ("SET @no 8 XX", "nil"), ("EXISTS @no", ":0"), ("SET @no 8 XX GET", "nil"), ("SET @ 9 PXAT 4102444800123", "OK"), ("PERSIST @", ":1"),
+    ("SET @ 9 EXAT 4102444801", "OK"), ("PERSIST @", ":1"), ("SET @ 9 NX GET", "9"),
+    // EXPIRE and PERSIST.
+    ("EXPIRE @no 10", ":0"), ("EXPIRE @ 100", ":1"), ("TTL @", ":100"), ("PERSIST @", ":1"), ("PERSIST @", ":0"), ("TTL @", ":-1"),
+    ("EXPIRE @ x", "-ERR value"), ("EXPIRE @ 1 2", "-ERR"), ("PEXPIRE @ 90000", ":1"), ("TTL @", ":90"), ("EXPIREAT @ 4102444800", ":1"),
+    ("PERSIST @", ":1"), ("PEXPIREAT @ 4102444800001", ":1"), ("EXPIRE @ 9223372036854775807", "-ERR invalid expire"),
+    ("PERSIST @", ":1"), ("EXPIRE @ -1", ":1"), ("GET @", "nil"), ("SET @ 1", "OK"), ("EXPIREAT @ 1", ":1"), ("EXISTS @", ":0"),
+    ("SET @ 1 PXAT 1", "OK"), ("EXISTS @", ":0"),
+    // A value that is changed keeps its deadline.
+    ("SET @ 10 EX 100", "OK"), ("INCR @", ":11"), ("INCR @", ":12"), ("TTL @", ":100"), ("INCR @new", ":1"), ("DEL @new", ":1"),
+    ("SET @ 9223372036854775807", "OK"), ("INCR @", "-ERR increment"), ("SET @ 01x", "OK"), ("INCR @", "-ERR value"),
+    // Several keys at once.
+    ("MSET @ 1 @2 2", "OK"), ("MGET @ @no @2 @", "[1 nil 2 1]"), ("EXISTS @ @no @2 @", ":3"), ("MSET @ 1 @2", "-ERR wrong"),
+    ("EXPIRE @ 100", ":1"), ("MSET @ 3", "OK"), ("TTL @", ":-1"), ("DEL @ @2 @no", ":2"),
+    // At its deadline.
+    ("SET @ 1 PX 700", "OK"), ("SET @2 1 PX 700", "OK"), ("PERSIST @2", ":1"), ("SET @3 1 PX 700", "OK"), ("SET @3 2", "OK"),
+    ("SET @4 1 PX 700", "OK"), ("PEXPIRE @4 100000", ":1"), ("SET @5 1 PX 90000", "OK"), ("SET @5 1 PX 700", "OK"), ("WAIT 705", ""),
+    ("MGET @ @2 @3 @4 @5", "[nil 1 2 1 nil]"), ("TTL @", ":-2"), ("SET @ 1 NX", "OK"), ("DEL @ @2 @3 @4 @5", ":4"),
+    // About no keys.
+    ("PING", "PONG"), ("PING hello", "hello"), ("ECHO hello", "hello"), ("GET", "-ERR wrong"),
+    ("GET @ @", "-ERR wrong"), ("NOSUCH @", "-ERR unknown command"), ("CONFIG GET nosuch", "[]"), ("pInG", "PONG"),
+];
+
+/// Returns how many answers were compared.
+pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<usize> {
+    let mut answers = 0;
+    let mut compare = |asked: &str, answer: String, expected: &str| {
+        answers += 1;
+        if !is_right(asked, &answer, expected) {
+            failures.push(format!("{asked:?} was answered {answer}, not {expected}"));
+        }
+    };
+    let mut client = Client::connect(server)?;
+    client.ask("FLUSHALL")?;
+    for part in STEPS.chunk_by(|_, next| wait(next.0).is_none()) {
+        // The keys of all names wait together.
+        thread::sleep(part.first().and_then(|(asked, _)| wait(asked)).unwrap_or_default());
+        for name in NAMES {
+            for (asked, expected) in part.iter().filter(|(asked, _)| wait(asked).is_none()) {
+                let asked = asked.replace('@', name);
+                compare(&asked, show(&client.ask(&asked)?), expected);
+            }
+        }
+    }
+    // All that needs no time, in one pipeline.
+    let until_wait = STEPS.iter().take_while(|(asked, _)| wait(asked).is_none());
+    let steps = NAMES.iter().flat_map(|name| {
+        until_wait.clone().map(|(asked, expected)| (asked.replace('@', name), expected))
+    });
+    steps.clone().for_each(|(asked, _)| client.put(&asked));
+    client.send()?;
+    for (asked, expected) in steps {
+        compare(&format!("pipelined {asked}"), show(&client.answer()?), expected);
+    }
+    // Commands in pieces.
+    let mut client = Client::connect(server)?;
+    for byte in b"*2\r\n$4\r\nECHO\r\n$4\r\n\r\n\r\n\r\nPING\r\n" {
+        client.stream.write_all(&[*byte])?;
+    }
+    compare("ECHO in pieces", show(&client.answer()?), "\r\n\r\n");
+    compare("PING in pieces", show(&client.answer()?), "PONG");
+    // Bytes that are no command get an error, and the connection is closed.
+    for request in ["*x\r\n", "*1\r\n:1\r\n", "*1\r\n$x\r\n", "*3000000000\r\n"] {
+        let mut client = Client::connect(server)?;
+        client.stream.write_all(request.as_bytes())?;
+        compare(request, show(&client.answer()?), "-ERR Protocol error");
+        let end = match client.wait_for_end() {
+            Ok(false) => "closed".into(),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => "closed".into(),
+            other => format!("{other:?}"),
+        };
+        compare(&format!("end after {request:?}"), end, "closed");
+    }
+    Ok(answers)
+}
+
+fn wait(asked: &str) -> Option<Duration> {
+    Some(Duration::from_millis(asked.strip_prefix("WAIT ")?.parse().ok()?))
+}
+
+fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
+    if expected.starts_with('-') {
+        return answer.starts_with(expected);
+    }
+    // Of a remaining time, ten seconds or half may have passed on a busy machine.
+    let number =
+        |answer: &str| answer.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
+    match (number(answer), number(expected)) {
+        (Some(left), Some(whole)) if asked.contains("TTL ") => {
+            (whole - (whole / 2).min(10_000)..=whole).contains(&left)
+        }
+        _ => answer == expected,
+    }
+}

@@ -1,0 +1,136 @@
+//! Whether keys expire at their deadline, and whether limits hold: on keys, on unread answers, and on a client's silence.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp_rs::resp2::Frame;
+use serde::Serialize;
+
+use super::client::{Client, show};
+use crate::common::verdict::{Failures, micros};
+
+/// How many keys are asked for until they are gone, and how long they live at least and at most.
+const KEYS: u32 = 200;
+const LIFE_MS: std::ops::Range<u32> = 40..140;
+/// More bytes of requests than the sockets take.
+const REQUESTS_MAX: usize = 256 << 20;
+/// Keys that live half a second are gone after this time.
+const LIFE_MAX: Duration = Duration::from_secs(5);
+/// How long a server that reads at all may leave a client waiting.
+const STUCK: Duration = Duration::from_millis(300);
+
+/// How exactly keys expired. A client knows the deadline up to the duration of its SET. The earliest deadline counts from
+/// when the command was sent, the latest one from when the answer came.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Exactness {
+    keys: u32,
+    /// How many keys were missing before the earliest deadline.
+    early: u64,
+    /// How many microseconds after the latest deadline a key was still there, at most.
+    latest_us: u64,
+}
+
+struct Key {
+    name: String,
+    earliest: Instant,
+    latest: Instant,
+}
+
+/// Sets keys that expire, and sends GETs until they are gone.
+pub(super) fn exactness(
+    server: SocketAddr,
+    tolerance_us: u64,
+    failures: &mut Failures,
+) -> io::Result<Exactness> {
+    let mut setter = Client::connect(server)?;
+    let mut set = |number: u32| {
+        let life_ms = LIFE_MS.start + number % (LIFE_MS.end - LIFE_MS.start);
+        let (name, life) = (format!("exact:{number}"), Duration::from_millis(life_ms.into()));
+        let earliest = Instant::now() + life;
+        setter.ask(&format!("SET {name} value PX {life_ms}"))?;
+        Ok(Key { name, earliest, latest: Instant::now() + life })
+    };
+    let mut keys = (0..KEYS).map(&mut set).collect::<io::Result<Vec<Key>>>()?;
+    let mut seen = Exactness { keys: KEYS, ..Exactness::default() };
+    let mut getter = Client::connect(server)?;
+    while !keys.is_empty() {
+        for key in std::mem::take(&mut keys) {
+            let asked = Instant::now();
+            if getter.ask(&format!("GET {}", key.name))?.is_null() {
+                seen.early += u64::from(Instant::now() < key.earliest);
+                continue;
+            }
+            let lateness = asked.saturating_duration_since(key.latest);
+            seen.latest_us = seen.latest_us.max(micros(lateness));
+            keys.push(key);
+        }
+    }
+    failures.expect_none(&[(seen.early, "keys were gone before their deadline")]);
+    if seen.latest_us > tolerance_us {
+        failures.push(format!("keys were there up to {} us after their deadline", seen.latest_us));
+    }
+    Ok(seen)
+}
+
+/// A server with room for this many keys refuses another, and takes it after some have expired.
+pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io::Result<()> {
+    let mut client = Client::connect(server)?;
+    // Each core has a share: all of them are full after many more.
+    for number in 0..8 * room {
+        client.put(&format!("SET bound:{number} value PX 500"));
+    }
+    client.send()?;
+    let mut refused = None;
+    for _ in 0..8 * room {
+        refused = Some(client.answer()?).filter(Frame::is_error).or(refused);
+    }
+    let (refused, held) = (refused.as_ref().map(show).unwrap_or_default(), client.size()?);
+    if !refused.starts_with("-OOM") || held > room + 8 {
+        failures.push(format!("room for {room} keys took {held} and refused one with {refused:?}"));
+    }
+    let start = Instant::now();
+    while client.size()? > 0 && start.elapsed() < LIFE_MAX {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let again = show(&client.ask("SET bound value")?);
+    if again != "OK" {
+        failures.push(format!("after all keys expired, one more was answered {again}"));
+    }
+    Ok(())
+}
+
+/// A client that sends commands without reading answers is not read any more, and other clients are served.
+pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
+    let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
+    other.ask(&format!("SET long {}", "x".repeat(10_000)))?;
+    let requests = b"*2\r\n$3\r\nGET\r\n$4\r\nlong\r\n".repeat(10_000);
+    greedy.stream.set_write_timeout(Some(STUCK))?;
+    let mut sent = 0;
+    let end = loop {
+        match greedy.stream.write(&requests) {
+            Ok(length) if sent < REQUESTS_MAX => sent += length,
+            end => break end,
+        }
+    };
+    let is_stuck =
+        |error: io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    if !end.is_err_and(is_stuck) {
+        failures.push(format!(
+            "a client that did not read was cut off after {sent} bytes, or not held up"
+        ));
+    }
+    let answer = show(&other.ask("PING")?);
+    if answer != "PONG" {
+        failures.push(format!("beside a client that did not read, PING was answered {answer}"));
+    }
+    Ok(())
+}
+
+/// Returns how long a silent connection stays open, and a little more.
+pub(super) fn silence(server: SocketAddr) -> io::Result<Duration> {
+    let start = Instant::now();
+    Client::connect(server)?.wait_for_end()?;
+    Ok(start.elapsed())
+}

@@ -1,0 +1,89 @@
+//! A client of the check. It blocks.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use resp_rs::resp2::{self, Frame, Parser};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    parser: Parser,
+    buffer: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn connect(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(server)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, parser: Parser::new(), buffer: vec![0; 64 << 10], output: Vec::new() })
+    }
+
+    /// Sends a command of words between blanks, and waits for the answer.
+    pub(super) fn ask(&mut self, command: &str) -> io::Result<Frame> {
+        self.put(command);
+        self.send()?;
+        self.answer()
+    }
+
+    /// Adds a command to those that are sent next.
+    pub(super) fn put(&mut self, command: &str) {
+        let words = command.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes()));
+        let words = words.map(|word| Frame::BulkString(Some(word))).collect();
+        self.output.extend_from_slice(&resp2::frame_to_bytes(&Frame::Array(Some(words))));
+    }
+
+    pub(super) fn send(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.output)?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Waits for the next answer.
+    pub(super) fn answer(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(frame) = self.parser.next_frame().map_err(io::Error::other)? {
+                return Ok(frame);
+            }
+            match self.stream.read(&mut self.buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => self.parser.feed(Bytes::copy_from_slice(&self.buffer[..length])),
+            }
+        }
+    }
+
+    /// Asks how many keys there are.
+    pub(super) fn size(&mut self) -> io::Result<u32> {
+        let answer = self.ask("DBSIZE")?;
+        let size = answer.as_integer().and_then(|size| size.try_into().ok());
+        size.ok_or_else(|| io::Error::other(format!("DBSIZE was answered {}", show(&answer))))
+    }
+
+    /// Waits until the server closes the connection. Returns true if it sent anything before.
+    pub(super) fn wait_for_end(&mut self) -> io::Result<bool> {
+        self.stream.read_to_end(&mut Vec::new()).map(|length| length > 0)
+    }
+}
+
+/// Writes an answer about as redis-cli shows it.
+pub(super) fn show(answer: &Frame) -> String {
+    match answer {
+        Frame::SimpleString(text) | Frame::BulkString(Some(text)) => {
+            String::from_utf8_lossy(text).into_owned()
+        }
+        Frame::Error(why) => format!("-{}", String::from_utf8_lossy(why)),
+        Frame::Integer(number) => format!(":{number}"),
+        Frame::BulkString(None) | Frame::Array(None) => "nil".into(),
+        Frame::Array(Some(items)) => {
+            format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(" "))
+        }
+    }
+}

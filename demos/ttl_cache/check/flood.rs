@@ -1,0 +1,171 @@
+//! The flood: very many keys expire within one second. Measures the latency of other clients, and when the keys are gone.
+//!
+//! Two probes send GETs of a permanent key, first on a quiet server and then while keys expire. Another client samples the
+//! number of keys.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::client::{Client, show};
+use crate::common::verdict::{Lateness, micros};
+
+const PROBES: usize = 2;
+const PROBE_PAUSE: Duration = Duration::from_micros(200);
+const QUIET: Duration = Duration::from_secs(1);
+const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
+/// How many keys are set in one pipeline.
+const PIPELINE: u32 = 500;
+/// How many keys a machine sets in a second: at first, and the slower ones that are tried then.
+const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
+/// How long a server may take to remove all keys.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The phases, for each of which a probe records latencies. Relaxed: no other data depends on the phase.
+const QUIET_PHASE: usize = 0;
+const EXPIRING_PHASE: usize = 1;
+const NO_PHASE: usize = 2;
+const END: usize = 3;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Flood {
+    expiring: u32,
+    /// How long GETs took before, in microseconds.
+    quiet_p99: u64,
+    /// How long GETs took while keys expired. What delays them on a quiet server is not the server's fault.
+    pub(super) get: Lateness,
+    #[serde(flatten)]
+    pub(super) release: Release,
+}
+
+/// When the keys were gone.
+#[derive(Debug, Serialize)]
+pub(super) struct Release {
+    /// How long after its deadline a key was there, on average, in microseconds.
+    mean_lateness_us: u64,
+    /// The most keys at a time that were there after their deadline.
+    backlog_max: u32,
+    /// How long after the last deadline the last key was gone, in microseconds.
+    last_gone_us: u64,
+    pub(super) left: u32,
+}
+
+pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
+    let phase = AtomicUsize::new(NO_PHASE);
+    empty(&mut Client::connect(server)?)?;
+    thread::scope(|scope| {
+        let probes: Vec<_> = (0..PROBES).map(|_| scope.spawn(|| probe(server, &phase))).collect();
+        phase.store(QUIET_PHASE, Relaxed);
+        thread::sleep(QUIET);
+        phase.store(NO_PHASE, Relaxed);
+        let release = expire(server, expiring, &phase);
+        phase.store(END, Relaxed);
+        let [mut quiet, mut get] = [const { Vec::new() }; 2];
+        for probe in probes {
+            let seen = probe.join().map_err(|_| io::Error::other("a probe panicked"))??;
+            quiet.extend_from_slice(&seen[QUIET_PHASE]);
+            get.extend_from_slice(&seen[EXPIRING_PHASE]);
+        }
+        let quiet_p99 = Lateness::new(quiet.into_iter(), late_limit).p99;
+        let limit = Duration::from_micros(quiet_p99) + late_limit;
+        let get = Lateness::new(get.into_iter(), limit);
+        Ok(Flood { expiring, quiet_p99, get, release: release? })
+    })
+}
+
+/// Removes all keys but the one of the probes.
+fn empty(client: &mut Client) -> io::Result<()> {
+    client.ask("FLUSHALL")?;
+    client.ask("SET probe stays").map(drop)
+}
+
+/// Sets keys that expire within a second, with more time ahead where the machine is too slow, and watches them go.
+fn expire(server: SocketAddr, expiring: u32, phase: &AtomicUsize) -> io::Result<Release> {
+    for keys_per_second in KEYS_PER_SECOND {
+        let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
+        // A whole second: a client says deadlines in milliseconds.
+        let first = Duration::from_secs((since_epoch() + ahead).as_secs());
+        let mut client = Client::connect(server)?;
+        set_all(&mut client, expiring, first)?;
+        if let Some(wait) = first.checked_sub(since_epoch()) {
+            thread::sleep(wait);
+            phase.store(EXPIRING_PHASE, Relaxed);
+            return watch(&mut Client::connect(server)?, expiring, first);
+        }
+        empty(&mut client)?;
+    }
+    Err(io::Error::other(format!("{expiring} keys expire before all are set: ask for fewer")))
+}
+
+/// Sets keys whose deadlines are spread over the second from `first` on.
+fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()> {
+    for begin in (0..expiring).step_by(PIPELINE as usize) {
+        let numbers = begin..expiring.min(begin + PIPELINE);
+        for number in numbers.clone() {
+            let at = first.as_millis() + u128::from(number) * 1_000 / u128::from(expiring);
+            client.put(&format!("SET flood:{number} a-value-of-some-length PXAT {at}"));
+        }
+        client.send()?;
+        for _ in numbers {
+            let answer = client.answer()?;
+            if answer.is_error() {
+                return Err(io::Error::other(format!("a SET was answered {}", show(&answer))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Samples the number of keys until all have expired.
+fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Release> {
+    let (mut backlog_max, mut late_seconds, mut last) = (0, 0.0, (Duration::ZERO, 0));
+    loop {
+        // The key of the probes stays.
+        let left = client.size()?.saturating_sub(1);
+        let at = since_epoch().saturating_sub(first);
+        let due = (at.as_millis() + 1) * u128::from(expiring) / 1_000;
+        let due = u32::try_from(due).unwrap_or(u32::MAX).min(expiring);
+        let gone = expiring.saturating_sub(left);
+        let late = due.saturating_sub(gone);
+        backlog_max = late.max(backlog_max);
+        late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
+        last = (at, late);
+        if at > Duration::from_secs(1) && (left == 0 || at > PATIENCE) {
+            return Ok(Release {
+                // By Little's law: the keys that were late at a time, times how long.
+                mean_lateness_us: micros(Duration::from_secs_f64(
+                    late_seconds / f64::from(expiring),
+                )),
+                backlog_max,
+                // The last deadline is a millisecond before the end of the second.
+                last_gone_us: micros(at.saturating_sub(Duration::from_millis(999))),
+                left,
+            });
+        }
+        thread::sleep(SAMPLE_PAUSE);
+    }
+}
+
+/// Sends GETs of the permanent key. Returns their latencies in the quiet and in the expiring phase.
+fn probe(server: SocketAddr, phase: &AtomicUsize) -> io::Result<[Vec<Duration>; 2]> {
+    let (mut client, mut latencies) = (Client::connect(server)?, [const { Vec::new() }; 2]);
+    loop {
+        let asked = Instant::now();
+        client.ask("GET probe")?;
+        let took = asked.elapsed();
+        match phase.load(Relaxed) {
+            END => return Ok(latencies),
+            NO_PHASE => {}
+            recorded => latencies[recorded].push(took),
+        }
+        thread::sleep(PROBE_PAUSE);
+    }
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

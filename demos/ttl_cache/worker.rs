@@ -1,0 +1,307 @@
+//! One core of the server: its keys, its connections, its event loop, and the requests that travel between the cores.
+//!
+//! ```text
+//! core of the connection                        core of the keys
+//!   requests of a turn ---- ShardRef::run ----->  carries them out, in order
+//!   the connections' replies <-- ShardRef::run -- all answers together
+//! ```
+//!
+//! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in order. A turn with a
+//! budget takes them in even if a million timers are due before them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::iter;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewheel::{Core, ShardRef, local_timer};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Registry, Token};
+use resp_rs::resp2::Frame;
+
+use crate::Args;
+use crate::commands::{self, Merge, Request, Route};
+use crate::common::server::{self, Endpoint, LISTENER, Server, WAKER};
+use crate::connection::{Connection, Replies, Served};
+use crate::keys::Keys;
+
+const EVENTS: usize = 1_024;
+/// How many timers fire in one turn before clients are served again: about 100 us of work.
+const TURN_BUDGET: usize = 256;
+/// How many bytes are read from one connection before the next one is served.
+const READ_MAX: usize = 16 << 10;
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// The setup that all cores share.
+#[derive(Clone, Debug)]
+struct Setup {
+    /// Chooses the core of a key, by a secret: no client can send all keys to one core.
+    hasher: RandomState,
+    args: Args,
+    board: Arc<Board>,
+}
+
+/// One core of the server.
+struct Worker {
+    index: usize,
+    setup: Setup,
+    registry: Registry,
+    idle: Duration,
+    keys: Rc<RefCell<Keys>>,
+    /// By their tokens, none of which is used twice.
+    connections: HashMap<usize, Connection>,
+    next_token: usize,
+    /// The connections that have something to do.
+    ready: BTreeSet<usize>,
+    shards: Vec<ShardRef>,
+    /// The requests to each core that are sent at the end of the turn.
+    outgoing: Vec<Vec<(Address, Request)>>,
+    /// How many requests of other cores were carried out here.
+    served: u64,
+    scratch: Vec<u8>,
+}
+
+/// Where the answer to a request goes.
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    connection: usize,
+    reply: u64,
+    part: usize,
+}
+
+/// Sends the commands of one connection to the cores of their keys.
+pub(crate) struct Router<'a> {
+    own: usize,
+    connection: usize,
+    setup: &'a Setup,
+    keys: &'a mut Keys,
+    outgoing: &'a mut [Vec<(Address, Request)>],
+}
+
+thread_local! {
+    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+}
+
+/// Runs `act` on this thread's worker, if there is one. Nothing else borrows the worker in a turn, when timers fire.
+fn with(act: impl FnOnce(&mut Worker)) {
+    WORKER.with_borrow_mut(|worker| worker.as_mut().map_or((), act));
+}
+
+/// Starts a worker per core. Each returns how many requests of other cores it has carried out.
+pub(crate) fn start(args: &Args, port: u16) -> io::Result<(Server<u64>, Arc<Board>)> {
+    let cores = args.options.cores();
+    let board = Arc::new(Board(iter::repeat_with(Figures::default).take(cores).collect()));
+    let (hasher, args) = (RandomState::new(), args.clone());
+    let setup = Setup { hasher, args, board: Arc::clone(&board) };
+    let server = Server::start(port, cores, move |core, endpoint| run(core, endpoint, &setup))?;
+    Ok((server, board))
+}
+
+/// Serves until the core is asked to stop.
+fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result<u64> {
+    let worker = Worker::new(core, poll.registry().try_clone()?, setup.clone());
+    WORKER.set(Some(worker));
+    let mut events = Events::with_capacity(EVENTS);
+    while !core.is_stopping() {
+        let sleep = local_timer().prepare_sleep();
+        let mut timeout = sleep.timeout();
+        with(|worker| {
+            if !worker.ready.is_empty() {
+                timeout = Some(Duration::ZERO);
+            }
+        });
+        server::poll(&mut poll, &mut events, timeout)?;
+        drop(sleep);
+        with(|worker| {
+            for event in &events {
+                match event.token() {
+                    LISTENER => worker.accept_all(&listener),
+                    WAKER => {}
+                    Token(token) => {
+                        if let Some(connection) = worker.connections.get_mut(&token) {
+                            connection.is_read_closed |= event.is_read_closed();
+                            connection.is_readable |= event.is_readable() || event.is_read_closed();
+                            worker.ready.insert(token);
+                        }
+                    }
+                }
+            }
+            worker.serve_ready();
+        });
+        local_timer().turn_within(TURN_BUDGET);
+        with(|worker| {
+            worker.serve_ready();
+            worker.publish();
+        });
+    }
+    Ok(WORKER.take().map_or(0, |worker| worker.served))
+}
+
+impl Worker {
+    fn new(core: &Core, registry: Registry, setup: Setup) -> Self {
+        // Each core has its share.
+        let (Args { max_keys, max_memory, .. }, cores) = (&setup.args, core.shards().len());
+        let max_bytes = max_memory.saturating_mul(1 << 20) / cores;
+        Self {
+            index: core.index(),
+            idle: Duration::from_secs(setup.args.idle),
+            keys: Keys::new(max_keys.div_ceil(cores), max_bytes),
+            setup,
+            registry,
+            connections: HashMap::new(),
+            next_token: 0,
+            ready: BTreeSet::new(),
+            shards: core.shards().to_vec(),
+            outgoing: core.shards().iter().map(|_| Vec::new()).collect(),
+            served: 0,
+            scratch: vec![0; READ_MAX],
+        }
+    }
+
+    fn accept_all(&mut self, listener: &TcpListener) {
+        // A client that cannot be accepted is dropped; the others are served all the same.
+        while let Ok(Some((stream, _))) = server::accept(listener) {
+            let _ = self.accept(stream);
+        }
+    }
+
+    fn accept(&mut self, mut stream: TcpStream) -> io::Result<()> {
+        if self.connections.len() >= self.setup.args.max_clients.div_ceil(self.shards.len()) {
+            return stream.write_all(TOO_MANY_CLIENTS);
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        stream.set_nodelay(true)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(&mut stream, Token(token), interest)?;
+        let close = move || with(|worker| drop(worker.connections.remove(&token)));
+        let idle = local_timer().add_local(self.idle, close);
+        self.connections.insert(token, Connection::new(stream, idle));
+        Ok(())
+    }
+
+    /// Serves each connection that has something to do for a little while, and sends the requests to other cores.
+    fn serve_ready(&mut self) {
+        for token in mem::take(&mut self.ready) {
+            let Some(connection) = self.connections.get_mut(&token) else { continue };
+            let mut router = Router {
+                own: self.index,
+                connection: token,
+                setup: &self.setup,
+                keys: &mut self.keys.borrow_mut(),
+                outgoing: &mut self.outgoing,
+            };
+            match connection.serve(&mut router, &mut self.scratch, self.idle) {
+                Served::Waits => {}
+                Served::HasMore => drop(self.ready.insert(token)),
+                Served::Ends => {
+                    connection.idle.cancel();
+                    self.connections.remove(&token);
+                }
+            }
+        }
+        let from = self.index;
+        for (shard, requests) in self.shards.iter().zip(&mut self.outgoing) {
+            if !requests.is_empty() {
+                let requests = mem::take(requests);
+                // A core that has ended takes no requests, and all cores end together.
+                let _ = shard.try_run(move || with(|worker| worker.serve_remote(requests, from)));
+            }
+        }
+    }
+
+    /// Carries out the requests of another core.
+    fn serve_remote(&mut self, requests: Vec<(Address, Request)>, from: usize) {
+        self.served += requests.len() as u64;
+        let keys = &mut self.keys.borrow_mut();
+        let requests = requests.into_iter();
+        let answers: Vec<_> = requests.map(|(to, request)| (to, request.answer(keys))).collect();
+        let _ = self.shards[from].try_run(move || with(|worker| worker.deliver(answers)));
+    }
+
+    /// Hands the answers of another core to their connections, as far as those are still open.
+    fn deliver(&mut self, answers: Vec<(Address, Frame)>) {
+        for (Address { connection: token, reply, part }, answer) in answers {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.replies.deliver(reply, part, answer);
+                self.ready.insert(token);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let keys = self.keys.borrow();
+        let figures = [self.connections.len(), keys.len(), keys.bytes(), keys.expired()];
+        let shown = &self.setup.board.0[self.index].0;
+        shown.iter().zip(figures).for_each(|(shown, figure)| shown.store(figure, Relaxed));
+    }
+}
+
+impl Router<'_> {
+    /// Sends a command to the cores of its keys. The answer comes to `replies`, now or later.
+    pub(crate) fn route(&mut self, words: Vec<Bytes>, replies: &mut Replies) {
+        let route = match commands::find(&words) {
+            Ok(command) => command.route,
+            Err(refused) => return replies.push(refused),
+        };
+        let bytes = words.iter().map(Bytes::len).sum();
+        let (requests, merge) = match route {
+            Route::Server(run) => {
+                return replies.push(run(&self.setup.board, &words).unwrap_or_else(|error| error));
+            }
+            Route::Key(run) => (vec![self.request(words, run)], Merge::One),
+            Route::EachKey(step, run, merge) => {
+                let parts = words[1..].chunks_exact(step);
+                let words = parts.map(|part| [&words[..1], part].concat());
+                (words.map(|words| self.request(words, run)).collect(), merge)
+            }
+            Route::EveryCore(run, merge) => {
+                let cores = 0..self.outgoing.len();
+                (cores.map(|core| (core, Request::new(words.clone(), 0, run))).collect(), merge)
+            }
+        };
+        let reply = replies.reserve(merge, requests.len(), bytes);
+        for (part, (core, request)) in requests.into_iter().enumerate() {
+            if core == self.own {
+                replies.deliver(reply, part, request.answer(self.keys));
+            } else {
+                let to = Address { connection: self.connection, reply, part };
+                self.outgoing[core].push((to, request));
+            }
+        }
+    }
+
+    /// Returns a request about one key, and the core of the key.
+    fn request(&self, words: Vec<Bytes>, run: commands::RunOnKeys) -> (usize, Request) {
+        let hash = self.setup.hasher.hash_one(&words[1]);
+        // The lower half finds the key on its core.
+        let core = usize::try_from(hash >> 32).unwrap_or_default() % self.outgoing.len();
+        (core, Request::new(words, hash, run))
+    }
+}
+
+/// The figures of all cores, for INFO and the live view. Relaxed: no other data depends on them.
+#[derive(Debug)]
+pub(crate) struct Board(Box<[Figures]>);
+
+/// The figures of one core, on a separate cache line because the core stores them after every turn.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Figures([AtomicUsize; FIGURES.len()]);
+
+const FIGURES: [&str; 4] = ["connected_clients", "keys", "used_memory", "expired_keys"];
+
+impl Board {
+    /// Returns the name of each figure, and its sum over the cores.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let total = |index: usize| self.0.iter().map(|core| core.0[index].load(Relaxed)).sum();
+        FIGURES.into_iter().zip(0..).map(move |(name, index)| (name, total(index)))
+    }
+}

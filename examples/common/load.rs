@@ -1,0 +1,170 @@
+//! The load of a server: two threads that act as thousands of users.
+//!
+//! The schedule is a plain heap. The library under test must not also keep the time of its test.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Registry, Token};
+
+use super::server;
+
+const THREADS: usize = 2;
+const EVENTS: usize = 1_024;
+/// The longest sleep of a thread, so that it notices the end of the run.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A user of the server, with one or more connections. Times count from the start of the run.
+pub(crate) trait User: Send + 'static {
+    /// Acts, because its moment has come or data has arrived. Returns the moment of its next
+    /// action.
+    fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>>;
+
+    /// Reads what has arrived.
+    fn receive(&mut self);
+
+    /// Whether it has nothing left to do.
+    fn is_over(&self, now: Duration) -> bool;
+}
+
+/// Opens connections of one user.
+pub(crate) struct Connector<'a> {
+    server: SocketAddr,
+    registry: &'a Registry,
+    token: Token,
+}
+
+impl Connector<'_> {
+    pub(crate) fn connect(&self) -> io::Result<TcpStream> {
+        let stream = std::net::TcpStream::connect(self.server)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        self.registry.register(&mut stream, self.token, Interest::READABLE)?;
+        Ok(stream)
+    }
+}
+
+/// The running threads.
+pub(crate) struct Load<U> {
+    threads: Vec<JoinHandle<io::Result<Crew<U>>>>,
+}
+
+impl<U: User> Load<U> {
+    /// Makes the users, and then starts the threads.
+    pub(crate) fn start(
+        server: SocketAddr,
+        users: u32,
+        make: impl Fn(u32, &Connector<'_>) -> io::Result<U>,
+    ) -> io::Result<Self> {
+        let mut crews = Vec::new();
+        for thread in 0..THREADS {
+            // Ten neighbours have different tasks, which together are a fair share.
+            let mine = (0..users).filter(|id| *id as usize / 10 % THREADS == thread);
+            crews.push(Crew::new(server, mine, &make)?);
+        }
+        let start = Instant::now();
+        let spawn = |crew: Crew<U>| {
+            thread::Builder::new().name(String::from("load")).spawn(move || crew.run(start))
+        };
+        Ok(Self { threads: crews.into_iter().map(spawn).collect::<io::Result<_>>()? })
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for the threads. Returns the users, whose connections are still open, and the longest
+    /// time that a thread was held up by the machine.
+    pub(crate) fn join(self) -> io::Result<(Vec<U>, Duration)> {
+        let (mut users, mut held_up) = (Vec::new(), Duration::ZERO);
+        for thread in self.threads {
+            let crew = thread.join().map_err(|_| io::Error::other("the load panicked"))??;
+            users.extend(crew.users);
+            held_up = held_up.max(crew.held_up);
+        }
+        Ok((users, held_up))
+    }
+}
+
+/// The users of one thread.
+struct Crew<U> {
+    server: SocketAddr,
+    poll: Poll,
+    users: Vec<U>,
+    /// The next moment of each user.
+    moments: Vec<Option<Duration>>,
+    /// All moments by time, among them some that have been replaced.
+    schedule: BinaryHeap<Reverse<(Duration, usize)>>,
+    held_up: Duration,
+}
+
+impl<U: User> Crew<U> {
+    fn new(
+        server: SocketAddr,
+        ids: impl Iterator<Item = u32>,
+        make: impl Fn(u32, &Connector<'_>) -> io::Result<U>,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let make = |(index, id)| {
+            make(id, &Connector { server, registry: poll.registry(), token: Token(index) })
+        };
+        let users = ids.enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self {
+            server,
+            poll,
+            moments: vec![Some(Duration::ZERO); users.len()],
+            schedule: (0..users.len()).map(|index| Reverse((Duration::ZERO, index))).collect(),
+            users,
+            held_up: Duration::ZERO,
+        })
+    }
+
+    fn run(mut self, start: Instant) -> io::Result<Self> {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            let now = start.elapsed();
+            if self.users.iter().all(|user| user.is_over(now)) {
+                break;
+            }
+            let next = self.schedule.peek().map(|Reverse((moment, _))| moment.saturating_sub(now));
+            let wait = next.unwrap_or(NAP).min(NAP);
+            server::poll(&mut self.poll, &mut events, Some(wait))?;
+            self.held_up = self.held_up.max(start.elapsed().saturating_sub(now + wait));
+            for event in &events {
+                self.act(event.token().0, start.elapsed())?;
+            }
+            self.act_on_schedule(start.elapsed())?;
+        }
+        // A connection that the server has closed must not pass for an open one.
+        self.users.iter_mut().for_each(User::receive);
+        Ok(self)
+    }
+
+    fn act_on_schedule(&mut self, now: Duration) -> io::Result<()> {
+        while let Some(&Reverse((moment, index))) = self.schedule.peek()
+            && moment <= now
+        {
+            self.schedule.pop();
+            if self.moments[index].take_if(|next| *next == moment).is_some() {
+                self.act(index, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, index: usize, now: Duration) -> io::Result<()> {
+        let (server, registry, token) = (self.server, self.poll.registry(), Token(index));
+        let moment = self.users[index].act(now, &Connector { server, registry, token })?;
+        if mem::replace(&mut self.moments[index], moment) != moment {
+            self.schedule.extend(moment.map(|moment| Reverse((moment, index))));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! The findings of a run, and how they are printed.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use corewheel::Counts;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
+const TIMERS_OF_STOP: u64 = 2;
+/// The exit status of a run that could not be carried out.
+const IMPOSSIBLE: u8 = 2;
+
+/// The findings of a run. It is ok without failures.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict<R> {
+    ok: bool,
+    #[serde(flatten)]
+    report: R,
+    failures: Failures,
+}
+
+impl<R: Serialize> Verdict<R> {
+    pub(crate) fn new(report: R, failures: Failures) -> Self {
+        Self { ok: failures.0.is_empty(), report, failures }
+    }
+
+    fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            return writeln!(out, "{}", serde_json::to_string(self)?);
+        }
+        let fields: Map<String, Value> =
+            serde_json::from_value(serde_json::to_value(&self.report)?)?;
+        for (name, value) in fields {
+            match value {
+                Value::Object(parts) => {
+                    let parts: Vec<_> =
+                        parts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    writeln!(out, "{name:<20} {}", parts.join(", "))?;
+                }
+                Value::Array(_) => {}
+                value => writeln!(out, "{name:<20} {value}")?,
+            }
+        }
+        for failure in &self.failures.0 {
+            writeln!(out, "FAILURE: {failure}")?;
+        }
+        writeln!(out, "{:<20} {}", "verdict", if self.ok { "ok" } else { "FAILED" })
+    }
+}
+
+/// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is
+/// none.
+pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
+    match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(IMPOSSIBLE)
+        }
+    }
+}
+
+/// Descriptions of everything that is wrong.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Failures(Vec<String>);
+
+impl Failures {
+    pub(crate) fn push(&mut self, failure: String) {
+        self.0.push(failure);
+    }
+
+    /// Checks that nothing was counted.
+    pub(crate) fn expect_none(&mut self, counts: &[(u64, &str)]) {
+        let wrong = counts.iter().filter(|(count, _)| *count > 0);
+        self.0.extend(wrong.map(|(count, what)| format!("{count} {what}")));
+    }
+
+    /// Checks that the server and its clients have counted the same number.
+    pub(crate) fn expect_equal(&mut self, counts: &[(&str, u64, &str, u64)]) {
+        let wrong = counts.iter().filter(|(_, counted, _, seen)| counted != seen);
+        self.0.extend(wrong.map(|(what, counted, seen_as, seen)| {
+            format!("the server counts {counted} {what}, the clients saw {seen} {seen_as}")
+        }));
+    }
+}
+
+/// The counts of the timers of all cores, without those of the request to stop.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Timers {
+    pub(crate) added: u64,
+    pub(crate) fired: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) handed_back: u64,
+    pub(crate) live: u64,
+}
+
+impl Timers {
+    /// Adds the counts of one core, and checks that every timer has ended once and no callback has
+    /// panicked.
+    pub(crate) fn add(&mut self, core: usize, counts: &Counts, failures: &mut Failures) {
+        if counts.added != counts.live + counts.fired + counts.cancelled + counts.handed_back {
+            failures.push(format!("core {core}: the timers added do not add up: {counts:?}"));
+        }
+        if counts.panicked > 0 {
+            failures.push(format!("core {core}: {} callbacks panicked", counts.panicked));
+        }
+        self.added += counts.added.saturating_sub(TIMERS_OF_STOP);
+        self.fired += counts.fired.saturating_sub(TIMERS_OF_STOP);
+        self.cancelled += counts.cancelled;
+        self.handed_back += counts.handed_back;
+        self.live += counts.live;
+    }
+}
+
+/// How late something was, in microseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lateness {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
+    pub(crate) limit_p99: u64,
+}
+
+impl Lateness {
+    pub(crate) fn new(latenesses: impl Iterator<Item = Duration>, limit: Duration) -> Self {
+        let mut sorted: Vec<u64> = latenesses.map(micros).collect();
+        sorted.sort_unstable();
+        let per_mille = |share: usize| {
+            let rank = (sorted.len() * share).div_ceil(1_000);
+            rank.checked_sub(1).map_or(0, |index| sorted[index])
+        };
+        Self {
+            p50: per_mille(500),
+            p99: per_mille(990),
+            p999: per_mille(999),
+            max: per_mille(1_000),
+            limit_p99: micros(limit),
+        }
+    }
+
+    pub(crate) fn check(&self, failures: &mut Failures) {
+        let Self { p99, limit_p99, .. } = self;
+        if p99 > limit_p99 {
+            failures.push(format!(
+                "the lateness has a p99 of {p99} us, over the limit of {limit_p99} us"
+            ));
+        }
+    }
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

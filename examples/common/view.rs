@@ -1,0 +1,105 @@
+//! The live view of the timers of each core. It is redrawn in place on a terminal, and printed now
+//! and then elsewhere.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corewheel::Counts;
+use corewheel::metrics::{self, ShardMetrics};
+use indicatif::{ProgressBar, ProgressStyle};
+
+const REDRAW: Duration = Duration::from_millis(250);
+const PRINT: Duration = Duration::from_secs(3);
+/// The longest delay until the end of a run is noticed.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Shows the summary and the timers until the run is over, which takes about `run` if that is
+/// known.
+pub(crate) fn show_until(
+    is_over: impl Fn() -> bool,
+    run: Option<Duration>,
+    summary: impl Fn() -> String,
+) {
+    let template =
+        if run.is_some() { "{elapsed:>4} {wide_bar}\n{msg}" } else { "{elapsed:>4}\n{msg}" };
+    let style = ProgressStyle::with_template(template).expect("the templates are valid constants");
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let bar = ProgressBar::new(run.map_or(0, millis)).with_style(style);
+    let pause = if bar.is_hidden() { PRINT } else { REDRAW };
+    let (start, mut last_counts, mut next) = (Instant::now(), HashMap::new(), Duration::ZERO);
+    loop {
+        let (is_over, now) = (is_over(), start.elapsed());
+        if is_over || now >= next {
+            next = now + pause;
+            let text = format!("{}\n{}", summary(), timers(&mut last_counts));
+            if bar.is_hidden() {
+                eprintln!("{:.1} s  {text}", now.as_secs_f64());
+            } else {
+                bar.set_position(millis(now));
+                bar.set_message(text);
+            }
+        }
+        if is_over {
+            // The verdict is printed below the last view.
+            bar.abandon();
+            eprintln!();
+            return;
+        }
+        thread::sleep(GLANCE);
+    }
+}
+
+/// Three lines for each core, in the order of the cores.
+fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
+    let mut cores = metrics::shards();
+    cores.sort_by_key(|core| (core.name.len(), core.name.clone()));
+    let describe = |core: &ShardMetrics| {
+        let now = (Instant::now(), core.counts);
+        let before = last_counts.insert(core.number, now).unwrap_or(now);
+        format!("{}\n{}\n{}", traffic(core, before), lateness(core), levels(core))
+    };
+    cores.iter().map(describe).collect::<Vec<_>>().join("\n")
+}
+
+/// The number of timers, and how many others have ended per second since the last look.
+fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
+    let (millis, counts) = (then.elapsed().as_millis().max(1), core.counts);
+    let per_second = |count: fn(&Counts) -> u64| {
+        u128::from(count(&counts).saturating_sub(count(&before))) * 1_000 / millis
+    };
+    format!(
+        "{}: {:>7} live, {:>3} in the mailbox; per second {:>8} added {:>8} moved {:>8} cancelled {:>8} fired",
+        core.name,
+        counts.live,
+        counts.queued,
+        per_second(|counts| counts.added),
+        per_second(|counts| counts.resets + counts.resets_elsewhere),
+        per_second(|counts| counts.cancelled),
+        per_second(|counts| counts.runs),
+    )
+}
+
+/// How late the loop is for its timers, and how long they keep it busy.
+fn lateness(core: &ShardMetrics) -> String {
+    let late = |percent| core.loop_lateness.percentile(percent).as_micros();
+    format!(
+        "    late p50 {:>5} us, p99 {:>6} us, p99.9 {:>6} us; the longest turn took {:>6} us",
+        late(50.0),
+        late(99.0),
+        late(99.9),
+        core.longest_turn.as_micros(),
+    )
+}
+
+/// The slots that hold timers, of the lowest two levels and of all others in use.
+fn levels(core: &ShardMetrics) -> String {
+    let used =
+        core.levels.iter().zip(0..).filter(|(level, index)| *index < 2 || level.occupied > 0);
+    let levels: Vec<_> = used
+        .map(|(level, _)| format!("{} of {} of {:?}", level.occupied, level.slots, level.slot))
+        .collect();
+    // A loop publishes its levels in the turn after it was asked.
+    let levels = if levels.is_empty() { "unknown".to_owned() } else { levels.join(", ") };
+    format!("    slots in use: {levels}")
+}
