@@ -1,4 +1,4 @@
-//! Clocks under shards: no timer is early by any of them, measured from outside by `Instant`.
+//! The clocks of the machine: no timer is early by any of them, measured from outside by `Instant`.
 
 use std::{
     thread,
@@ -7,17 +7,15 @@ use std::{
 
 use corewheel::{Clock, Config, Shard};
 
-use crate::common::operations;
+use crate::{common::operations, support::expired};
 
+/// With the shortest tick, so that rounding hides nothing.
 fn shard(clock: Clock) -> Shard<Instant> {
-    // The shortest tick hides nothing.
-    Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock))
-        .expect("a valid configuration")
+    Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock)).expect("valid")
 }
 
-/// Adds timers of up to 300 us, without pause or with pauses of all lengths, and looks at the time when they fire. Their
-/// payloads are when they may fire, by a reading from before they were added.
-fn none_is_early(clock: Clock) {
+/// Adds timers of up to 300 us between pauses. The payload is the earliest time to fire.
+fn assert_none_is_early(clock: Clock) {
     let (mut shard, mut random) = (shard(clock), fastrand::Rng::with_seed(5));
     let (mut added, mut fired) = (0, 0);
     while fired < operations(20_000) {
@@ -36,60 +34,57 @@ fn none_is_early(clock: Clock) {
             thread::sleep(Duration::from_micros(random.u64(..2_000)));
         }
     }
-    assert_eq!(shard.counts().added, added);
-    assert_eq!(shard.counts().clock_regressions, 0);
+    assert_eq!((shard.counts().added, shard.counts().clock_regressions), (added, 0));
 }
 
 #[test]
 fn no_timer_is_early_by_the_monotonic_clock() {
-    none_is_early(Clock::monotonic());
+    assert_none_is_early(Clock::monotonic());
 }
 
 #[test]
 fn no_timer_is_early_by_the_fast_clock() {
-    none_is_early(Clock::fast());
+    assert_none_is_early(Clock::fast());
 }
 
 #[test]
 fn no_timer_is_early_by_boot_time() {
-    none_is_early(Clock::boot_time());
+    assert_none_is_early(Clock::boot_time());
 }
 
-/// Also from one second to the next.
+/// Over more than a second: the clocks count seconds and nanoseconds apart.
 #[test]
-fn all_clocks_go_equally_fast() {
+fn all_clocks_have_the_same_rate() {
     let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];
     let shards = clocks.map(shard);
     let first: Vec<_> = shards.iter().map(|shard| (Instant::now(), shard.now())).collect();
     thread::sleep(Duration::from_millis(1_100));
-    for (shard, (asked, said)) in shards.iter().zip(first) {
-        let (real, shown) = (asked.elapsed(), shard.now().duration_since(said));
+    for (shard, (begun, earlier)) in shards.iter().zip(first) {
+        let (real, shown) = (begun.elapsed(), shard.now().duration_since(earlier));
         assert!(shown.abs_diff(real) < Duration::from_millis(500), "{shown:?} in {real:?}");
     }
 }
 
 #[test]
-fn a_loop_that_sleeps_as_told_needs_one_turn_for_a_timer() {
+fn one_turn_after_the_timeout_fires_a_timer() {
     let mut shard = shard(Clock::fast());
     for _ in 0..20 {
         shard.add(Duration::from_millis(2), Instant::now());
         thread::sleep(shard.time_until_next().expect("one is pending"));
-        shard.turn();
-        assert!(shard.next_expired().is_some(), "slept too short");
-        assert!(shard.next_expired().is_none());
+        assert_eq!(expired(&mut shard).len(), 1);
     }
 }
 
 #[test]
-fn a_fast_clock_says_so() {
+fn is_fast_agrees_with_debug() {
     let clock = Clock::fast();
     assert_eq!(clock.is_fast(), format!("{clock:?}").contains("Fast"));
     assert!(!Clock::monotonic().is_fast() && !Clock::boot_time().is_fast());
 }
 
-/// The fast clock is the monotonic one, known less exactly: what its shard says of time is exact.
+/// A reading of the fast clock is an interval, but its instants are those of the monotonic clock.
 #[test]
-fn instants_of_the_fast_clock_are_those_of_the_machine() {
+fn instants_of_the_fast_clock_are_exact() {
     let (clock, before) = (Clock::fast(), Instant::now());
     let mut shard = shard(clock.clone());
     let now = clock.now();
@@ -97,5 +92,5 @@ fn instants_of_the_fast_clock_are_those_of_the_machine() {
     shard.add_at(now + Duration::from_millis(1), now);
     let deadline = shard.next_deadline().expect("one is pending");
     let late = deadline.duration_since(now + Duration::from_millis(1));
-    assert!(late <= Duration::from_micros(1), "{late:?} is more than rounding up to a tick");
+    assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");
 }

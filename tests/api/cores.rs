@@ -2,201 +2,183 @@
 
 use std::{
     collections::HashSet,
-    error::Error,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
-    },
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Barrier, Mutex, mpsc},
     thread,
     time::Duration,
 };
 
 use corewheel::{Cancel, Config, ConfigError, Core, Cores, ManualClock, TimerHandle, local_timer};
 
-use crate::common::{self, TICK};
+use crate::{
+    common::{TICK, wait_until},
+    support::{Counter, HOUR, TOO_LONG, assert_stale, never},
+};
 
-fn never() {
-    unreachable!("this callback must not run");
+/// Starts `shards` threads that call `run`.
+fn start<R: Send + 'static>(
+    shards: usize,
+    run: impl Fn(Core) -> R + Send + Sync + 'static,
+) -> Cores<R> {
+    Cores::builder().shards(shards).start(run).expect("started")
 }
+
+/// Joins threads that return in time and without a panic.
+fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(cores.join()));
+    let ended = told.recv_timeout(3 * TOO_LONG).expect("all threads end");
+    ended.into_iter().map(|end| end.expect("no panic")).collect()
+}
+
+/// Turns until the thread has no timer.
+fn turn_until_empty() {
+    while !local_timer().is_empty() {
+        local_timer().prepare_sleep().park();
+        local_timer().turn();
+    }
+}
+
+/// Turns until the thread is asked to stop.
+fn turn_until_stopped(core: &Core, budget: usize) {
+    while !core.is_stopping() {
+        local_timer().prepare_sleep().park();
+        local_timer().turn_within(budget);
+    }
+}
+
+// ---- start and join
 
 #[test]
 fn by_default_there_is_a_thread_for_each_core() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
-    assert_eq!(
-        (cores.len(), cores.is_empty(), cores.pinned().len()),
-        (available, false, available)
-    );
-    assert_eq!(cores.join().len(), available);
+    assert_eq!((cores.len(), cores.is_empty()), (available, false));
+    assert_eq!((cores.pinned().len(), join(cores).len()), (available, available));
 }
 
 #[test]
-fn more_shards_than_cores_work_and_return_in_order() {
-    let run = |core: Core| {
+fn any_number_of_shards_starts_and_returns_in_order() {
+    let cores = start(16, |core| {
         // The first threads return last.
         thread::sleep(Duration::from_millis(5 * (16 - core.index() as u64)));
         (core.index(), thread::current().id())
-    };
-    let cores = Cores::builder().shards(16).start(run).expect("started");
+    });
     assert_eq!(cores.len(), 16);
-    let returned: Vec<_> =
-        cores.join().into_iter().map(|returned| returned.expect("no panic")).collect();
+    let (order, threads): (Vec<_>, HashSet<_>) = join(cores).into_iter().unzip();
+    assert!(order.into_iter().eq(0..16) && threads.len() == 16);
+    assert_eq!(join(start(0, |core| core.index())), [0], "zero counts as one");
     let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("nothing to start");
-    assert!(none.is_empty() && none.join().is_empty());
-    assert!(returned.iter().map(|(index, _)| *index).eq(0..16));
-    assert_eq!(returned.iter().map(|(_, thread)| thread).collect::<HashSet<_>>().len(), 16);
-}
-
-#[test]
-fn zero_shards_count_as_one() {
-    let cores = Cores::builder().shards(0).start(|core| core.index()).expect("started");
-    let returned: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
-    assert_eq!(returned, [0]);
+    assert!(none.is_empty() && join(none).is_empty());
 }
 
 #[test]
 fn a_thread_that_panics_is_an_error_in_join_and_the_others_are_fine() {
     for panicking in 0..4 {
-        let run = move |core: Core| {
-            assert_ne!(core.index(), panicking, "as planned");
+        let cores = start(4, move |core| {
+            assert!(core.index() != panicking, "as planned");
             local_timer().add(Duration::ZERO, || {});
-            while !local_timer().is_empty() {
-                local_timer().turn();
-            }
+            turn_until_empty();
             core.index()
-        };
-        let returned = Cores::builder().shards(4).start(run).expect("started").join();
-        for (index, returned) in returned.into_iter().enumerate() {
-            match returned {
-                Ok(own) => assert!(own == index && index != panicking),
-                Err(panic) => {
-                    assert_eq!(index, panicking);
-                    assert!(
-                        panic
-                            .downcast_ref::<String>()
-                            .is_some_and(|message| message.contains("as planned"))
-                    );
-                }
-            }
+        });
+        for (index, returned) in cores.join().into_iter().enumerate() {
+            let returned = returned.map_err(|panic| panic.downcast_ref::<&str>().copied());
+            let expected = if index == panicking { Err(Some("as planned")) } else { Ok(index) };
+            assert_eq!(returned, expected);
         }
     }
 }
 
 #[test]
-fn nobody_runs_before_everybody_has_a_timer() {
-    let configured = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&configured);
+fn no_thread_runs_before_all_have_a_timer() {
+    let configured = Counter::default();
+    let seen = configured.clone();
     let config = move |index| {
-        thread::sleep(Duration::from_millis(3 * index));
-        configured.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(3 * index as u64));
+        configured.increment();
         Config::new()
     };
-    let config = move |index: usize| config(index as u64);
-    let run = move |_: Core| seen.load(Ordering::SeqCst);
-    let cores = Cores::builder().shards(6).config(config).start(run).expect("started");
-    assert!(cores.join().into_iter().all(|seen| seen.expect("no panic") == 6));
+    let cores = Cores::builder().shards(6).config(config).start(move |_| seen.get());
+    assert_eq!(join(cores.expect("started")), [6; 6]);
 }
 
 #[test]
-fn each_thread_has_its_own_timer_made_as_configured() {
-    let clock = ManualClock::new();
-    let shared = clock.clone();
-    let config = move |index: usize| Config::new().tick(TICK * (1 << index)).clock(&shared);
-    clock.advance(TICK / 2);
-    let everybody_added = Barrier::new(4);
-    let run = move |core: Core| {
-        (0..=core.index()).for_each(|_| _ = local_timer().add(Duration::ZERO, never));
-        everybody_added.wait();
-        assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
-        (local_timer().len(), local_timer().time_until_next())
-    };
-    let cores = Cores::builder().shards(4).config(config).start(run).expect("started");
-    for (index, returned) in cores.join().into_iter().enumerate() {
-        let tick = TICK * (1 << index);
-        assert_eq!(
-            returned.expect("no panic"),
-            (index + 1, Some(tick.saturating_sub(TICK / 2))),
-            "of thread {index}"
-        );
-    }
-}
-
-#[test]
-fn the_configuration_is_made_on_the_thread_that_gets_it() {
-    let made_on = Arc::new(Mutex::new(Vec::new()));
-    let written = Arc::clone(&made_on);
+fn each_thread_makes_its_configuration_and_has_its_own_timer() {
+    let (clock, made_on) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
+    let (shared, written) = (clock.clone(), Arc::clone(&made_on));
     let config = move |index: usize| {
         written.lock().expect("sound").push((index, thread::current().id()));
-        Config::new()
+        Config::new().tick(TICK * (1 << index)).clock(&shared)
     };
-    let cores = Cores::builder()
-        .shards(3)
-        .config(config)
-        .start(|core| (core.index(), thread::current().id()));
-    let ran_on: HashSet<_> =
-        cores.expect("started").join().into_iter().map(Result::unwrap).collect();
-    assert_eq!(made_on.lock().expect("sound").iter().copied().collect::<HashSet<_>>(), ran_on);
+    clock.advance(TICK / 2);
+    let all_added = Barrier::new(4);
+    let run = move |core: Core| {
+        (0..=core.index()).for_each(|_| _ = local_timer().add(Duration::ZERO, never));
+        all_added.wait();
+        assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
+        let until_next = local_timer().time_until_next();
+        (local_timer().len(), until_next, (core.index(), thread::current().id()))
+    };
+    let cores = Cores::builder().shards(4).config(config).start(run).expect("started");
+    let mut made_on_expected = HashSet::new();
+    for (index, (len, until_next, ran_on)) in join(cores).into_iter().enumerate() {
+        let until = (TICK * (1 << index)).saturating_sub(TICK / 2);
+        assert_eq!((len, until_next), (index + 1, Some(until)), "of thread {index}");
+        made_on_expected.insert(ran_on);
+    }
+    assert_eq!(HashSet::from_iter(made_on.lock().expect("sound").drain(..)), made_on_expected);
 }
 
 #[test]
-fn timers_are_cancelled_from_core_to_core() {
+fn timers_are_cancelled_from_core_to_core_and_stale_at_the_end() {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..4).map(|_| mpsc::channel::<Vec<TimerHandle>>()).unzip();
-    let receivers: Vec<_> =
-        receivers.into_iter().map(|receiver| Mutex::new(Some(receiver))).collect();
-    let (senders, everybody_cancelled) = (Mutex::new(senders), Barrier::new(4));
-    let run = move |core: Core| {
-        let next = senders.lock().expect("sound")[(core.index() + 1) % 4].clone();
-        let handles = receivers[core.index()].lock().expect("sound").take().expect("one each");
-        next.send((0..100).map(|_| local_timer().add(Duration::from_secs(600), never)).collect())
-            .expect("listens");
-        let given = handles.recv().unwrap_or_default();
-        let cancelled = given.iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count();
-        everybody_cancelled.wait();
+    let seats =
+        receivers.into_iter().enumerate().map(|(own, from)| (senders[(own + 1) % 4].clone(), from));
+    let all_cancelled = Barrier::new(4);
+    let run = move |_: Core, (next, from): (mpsc::Sender<_>, mpsc::Receiver<_>)| {
+        let own = (0..100).map(|_| local_timer().add(HOUR, never)).collect();
+        next.send(own).expect("the next core listens");
+        let given: Vec<TimerHandle> = from.recv().expect("the core before sends");
+        assert!(given.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        all_cancelled.wait();
         let turn = local_timer().turn();
-        (
-            cancelled,
-            turn.collected,
-            turn.live,
-            given.iter().all(|handle| handle.cancel() == Cancel::Ended),
-        )
+        assert_eq!((turn.collected, turn.live), (100, 0));
+        given.iter().copied().for_each(assert_stale);
+        local_timer().add(HOUR, never)
     };
-    let cores = Cores::builder().shards(4).start(run).expect("started");
-    assert!(
-        cores.join().into_iter().all(|returned| returned.expect("no panic") == (100, 100, 0, true))
-    );
+    let cores = Cores::builder().start_with(seats.collect::<Vec<_>>(), run).expect("started");
+    join(cores).into_iter().for_each(assert_stale);
 }
 
 #[test]
-fn handles_of_cores_that_have_ended_are_stale() {
-    let run = |_: Core| local_timer().add(Duration::from_secs(600), never);
-    let cores = Cores::builder().shards(4).start(run).expect("started");
-    let handles: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
-    assert!(
-        handles.into_iter().all(|handle| handle.cancel() == Cancel::Ended && !handle.is_pending())
-    );
+fn each_thread_gets_its_own_seat() {
+    let seats: Vec<_> = (0..4).map(|seat| Box::new(seat * 10)).collect();
+    let cores = Cores::builder().start_with(seats, |core, seat| (core.index(), *seat));
+    assert_eq!(join(cores.expect("started")), [(0, 0), (1, 10), (2, 20), (3, 30)]);
 }
 
 // ---- what cannot be started
 
-/// Starts five threads of which one is badly configured; nobody may run, and all have ended when the error is there.
-fn start_badly(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Result<()> {
-    let ran = Arc::new(AtomicBool::new(false));
-    let written = Arc::clone(&ran);
-    let run = move |_: Core| written.store(true, Ordering::SeqCst);
+/// Starts five threads with an invalid configuration. None of them runs, and all have ended when
+/// the error is returned.
+fn start_badly(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Error {
+    let ran = Counter::default();
+    let run = ran.callback();
     let started = catch_unwind(AssertUnwindSafe(|| {
-        Cores::builder().shards(5).config(config).start(run).map(drop)
+        Cores::builder().shards(5).config(config).start(move |_| run()).map(drop)
     }));
-    assert!(!ran.load(Ordering::SeqCst), "no thread enters `run`");
-    assert_eq!(Arc::strong_count(&ran), 1, "no thread is left");
-    started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    assert_eq!((ran.get(), ran.shared_by()), (0, 0));
+    started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("one is invalid")
+}
+
+fn cause(error: &io::Error) -> Option<&ConfigError> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 #[test]
-fn an_invalid_configuration_is_an_error_with_its_cause_and_no_thread_runs() {
+fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
         let error =
@@ -204,77 +186,58 @@ fn an_invalid_configuration_is_an_error_with_its_cause_and_no_thread_runs() {
                 move |index| {
                     if index == invalid { Config::new().tick(tick) } else { Config::new() }
                 },
-            )
-            .expect_err("a tick is too short");
+            );
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ConfigError>());
-        assert_eq!(inner, Some(&ConfigError::TickTooShort { tick }));
+        assert_eq!(cause(&error), Some(&ConfigError::TickTooShort { tick }));
         assert_eq!(error.to_string(), ConfigError::TickTooShort { tick }.to_string());
     }
-}
-
-#[test]
-fn a_configuration_for_a_timer_in_use_is_an_error() {
     let error = start_badly(|index| {
         if index == 3 {
             local_timer().turn();
         }
         Config::new()
-    })
-    .expect_err("the timer is in use");
-    assert!(
-        error
-            .get_ref()
-            .is_some_and(|inner| inner.downcast_ref() == Some(&ConfigError::AlreadyRunning))
-    );
+    });
+    assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
+    let error = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
+    assert_eq!(cause(&error), Some(&ConfigError::TooManyShards { max: 16_384 }));
 }
 
 #[test]
 fn a_configuration_that_panics_passes_its_panic_on_and_no_thread_runs() {
-    let started = catch_unwind(|| {
-        start_badly(|index| {
-            assert_ne!(index, 2, "as planned");
-            Config::new()
-        })
-    });
-    let panic = started.expect_err("it panics");
-    assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("as planned")));
+    let config = |index| if index == 2 { panic!("as planned") } else { Config::new() };
+    let panic = catch_unwind(|| start_badly(config)).expect_err("it panics");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"as planned"));
 }
 
 // ---- pinning
 
-/// The cores this thread may run on, as Linux tells.
-#[cfg(target_os = "linux")]
-fn allowed() -> String {
-    let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.expect("Linux tells").trim().to_owned()
+#[test]
+fn threads_are_pinned_only_if_configured() {
+    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
+    let cores = cores.expect("started");
+    assert_eq!(cores.pinned(), [None; 2]);
+    assert_eq!(join(cores), [None; 2]);
 }
 
-#[test]
 #[cfg(target_os = "linux")]
-fn each_thread_is_pinned_to_the_core_it_says() {
+#[test]
+fn each_thread_is_pinned_to_the_core_it_reports() {
+    let allowed = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("a file of Linux");
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.expect("a line of Linux").trim().to_owned()
+    };
     let before = allowed();
-    let cores =
-        Cores::builder().shards(6).start(|core| (core.pinned_to(), allowed())).expect("started");
+    let cores = start(6, move |core| (core.pinned_to(), allowed()));
     let pinned = cores.pinned().to_vec();
     assert_eq!(pinned.len(), 6);
-    for (returned, pinned) in cores.join().into_iter().zip(pinned) {
-        let (own, allowed) = returned.expect("no panic");
-        assert_eq!(own, pinned);
-        assert_eq!(Some(allowed), pinned.map(|core| core.to_string()));
+    for ((own, allowed), pinned) in join(cores).into_iter().zip(pinned) {
+        assert_eq!((own, Some(allowed)), (pinned, pinned.map(|core| core.to_string())));
     }
-    assert_eq!(allowed(), before, "the starting thread goes where it could");
+    assert_eq!(allowed(), before, "the starting thread is not pinned");
 }
 
-#[test]
-fn an_error_of_start_is_an_ordinary_error() {
-    let error = start_badly(|_| Config::new().tick(Duration::ZERO)).expect_err("a tick of zero");
-    let boxed: Box<dyn Error + Send + Sync> = error.into();
-    assert!(!boxed.to_string().is_empty());
-}
-
-/// Makes the kernel refuse to pin this thread and those that it starts from now on, as some containers do.
+/// Makes the kernel refuse to pin this thread and the threads that it starts, as containers do.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unsafe_code, reason = "only the kernel can refuse")]
 mod refusal {
@@ -310,12 +273,12 @@ mod refusal {
     const ALLOW: u32 = 0x7fff_0000;
     const FAIL_WITH_EPERM: u32 = 0x0005_0001;
 
-    /// An error where the kernel does not filter system calls.
+    /// Returns an error where the kernel does not filter system calls.
     pub(crate) fn refuse_to_pin() -> io::Result<()> {
         let instruction =
             |code, if_false, operand| Instruction { code, if_true: 0, if_false, operand };
         let filter = [
-            // The number of the system call stands first in what a filter sees.
+            // The number of the system call is the first word of the filter's input.
             instruction(LOAD_WORD, 0, 0),
             instruction(JUMP_IF_EQUAL, 1, SCHED_SETAFFINITY),
             instruction(RETURN, 0, FAIL_WITH_EPERM),
@@ -323,7 +286,7 @@ mod refusal {
         ];
         let program = Program { length: 4, instructions: filter.as_ptr() };
         let (one, zero): (ffi::c_ulong, ffi::c_ulong) = (1, 0);
-        // SAFETY: takes numbers only, and forbids this thread what it does not do: to gain privileges.
+        // SAFETY: takes numbers only; this thread gains no privileges anyway.
         let forbidden = unsafe { prctl(PR_SET_NO_NEW_PRIVS, one, zero, zero, zero) };
         // SAFETY: the program and its instructions live through the call, which copies them.
         let installed =
@@ -334,184 +297,110 @@ mod refusal {
 
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn a_core_that_cannot_be_pinned_is_reported_and_runs() {
-    common::on_a_thread(|| {
+fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
+    crate::common::on_a_thread(|| {
         if let Err(error) = refusal::refuse_to_pin() {
             println!("not tried: this kernel cannot be told to refuse pinning ({error})");
             return;
         }
-        let run = |core: Core| {
+        let cores = start(3, |core| {
             local_timer().add(Duration::ZERO, || {});
-            while !local_timer().is_empty() {
-                local_timer().turn();
-            }
+            turn_until_empty();
             (core.index(), core.pinned_to())
-        };
-        let cores = Cores::builder().shards(3).start(run).expect("not fatal");
+        });
         assert_eq!(cores.pinned(), [None; 3]);
-        let returned: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
-        assert_eq!(returned, [(0, None), (1, None), (2, None)]);
+        assert_eq!(join(cores), [(0, None), (1, None), (2, None)]);
     });
 }
 
-#[test]
-fn each_thread_gets_the_seat_that_was_prepared_for_it() {
-    let seats: Vec<_> = (0..4).map(|seat| Box::new(seat * 10)).collect();
-    let cores =
-        Cores::builder().start_with(seats, |core, seat| (core.index(), *seat)).expect("it starts");
-    let ended: Vec<_> = cores.join().into_iter().map(|end| end.expect("no panic")).collect();
-    assert_eq!(ended, [(0, 0), (1, 10), (2, 20), (3, 30)]);
-}
+// ---- stop
 
 #[test]
-fn more_shards_than_can_be_are_refused_before_any_thread_starts() {
-    let refused = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
-    let cause = refused
-        .get_ref()
-        .and_then(|cause| cause.downcast_ref::<ConfigError>())
-        .expect("a ConfigError");
-    assert_eq!(cause, &ConfigError::TooManyShards { max: 16_384 });
-}
-
-/// Whether the threads end, each with what it has to say; in a time that only one that hangs takes.
-fn ended<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(cores.join()));
-    let ended = told.recv_timeout(Duration::from_secs(60)).expect("a thread goes on");
-    ended.into_iter().map(|end| end.expect("no panic")).collect()
-}
-
-fn sleep_and_turn(core: &Core) {
-    while !core.is_stopping() {
-        local_timer().prepare_sleep().park();
-        local_timer().turn();
-    }
-}
-
-#[test]
-fn threads_end_when_they_are_asked_to_asleep_or_on_their_way_to_it() {
+fn stopped_threads_end_whether_or_not_they_sleep() {
     for round in 0..300 {
-        let cores =
-            Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
+        let cores = start(2, |core| turn_until_stopped(&core, usize::MAX));
         if round % 3 > 0 {
             thread::sleep(Duration::from_micros(round));
         }
         cores.stop();
         cores.stop();
-        assert_eq!(ended(cores).len(), 2);
+        assert_eq!(join(cores).len(), 2);
     }
 }
 
-/// Also by a loop that takes in a few of many messages at a time.
 #[test]
-fn what_was_asked_before_the_end_has_been_done() {
-    for (budget, asked) in [(usize::MAX, 200), (usize::MAX, 5_000), (3, 200)] {
+fn closures_submitted_before_the_stop_run() {
+    for (budget, submitted) in [(usize::MAX, 200), (usize::MAX, 5_000), (3, 200)] {
         for _ in 0..20 {
-            let run = move |core: Core| {
-                while !core.is_stopping() {
-                    local_timer().prepare_sleep().park();
-                    local_timer().turn_within(budget);
-                }
-            };
-            let (cores, runs) = (
-                Cores::builder().shards(2).start(run).expect("it starts"),
-                Arc::new(AtomicUsize::new(0)),
-            );
-            for shard in cores.shards().iter().cycle().take(asked) {
-                let runs = Arc::clone(&runs);
-                shard.run(move || _ = runs.fetch_add(1, Ordering::Relaxed));
+            let cores = start(2, move |core| turn_until_stopped(&core, budget));
+            let runs = Counter::default();
+            for shard in cores.shards().iter().cycle().take(submitted) {
+                shard.run(runs.callback());
             }
             cores.stop();
-            ended(cores);
-            assert_eq!(runs.load(Ordering::Relaxed), asked);
+            join(cores);
+            assert_eq!(runs.get(), submitted);
         }
     }
 }
 
-/// Also by the thread itself, in a callback: what that has asked for is not late for the last turn.
+/// A callback submits closures to its own thread, in a turn that takes nothing from other threads.
 #[test]
-fn what_a_core_has_asked_of_itself_before_the_end_has_been_done() {
-    let runs = Arc::new(AtomicUsize::new(0));
-    let cores = Arc::new(
-        Cores::builder().shards(1).start(|core| sleep_and_turn(&core)).expect("it starts"),
-    );
-    let (asking, ran) = (Arc::clone(&cores), Arc::clone(&runs));
-    // By a timer, so that nothing from elsewhere has been taken in that turn.
+fn closures_submitted_by_the_thread_itself_before_the_stop_run() {
+    let (cores, runs) =
+        (Arc::new(start(1, |core| turn_until_stopped(&core, usize::MAX))), Counter::default());
+    let (own, ran) = (Arc::clone(&cores), runs.clone());
     cores.shards()[0].add(TICK, move || {
-        for _ in 0..3 {
-            let ran = Arc::clone(&ran);
-            asking.shards()[0].run(move || _ = ran.fetch_add(1, Ordering::Relaxed));
-        }
-        asking.stop();
+        (0..3).for_each(|_| _ = own.shards()[0].run(ran.callback()));
+        own.stop();
     });
-    while Arc::strong_count(&cores) > 1 {
-        thread::yield_now();
-    }
-    ended(Arc::into_inner(cores).expect("the callback has let go of it"));
-    assert_eq!(runs.load(Ordering::Relaxed), 3);
+    wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
+    join(Arc::into_inner(cores).expect("there is no other"));
+    assert_eq!(runs.get(), 3);
 }
 
 #[test]
-fn threads_that_are_not_to_be_pinned_are_not() {
-    let cores =
-        Cores::builder().shards(2).pin(false).start(|core| core.pinned_to()).expect("it starts");
-    assert_eq!(cores.pinned(), [None; 2]);
-    assert_eq!(ended(cores), [None; 2]);
-}
-
-#[test]
-fn nobody_is_asked_to_end_who_was_not() {
-    let cores = Cores::builder().shards(2).start(|core| {
+fn a_thread_is_not_stopping_unless_it_is_asked_to() {
+    let cores = start(2, |core| {
         local_timer().add(TICK, || ());
-        while !local_timer().is_empty() {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
+        turn_until_empty();
         core.is_stopping()
     });
-    assert_eq!(ended(cores.expect("it starts")), [false; 2]);
+    assert_eq!(join(cores), [false; 2]);
 }
 
 #[test]
-fn a_timer_that_is_full_is_asked_to_end_all_the_same() {
-    let config = |_| Config::new().limit(1);
-    let cores = Cores::builder().shards(2).config(config).start(|core| {
-        local_timer().add(Duration::from_secs(3_600), never);
+fn a_full_timer_stops() {
+    let cores = Cores::builder().shards(2).config(|_| Config::new().limit(1)).start(|core| {
+        local_timer().add(HOUR, never);
         assert!(local_timer().try_add(TICK, || ()).is_err());
-        sleep_and_turn(&core);
+        turn_until_stopped(&core, usize::MAX);
         local_timer().len()
     });
-    let cores = cores.expect("it starts");
+    let cores = cores.expect("started");
     cores.stop();
-    assert_eq!(ended(cores), [1; 2]);
+    assert_eq!(join(cores), [1; 2]);
 }
 
 #[test]
-fn asking_threads_that_have_ended_changes_nothing() {
+fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     let (tell, told) = mpsc::channel();
-    let cores = Cores::builder().shards(2).start(move |core| {
+    let cores = start(2, move |core| {
         if core.index() == 0 {
-            return tell.send(()).expect("somebody waits");
+            return tell.send(()).expect("the test listens");
         }
-        sleep_and_turn(&core);
+        turn_until_stopped(&core, usize::MAX);
     });
-    let cores = cores.expect("it starts");
     told.recv().expect("one returns at once");
     cores.stop();
-    assert_eq!(ended(cores).len(), 2);
+    assert_eq!(join(cores).len(), 2);
 }
 
 #[test]
-fn a_core_can_ask_all_of_them_itself() {
-    let cores = Cores::builder().shards(2).start(|core| sleep_and_turn(&core)).expect("it starts");
-    let cores = Arc::new(cores);
-    let asking = Arc::clone(&cores);
-    let (tell, told) = mpsc::channel();
-    cores.shards()[1].run(move || {
-        asking.stop();
-        drop(asking);
-        tell.send(()).expect("somebody waits");
-    });
-    told.recv_timeout(Duration::from_secs(60)).expect("it has been run");
-    assert_eq!(ended(Arc::into_inner(cores).expect("the callback has let go of it")).len(), 2);
+fn a_core_may_stop_all_cores() {
+    let cores = Arc::new(start(2, |core| turn_until_stopped(&core, usize::MAX)));
+    let own = Arc::clone(&cores);
+    cores.shards()[1].run(move || own.stop());
+    wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
+    assert_eq!(join(Arc::into_inner(cores).expect("there is no other")).len(), 2);
 }

@@ -1,5 +1,5 @@
-//! Sleeps on the timers of other threads: polled, moved and dropped from anywhere, and what becomes of them when such a thread is
-//! full or ends.
+//! Sleeps on the timers of other threads: polled, moved and dropped on any thread, and what happens
+//! when such a timer is full or its thread ends.
 
 use std::{
     future,
@@ -13,37 +13,48 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cores, Counts,
+    AddErrorReason, Config, Cores, Counts,
     future::{Interval, Remote, Sleep, Timeout, Timers, VirtualTime, sleep},
     local_timer,
 };
 
 use crate::{
-    common::{TICK, in_virtual_time, on_a_thread},
+    common::{TICK, on_a_thread},
     lockstep::Lockstep,
     polling::{Poller, block_on},
+    support::owner,
 };
 
-fn cores(count: usize) -> Lockstep<()> {
-    Lockstep::start(count)
+const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
+
+fn start(count: usize) -> (Lockstep<()>, Timers) {
+    let cores = Lockstep::start(count);
+    let timers = Timers::new(&cores.shards);
+    (cores, timers)
 }
 
 fn counts(cores: &Lockstep<()>, core: usize) -> Counts {
     cores.on(core, |()| local_timer().counts())
 }
 
-/// Where the timers are, by core.
+/// Number of live timers of each core.
 fn live(cores: &Lockstep<()>) -> Vec<u64> {
     (0..cores.shards.len()).map(|core| counts(cores, core).live).collect()
 }
 
+/// A sleep that this poller has polled and that is pending.
+fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
+    let mut sleep = timers.sleep(delay);
+    assert!(poller.poll(&mut sleep).is_pending());
+    sleep
+}
+
 #[test]
 fn a_sleep_fires_on_the_thread_that_has_its_timer() {
-    let cores = cores(1);
-    let timers = Timers::new(&cores.shards);
-    let (mut sleep, poller) = (timers.sleep(TICK * 3), Poller::new());
+    let (cores, timers) = start(1);
+    let poller = Poller::new();
+    let mut sleep = pending(&timers, &poller, TICK * 3);
     assert_eq!(sleep.deadline(), cores.clock.now() + TICK * 3);
-    assert!(poller.poll(&mut sleep).is_pending());
     for _ in 0..2 {
         cores.clock.advance(TICK);
         cores.turn(0);
@@ -56,7 +67,7 @@ fn a_sleep_fires_on_the_thread_that_has_its_timer() {
 }
 
 #[test]
-fn it_may_go_from_thread_to_thread() {
+fn a_sleep_may_change_threads_and_wakes_the_last() {
     fn is_free<T: Send + Unpin + 'static>() {}
     fn is_shared<T: Send + Sync + Clone>() {}
     is_free::<Sleep<Remote>>();
@@ -66,38 +77,25 @@ fn it_may_go_from_thread_to_thread() {
     let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
     assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 
-    let cores = cores(1);
-    let mut sleep = Timers::new(&cores.shards).sleep(TICK);
-    let pollers = [(); 4].map(|()| Poller::new());
+    let (cores, timers) = start(1);
+    let (mut sleep, pollers) = (timers.sleep(TICK), [(); 4].map(|()| Poller::new()));
     for poller in &pollers {
-        sleep = on_a_thread(|| {
-            assert!(poller.poll(&mut sleep).is_pending());
-            sleep
-        });
+        on_a_thread(|| assert!(poller.poll(&mut sleep).is_pending()));
     }
     cores.clock.advance(TICK);
     cores.turn(0);
     assert_eq!(pollers.each_ref().map(Poller::woken), [0, 0, 0, 1]);
-    assert_eq!(
-        pollers.each_ref().map(Poller::clones),
-        [0; 4],
-        "those of the others went with the cancelled timers"
-    );
+    assert_eq!(pollers.each_ref().map(Poller::clones), [0; 4]);
 }
 
 #[test]
-fn a_drop_is_a_cancel_from_wherever_it_happens() {
-    let cores = cores(1);
-    let timers = Timers::new(&cores.shards);
-    let (mut sleep, poller) = (timers.sleep(TICK), Poller::new());
-    assert!(poller.poll(&mut sleep).is_pending());
+fn a_drop_on_any_thread_cancels_the_timer() {
+    let (cores, timers) = start(1);
+    let poller = Poller::new();
+    let sleep = pending(&timers, &poller, TICK);
     cores.turn(0);
     on_a_thread(move || drop(sleep));
-    assert_eq!(
-        (counts(&cores, 0).held, poller.clones()),
-        (1, 1),
-        "the waker goes when the owner turns"
-    );
+    assert_eq!((counts(&cores, 0).held, poller.clones()), (1, 1), "until the owner turns");
     cores.clock.advance(TICK);
     let turn = cores.turn(0);
     assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 0));
@@ -105,9 +103,9 @@ fn a_drop_is_a_cancel_from_wherever_it_happens() {
 }
 
 #[test]
-fn what_is_ready_at_once_reaches_no_other_thread() {
-    let cores = cores(1);
-    let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
+fn a_future_that_is_ready_at_once_reaches_no_other_thread() {
+    let (cores, timers) = start(1);
+    let poller = Poller::new();
     assert_eq!(poller.poll(&mut timers.timeout(TICK, future::ready(5))), Poll::Ready(Ok(5)));
     assert!(poller.poll(&mut timers.sleep(Duration::ZERO)).is_ready());
     assert!(poller.poll(&mut timers.sleep_until(cores.clock.now())).is_ready());
@@ -118,10 +116,9 @@ fn what_is_ready_at_once_reaches_no_other_thread() {
 }
 
 #[test]
-fn timeouts_and_intervals_work_as_on_their_own_thread() {
-    let cores = cores(1);
-    let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
-    let start = cores.clock.now();
+fn remote_timeouts_and_intervals_end_in_their_ticks() {
+    let (cores, timers) = start(1);
+    let (poller, start) = (Poller::new(), cores.clock.now());
     let mut timeouts = [
         timers.timeout(TICK * 2, future::pending::<()>()),
         timers.timeout_at(start + TICK * 2, future::pending::<()>()),
@@ -144,10 +141,10 @@ fn timeouts_and_intervals_work_as_on_their_own_thread() {
 }
 
 #[test]
-fn a_reset_moves_the_timer_where_it_is() {
-    let cores = cores(1);
-    let (mut sleep, poller) = (Timers::new(&cores.shards).sleep(TICK), Poller::new());
-    assert!(poller.poll(&mut sleep).is_pending());
+fn a_reset_moves_the_remote_timer() {
+    let (cores, timers) = start(1);
+    let poller = Poller::new();
+    let mut sleep = pending(&timers, &poller, TICK);
     sleep.reset_after(TICK * 5);
     cores.clock.advance(TICK * 4);
     cores.turn(0);
@@ -163,27 +160,29 @@ fn a_reset_moves_the_timer_where_it_is() {
     assert_eq!((poller.woken(), counts(&cores, 0).added), (2, 2));
 }
 
+// ---- the choice of a timer
+
 #[test]
-fn a_thread_takes_its_own_timer_if_that_is_among_them_and_else_keeps_to_one() {
-    let cores = cores(3);
-    let timers = Timers::new(&cores.shards);
-    // In each order, as one that takes no account of whose they are might be lucky with one.
-    let orders = (0..3).map(|first| [&cores.shards[first..], &cores.shards[..first]].concat());
-    for (core, shards) in orders.flat_map(|shards| (0..3).map(move |core| (core, shards.clone()))) {
-        let timers = Timers::new(&shards);
-        cores.on(core, move |()| {
-            let (mut sleep, before) = (timers.sleep(TICK), local_timer().len());
-            assert!(Poller::new().poll(&mut sleep).is_pending());
-            assert_eq!(local_timer().len(), before + 1);
-            drop(sleep);
-            assert_eq!(local_timer().len(), before, "at once");
-        });
+fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
+    let (cores, timers) = start(3);
+    // In each order, so that the first of them is not always the own one.
+    for first in 0..3 {
+        let timers = Timers::new(&[&cores.shards[first..], &cores.shards[..first]].concat());
+        for core in 0..3 {
+            let timers = timers.clone();
+            cores.on(core, move |()| {
+                let (poller, before) = (Poller::new(), local_timer().len());
+                let sleep = pending(&timers, &poller, TICK);
+                assert_eq!((local_timer().len(), poller.clones()), (before + 1, 1));
+                drop(sleep);
+                assert_eq!((local_timer().len(), poller.clones()), (before, 0), "at once");
+            });
+        }
     }
-    // This thread has no timer of its own, and then one that is not among them.
+    // This thread has no timer at first, and then one that is not among them.
     for has_timer in [false, true] {
         assert!(!has_timer || local_timer().is_empty());
-        let mut sleeps: Vec<_> = (0..10).map(|_| timers.sleep(TICK)).collect();
-        assert!(sleeps.iter_mut().all(|sleep| Poller::new().poll(sleep).is_pending()));
+        let sleeps: Vec<_> = (0..10).map(|_| pending(&timers, &Poller::new(), TICK)).collect();
         cores.settle();
         let mut live = live(&cores);
         live.sort_unstable();
@@ -195,197 +194,32 @@ fn a_thread_takes_its_own_timer_if_that_is_among_them_and_else_keeps_to_one() {
 
 #[test]
 fn threads_spread_over_the_timers() {
-    let cores = cores(2);
-    let timers = Timers::new(&cores.shards);
-    let poll_one = || {
-        let mut sleep = timers.sleep(TICK);
-        assert!(Poller::new().poll(&mut sleep).is_pending());
-        sleep
-    };
-    let sleeps: Vec<_> = (0..20).map(|_| on_a_thread(poll_one)).collect();
+    let (cores, timers) = start(2);
+    let poll = || on_a_thread(|| pending(&timers, &Poller::new(), TICK));
+    let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
     cores.settle();
-    // Other tests start threads meanwhile; that all of these are every other one is not to be expected.
+    // Threads of other tests come between them, so the halves need not be equal.
     assert!(live(&cores).iter().all(|&live| live > 0), "{:?}", live(&cores));
-    drop(sleeps);
 }
 
+/// Starting at the own timer, so that not all go to the first.
 #[test]
-fn who_finds_a_timer_full_goes_to_the_next_one() {
-    let cores: Lockstep<()> = Lockstep::start_with(2, |config| config.limit(2));
-    let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
-    let mut sleeps: Vec<_> = (0..5).map(|_| timers.sleep(TICK)).collect();
-    let polls: Vec<_> =
-        sleeps.iter_mut().map(|sleep| sleep.poll_elapsed(&mut poller.context())).collect();
-    assert_eq!(polls[..4], [Poll::Pending; 4]);
-    assert_eq!(polls[4], Poll::Ready(Err(AddErrorReason::Full)));
-    cores.settle();
-    assert_eq!(live(&cores), [2, 2]);
-    cores.clock.advance(TICK);
-    cores.settle();
-    assert_eq!(poller.woken(), 4);
-}
-
-/// Not to the first one, to which all would go.
-#[test]
-fn the_next_one_is_the_one_after() {
+fn a_full_timer_passes_its_sleeps_to_the_next() {
     let cores: Lockstep<()> = Lockstep::start_with(3, |config| config.limit(2));
+    let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
     let mut sleeps = Vec::new();
     for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {
-        let timers = Timers::new(&cores.shards);
-        let wait = move |_| {
-            let mut sleep = timers.sleep(TICK);
-            assert!(Poller::new().poll(&mut sleep).is_pending());
-            sleep
-        };
-        sleeps.extend(cores.on(own, move |()| (0..count).map(wait).collect::<Vec<_>>()));
+        let (timers, poller) = (timers.clone(), poller.clone());
+        let polled = move |_| pending(&timers, &poller, TICK);
+        sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
         cores.settle();
         assert_eq!(live(&cores), expected, "from {own}");
     }
-}
-
-#[test]
-fn who_waits_at_a_thread_that_ends_is_woken_and_goes_on_at_another() {
-    let mut cores = cores(2);
-    let timers = Timers::new(&cores.shards);
-    let pollers = [(); 10].map(|()| Poller::new());
-    let mut sleeps = [(); 10].map(|()| timers.sleep(TICK * 5));
-    for (sleep, poller) in sleeps.iter_mut().zip(&pollers) {
-        assert!(poller.poll(sleep).is_pending());
-        // Some have arrived when it ends, and some have not.
-        if poller.clones() % 2 == 0 {
-            cores.settle();
-        }
-    }
-    cores.settle();
-    let first =
-        live(&cores).iter().position(|&live| live == 10).expect("one thread keeps to one timer");
-    cores.end(first);
-    assert_eq!(pollers.each_ref().map(Poller::woken), [1; 10]);
-    assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_pending()));
-    cores.clock.advance(TICK * 4);
-    cores.settle();
-    assert_eq!(pollers.each_ref().map(Poller::woken), [1; 10], "not early");
+    let refused = timers.sleep(TICK).poll_elapsed(&mut poller.context());
+    assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
     cores.clock.advance(TICK);
     cores.settle();
-    assert_eq!(pollers.each_ref().map(Poller::woken), [2; 10]);
-    assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_ready()));
-    // New ones find the other at once.
-    assert!(pollers[0].poll(&mut timers.sleep(TICK)).is_pending());
-    cores.end(1 - first);
-    let mut last = timers.sleep(TICK);
-    assert_eq!(
-        last.poll_elapsed(&mut pollers[0].context()),
-        Poll::Ready(Err(AddErrorReason::ShutDown))
-    );
-    assert_eq!(
-        last.poll_elapsed(&mut pollers[0].context()),
-        Poll::Ready(Err(AddErrorReason::ShutDown))
-    );
-}
-
-#[test]
-fn nothing_hangs_when_the_last_thread_has_ended() {
-    let mut cores = cores(1);
-    let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
-    let mut arrived = timers.timeout(TICK * 5, future::pending::<()>());
-    assert!(poller.poll(&mut arrived).is_pending());
-    cores.settle();
-    let mut on_its_way = timers.sleep(TICK * 5);
-    assert!(poller.poll(&mut on_its_way).is_pending());
-    cores.end(0);
-    assert_eq!(poller.woken(), 2);
-    let Poll::Ready(Err(elapsed)) = poller.poll(&mut arrived) else {
-        panic!("it would wait for ever")
-    };
-    assert_eq!(elapsed.without_timer(), Some(AddErrorReason::ShutDown));
-    assert!(elapsed.to_string().starts_with("given up without a timer: "));
-    assert_eq!(
-        on_its_way.poll_elapsed(&mut poller.context()),
-        Poll::Ready(Err(AddErrorReason::ShutDown))
-    );
-    // Whose time has come is over, whether or not there was a thread to say so.
-    cores.clock.advance(TICK * 5);
-    assert_eq!(poller.poll(&mut on_its_way), Poll::Ready(()));
-    assert_eq!(poller.clones(), 0);
-}
-
-/// Each shard has its own clock, with its own origin.
-#[test]
-fn a_deadline_stays_what_it_is_on_another_threads_clock() {
-    let shard = || {
-        let (tell, told) = std::sync::mpsc::channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            tell.send(local_timer().shard_ref()).expect("somebody waits");
-            while !stopped.load(Ordering::Relaxed) {
-                local_timer().turn();
-                thread::sleep(Duration::from_micros(200));
-            }
-        });
-        let shard = told.recv().expect("it has a timer");
-        let end = move || {
-            stop.store(true, Ordering::Relaxed);
-            thread.join().expect("no panic");
-        };
-        (shard, end)
-    };
-    let (first, end_first) = shard();
-    thread::sleep(Duration::from_millis(20));
-    let (second, end_second) = shard();
-    let timers = Timers::new(&[first, second]);
-    let deadline = Instant::now() + Duration::from_millis(300);
-    let (mut sleep, mut never, poller) =
-        (timers.sleep_until(deadline), timers.sleep(Duration::MAX), Poller::new());
-    assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
-    // Whichever it was.
-    end_first();
-    let is_off = |at: Instant| at.max(deadline) - at.min(deadline) > Duration::from_micros(1);
-    let is_pending = poller.poll(&mut sleep).is_pending();
-    assert!(!is_off(sleep.deadline()), "{:?}", sleep.deadline());
-    assert!(poller.poll(&mut never).is_pending());
-    if is_pending {
-        block_on(&mut sleep);
-    }
-    assert!(Instant::now() >= deadline);
-    end_second();
-}
-
-#[test]
-fn a_pinned_core_wakes_tasks_of_other_threads_in_real_time() {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let cores = Cores::builder()
-        .shards(2)
-        .start(move |_| {
-            while !stopped.load(Ordering::Relaxed) {
-                local_timer()
-                    .prepare_sleep()
-                    .timeout()
-                    .map_or_else(thread::park, thread::park_timeout);
-                local_timer().turn();
-            }
-        })
-        .expect("threads");
-    let timers = Timers::new(cores.shards());
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let timers = &timers;
-            scope.spawn(move || {
-                for round in 0..20 {
-                    let (begun, delay) =
-                        (Instant::now(), Duration::from_millis((number + round) % 4));
-                    block_on(timers.sleep(delay));
-                    assert!(begun.elapsed() >= delay);
-                    assert!(block_on(timers.timeout(delay, future::pending::<()>())).is_err());
-                }
-            });
-        }
-    });
-    stop.store(true, Ordering::Relaxed);
-    // One that is awake may have seen it already, and ended.
-    cores.shards().iter().for_each(|shard| drop(shard.try_run(|| ())));
-    cores.join();
+    assert_eq!(poller.woken(), 6);
 }
 
 #[test]
@@ -394,34 +228,135 @@ fn timers_are_at_least_one() {
     let _ = Timers::new(&[]);
 }
 
-/// As everywhere: what runs on the timer's own thread is of this thread, also by way of `Timers`.
+// ---- the end of a thread
+
 #[test]
-fn on_its_own_thread_a_drop_gives_the_waker_back_at_once() {
-    in_virtual_time(|clock| {
-        let timers = Timers::new(&[local_timer().shard_ref()]);
-        let (mut sleep, poller) = (timers.sleep(TICK), Poller::new());
-        assert!(poller.poll(&mut sleep).is_pending());
-        drop(sleep);
-        assert_eq!((poller.clones(), local_timer().len()), (0, 0));
-        let mut fires = timers.sleep(TICK);
-        assert!(poller.poll(&mut fires).is_pending());
-        clock.advance(TICK);
-        local_timer().turn();
-        assert_eq!((poller.woken(), poller.poll(&mut fires)), (1, Poll::Ready(())));
-    });
+fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
+    let (mut cores, timers) = start(2);
+    let pollers = [(); 10].map(|()| Poller::new());
+    let mut sleeps: Vec<_> = Vec::new();
+    for (at, poller) in pollers.iter().enumerate() {
+        sleeps.push(pending(&timers, poller, TICK * 5));
+        // Half of them have arrived when the thread ends.
+        if at == 5 {
+            cores.settle();
+        }
+    }
+    let used = (0..2).find(|&core| counts(&cores, core).live > 0).expect("one of them");
+    cores.end(used);
+    let woken = || pollers.each_ref().map(Poller::woken);
+    assert_eq!(woken(), [1; 10]);
+    assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_pending()));
+    cores.clock.advance(TICK * 4);
+    cores.settle();
+    assert_eq!(woken(), [1; 10], "not early");
+    cores.clock.advance(TICK);
+    cores.settle();
+    assert_eq!(woken(), [2; 10]);
+    assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_ready()));
+    drop(pending(&timers, &pollers[0], TICK));
+    cores.end(1 - used);
+    let mut last = timers.sleep(TICK);
+    assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);
 }
 
-/// Tasks of several virtual cores, each on all the others' timers, in orders that seeds decide.
 #[test]
-fn sleeps_across_cores_end_at_their_moment_in_any_order() {
+fn nothing_hangs_when_the_last_thread_has_ended() {
+    let (mut cores, timers) = start(1);
+    let poller = Poller::new();
+    let mut arrived = timers.timeout(TICK * 5, future::pending::<()>());
+    assert!(poller.poll(&mut arrived).is_pending());
+    cores.settle();
+    let mut on_its_way = pending(&timers, &poller, TICK * 5);
+    cores.end(0);
+    assert_eq!(poller.woken(), 2);
+    let Poll::Ready(Err(elapsed)) = poller.poll(&mut arrived) else { panic!("it hangs") };
+    assert_eq!(elapsed.without_timer(), Some(AddErrorReason::ShutDown));
+    assert!(elapsed.to_string().starts_with("given up without a timer: "));
+    assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), SHUT_DOWN);
+    // An elapsed sleep is ready, also without a timer.
+    cores.clock.advance(TICK * 5);
+    assert_eq!((poller.poll(&mut on_its_way), poller.clones()), (Poll::Ready(()), 0));
+}
+
+/// Each shard has its own clock, with its own origin.
+#[test]
+fn a_deadline_is_kept_on_the_clock_of_another_thread() {
+    let start = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (shard, thread) = owner(Config::new(), move || {
+            while !stopped.load(Ordering::Relaxed) {
+                local_timer().turn();
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let end = move || {
+            stop.store(true, Ordering::Relaxed);
+            thread.join().expect("no panic");
+        };
+        (shard, end)
+    };
+    let (first, end_first) = start();
+    thread::sleep(Duration::from_millis(20));
+    let (second, end_second) = start();
+    let (timers, poller) = (Timers::new(&[first, second]), Poller::new());
+    let deadline = Instant::now() + Duration::from_millis(150);
+    let (mut sleep, mut never) = (timers.sleep_until(deadline), timers.sleep(Duration::MAX));
+    assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
+    // Whether or not this thread had the timer.
+    end_first();
+    let is_pending = poller.poll(&mut sleep).is_pending();
+    let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
+    assert!(off <= Duration::from_micros(1), "{off:?}");
+    assert!(poller.poll(&mut never).is_pending());
+    if is_pending {
+        block_on(&mut sleep);
+    }
+    assert!(Instant::now() >= deadline);
+    end_second();
+}
+
+// ---- several cores
+
+#[test]
+fn pinned_cores_wake_tasks_of_other_threads_in_real_time() {
+    let turn = |core: corewheel::Core| {
+        while !core.is_stopping() {
+            local_timer().prepare_sleep().park();
+            local_timer().turn();
+        }
+    };
+    let cores = Cores::builder().shards(2).start(turn).expect("started");
+    let timers = Timers::new(cores.shards());
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let timers = &timers;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let delay = Duration::from_millis((number + round) % 4);
+                    let begun = Instant::now();
+                    block_on(timers.sleep(delay));
+                    assert!(begun.elapsed() >= delay);
+                    assert!(block_on(timers.timeout(delay, future::pending::<()>())).is_err());
+                }
+            });
+        }
+    });
+    cores.stop();
+    assert!(cores.join().into_iter().all(|ended| ended.is_ok()));
+}
+
+/// The tasks of three virtual cores use all timers, in orders that seeds decide.
+#[test]
+fn sleeps_across_cores_end_at_their_time_in_any_order() {
     let seeds = if cfg!(miri) { 2 } else { 100 };
     for seed in 0..seeds {
         let time = VirtualTime::with_cores(3, seed);
         let timers = Timers::new(time.shards());
         let tasks = [0, 1, 2].map(|core| {
-            let timers = timers.clone();
-            let (clock, other) =
-                (time.clock().clone(), Timers::new(&time.shards()[(core + 1) % 3..][..1]));
+            let (timers, clock) = (timers.clone(), time.clock().clone());
+            let other = Timers::new(&time.shards()[(core + 1) % 3..][..1]);
             time.spawn_on(core, move || async move {
                 let mut moments = Vec::new();
                 for step in 1..=3 {
@@ -438,6 +373,6 @@ fn sleeps_across_cores_end_at_their_moment_in_any_order() {
             assert_eq!(task.take(), Some(vec![TICK * 6, TICK * 13, TICK * 21]), "seed {seed}");
         }
         time.settle();
-        assert!(time.elapsed() == TICK * 21);
+        assert_eq!(time.elapsed(), TICK * 21);
     }
 }

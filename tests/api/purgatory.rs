@@ -1,373 +1,359 @@
-//! Delayed operations on one core, in virtual time: each completes once, by its condition, by force or by its timeout; it
-//! leaves its keys at once; its own code may call back in; a panic of its own stays with it.
+//! Delayed operations in virtual time, on one core and then on several in lockstep: each completes
+//! once, by its condition, by force or by its timeout, and leaves all its keys; no event is missed;
+//! its code may call back in and may panic.
 
 use std::{
     cell::{Cell, RefCell},
+    hash::{Hash, Hasher},
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    sync::{Arc, Mutex, mpsc},
-    thread,
+    sync::{
+        Arc, Barrier, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, ThreadId},
     time::Duration,
 };
 
 use corewheel::{
-    Completion, Config, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory,
-    local_purgatory, local_timer,
+    AddErrorReason, Completion, Config, DelayedOperation, OperationId, Outcome, Purgatory,
+    PurgatoryCounts, PurgatoryGroup, ShardRef, WatchKey, local_purgatory, local_timer,
 };
 
-const TICK: Duration = Duration::from_millis(1);
+use crate::{
+    common::{self, TICK, on_a_thread},
+    lockstep::Lockstep,
+    purgatory_stress,
+    support::{Counter, Log, after_the_timer, configured, on_a_core, pass, turn_after},
+};
 
-type Keys = &'static str;
-type Waits = Purgatory<Keys, Op>;
+/// On several cores a key belongs to the core of its number.
+type Waits = Purgatory<usize, Op>;
 
-/// Completes when its flag is set, and notes how.
+/// Completes when its flag is set.
 struct Op {
-    is_met: Rc<Cell<bool>>,
-    looks: Rc<Cell<u32>>,
-    ended: Rc<RefCell<Vec<Completion>>>,
-    /// Called while it looks, and when it has completed.
+    seen: Arc<Seen>,
+    /// Called by `try_complete`.
     during: Box<dyn FnMut()>,
+    /// Called by `on_complete`.
     after: Box<dyn FnMut()>,
 }
 
 /// What a test sees of an operation.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Seen {
-    is_met: Rc<Cell<bool>>,
-    looks: Rc<Cell<u32>>,
-    ended: Rc<RefCell<Vec<Completion>>>,
+    is_met: AtomicBool,
+    looks: AtomicUsize,
+    ended: Mutex<Vec<(Completion, ThreadId)>>,
 }
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.looks.set(self.looks.get() + 1);
+        self.seen.looks.fetch_add(1, Ordering::Relaxed);
         (self.during)();
-        self.is_met.get()
+        self.seen.is_met.load(Ordering::Acquire)
     }
 
     fn on_complete(mut self, how: Completion) {
-        self.ended.borrow_mut().push(how);
+        self.seen.ended.lock().expect("sound").push((how, thread::current().id()));
         (self.after)();
     }
 }
 
 impl Seen {
-    fn op(&self) -> Op {
+    fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn op(self: &Arc<Self>) -> Op {
         self.op_with(|| (), || ())
     }
 
-    fn op_with(&self, during: impl FnMut() + 'static, after: impl FnMut() + 'static) -> Op {
-        Op {
-            is_met: Rc::clone(&self.is_met),
-            looks: Rc::clone(&self.looks),
-            ended: Rc::clone(&self.ended),
-            during: Box::new(during),
-            after: Box::new(after),
-        }
+    fn op_with(
+        self: &Arc<Self>,
+        during: impl FnMut() + 'static,
+        after: impl FnMut() + 'static,
+    ) -> Op {
+        Op { seen: Arc::clone(self), during: Box::new(during), after: Box::new(after) }
+    }
+
+    fn set(&self) {
+        self.is_met.store(true, Ordering::Release);
+    }
+
+    fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
     }
 
     fn ended(&self) -> Vec<Completion> {
-        self.ended.borrow().clone()
+        self.ended.lock().expect("sound").iter().map(|&(how, _)| how).collect()
+    }
+
+    fn assert_ended(&self, how: Completion) {
+        assert_eq!(self.ended(), [how]);
     }
 }
 
-/// On a thread of its own, whose timer is in virtual time.
-fn in_virtual_time(run: impl FnOnce(&ManualClock) + Send) {
-    thread::scope(|scope| {
-        let ran = scope.spawn(|| {
-            let clock = ManualClock::new();
-            Config::new().tick(TICK).clock(&clock).install().expect("a new thread");
-            run(&clock);
-        });
-        ran.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+/// Adds an operation that waits.
+fn wait<K: WatchKey>(
+    own: &Purgatory<K, Op>,
+    op: Op,
+    keys: impl IntoIterator<Item = K>,
+    ticks: u32,
+) -> OperationId {
+    let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
+    let Outcome::Waits(id) = added else { panic!("its condition is not met") };
+    id
 }
 
-fn add(purgatory: &Waits, op: Op, keys: &[Keys], ticks: u32) -> Option<OperationId> {
-    match purgatory
-        .try_complete_else_watch(op, keys.iter().copied(), TICK * ticks)
-        .expect("there is room")
-    {
-        Outcome::Completed => None,
-        Outcome::Waits(id) => Some(id),
-    }
+fn add<K: WatchKey>(
+    own: &Purgatory<K, Op>,
+    keys: impl IntoIterator<Item = K>,
+    ticks: u32,
+) -> Arc<Seen> {
+    let seen = Seen::new();
+    wait(own, seen.op(), keys, ticks);
+    seen
 }
 
-fn pass(clock: &ManualClock, ticks: u32) {
-    clock.advance(TICK * ticks);
-    let _ = local_timer().turn();
-}
+// ---- one core
 
 #[test]
-fn what_is_met_completes_at_once_and_touches_nothing() {
-    in_virtual_time(|_| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        seen.is_met.set(true);
-        assert_eq!(add(&purgatory, seen.op(), &["a"], 5), None);
-        assert_eq!((seen.ended(), seen.looks.get()), (vec![Completion::Condition], 1));
-        let counts = purgatory.counts();
-        assert_eq!((counts.added, counts.by_condition, counts.live, counts.watches), (1, 1, 0, 0));
+fn an_operation_whose_condition_is_met_completes_at_once() {
+    on_a_core(|_| {
+        let (own, seen) = (Waits::new(), Seen::new());
+        seen.set();
+        let added = own.try_complete_else_watch(seen.op(), [0], TICK * 5);
+        assert!(matches!(added, Ok(Outcome::Completed)));
+        seen.assert_ended(Completion::Condition);
+        let PurgatoryCounts { added, by_condition, live, watches, .. } = own.counts();
+        assert_eq!((seen.looks(), added, by_condition, live, watches), (1, 1, 1, 0, 0));
         assert_eq!(local_timer().counts().added, 0);
     });
 }
 
 #[test]
-fn an_event_on_any_key_completes_it_and_it_leaves_them_all() {
-    in_virtual_time(|clock| {
-        for key in ["a", "b", "c"] {
-            let (purgatory, seen, other) = (Waits::new(), Seen::default(), Seen::default());
-            assert!(add(&purgatory, seen.op(), &["a", "b", "c"], 50).is_some());
-            assert!(add(&purgatory, other.op(), &["b"], 50).is_some());
-            assert_eq!((purgatory.counts().keys, purgatory.counts().watches), (3, 4));
-            assert_eq!((purgatory.check_and_complete(&key), seen.looks.get()), (0, 2));
-            seen.is_met.set(true);
-            assert_eq!(purgatory.check_and_complete(&"d"), 0);
-            assert_eq!(purgatory.check_and_complete(&key), 1);
-            assert_eq!(purgatory.check_and_complete(&key), 0);
-            assert_eq!(["a", "b", "c"].map(|key| purgatory.watched(&key)), [0, 1, 0]);
-            pass(clock, 100);
-            assert_eq!(
-                (seen.ended(), other.ended()),
-                (vec![Completion::Condition], vec![Completion::Expired])
-            );
-            let counts = purgatory.counts();
-            assert_eq!(
-                (counts.live, counts.watches, counts.keys, local_timer().len()),
-                (0, 0, 0, 0)
-            );
+fn an_event_on_any_key_completes_an_operation_and_it_leaves_all_keys() {
+    on_a_core(|clock| {
+        for key in [0, 1, 2] {
+            let own = Waits::new();
+            let (seen, other) = (add(&own, [0, 1, 2], 50), add(&own, [1], 50));
+            assert_eq!((own.counts().keys, own.counts().watches), (3, 4));
+            assert_eq!((own.check_and_complete(&key), seen.looks()), (0, 2));
+            seen.set();
+            assert_eq!([3, key, key].map(|key| own.check_and_complete(&key)), [0, 1, 0]);
+            assert_eq!([0, 1, 2].map(|key| own.watched(&key)), [0, 1, 0]);
+            turn_after(clock, 100);
+            seen.assert_ended(Completion::Condition);
+            other.assert_ended(Completion::Expired);
+            let PurgatoryCounts { live, watches, keys, .. } = own.counts();
+            assert_eq!((live, watches, keys, local_timer().len()), (0, 0, 0, 0));
         }
     });
 }
 
 #[test]
-fn without_an_event_it_expires_in_its_tick() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        add(&purgatory, seen.op(), &["a"], 5);
+fn without_an_event_an_operation_expires_in_its_tick() {
+    on_a_core(|clock| {
+        let own = Waits::new();
+        let seen = add(&own, [0], 5);
         pass(clock, 4);
         assert_eq!(seen.ended(), []);
         pass(clock, 1);
-        assert_eq!(seen.ended(), [Completion::Expired]);
-        seen.is_met.set(true);
-        assert_eq!((purgatory.check_and_complete(&"a"), purgatory.counts().expired), (0, 1));
+        seen.set();
+        assert_eq!((own.check_and_complete(&0), own.counts().expired), (0, 1));
+        seen.assert_ended(Completion::Expired);
     });
 }
 
 #[test]
-fn force_completes_once() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        let id = add(&purgatory, seen.op(), &["a", "a"], 5).expect("it waits");
-        assert_eq!(purgatory.watched(&"a"), 2);
-        assert!(purgatory.force_complete(id) && !purgatory.force_complete(id));
-        pass(clock, 10);
-        assert_eq!(seen.ended(), [Completion::Forced]);
-        // Its place is used again, its name is not.
-        let next = Seen::default();
-        add(&purgatory, next.op(), &["a"], 5);
-        assert!(!purgatory.force_complete(id));
+fn force_complete_completes_once() {
+    on_a_core(|clock| {
+        let (own, seen) = (Waits::new(), Seen::new());
+        let id = wait(&own, seen.op(), [0, 0], 5);
+        assert_eq!(own.watched(&0), 2);
+        assert!(own.force_complete(id) && !own.force_complete(id));
+        turn_after(clock, 10);
+        seen.assert_ended(Completion::Forced);
+        // The next operation uses its place and has another id.
+        let next = add(&own, [0], 5);
+        assert!(!own.force_complete(id));
         assert_eq!(next.ended(), []);
     });
 }
 
 #[test]
-fn what_is_handed_back_does_not_complete() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen, other) = (Waits::new(), Seen::default(), Seen::default());
-        add(&purgatory, seen.op(), &["a", "b"], 5);
-        add(&purgatory, other.op(), &["b"], 5);
-        assert_eq!(purgatory.cancel_for_key(&"a").len(), 1);
-        assert_eq!((purgatory.watched(&"b"), purgatory.len(), purgatory.is_empty()), (1, 1, false));
-        assert_eq!(purgatory.drain().len(), 1);
-        assert_eq!(
-            (purgatory.is_empty(), local_timer().len()),
-            (true, 0),
-            "nor does its timeout stay"
-        );
-        pass(clock, 10);
+fn an_operation_that_is_handed_back_does_not_complete() {
+    on_a_core(|clock| {
+        let own = Waits::new();
+        let (seen, other) = (add(&own, [0, 1], 5), add(&own, [1], 5));
+        assert_eq!(own.cancel_for_key(&0).len(), 1);
+        assert_eq!((own.watched(&1), own.len(), own.is_empty()), (1, 1, false));
+        assert_eq!(own.drain().len(), 1);
+        assert_eq!((own.is_empty(), local_timer().len()), (true, 0));
+        turn_after(clock, 10);
         assert_eq!((seen.ended(), other.ended()), (vec![], vec![]));
-        let counts = purgatory.counts();
-        assert_eq!((counts.added, counts.handed_back, counts.watches), (2, 2, 0));
+        let PurgatoryCounts { added, handed_back, watches, .. } = own.counts();
+        assert_eq!((added, handed_back, watches), (2, 2, 0));
     });
 }
 
 #[test]
-fn watchers_look_in_the_order_in_which_they_came() {
-    in_virtual_time(|_| {
-        let (purgatory, order) = (Waits::new(), Rc::new(RefCell::new(Vec::new())));
-        let all: Vec<_> = (0..5)
-            .map(|number| {
-                let (seen, order) = (Seen::default(), Rc::clone(&order));
-                add(
-                    &purgatory,
-                    seen.op_with(|| (), move || order.borrow_mut().push(number)),
-                    &["a"],
-                    5,
-                );
-                seen
-            })
-            .collect();
-        for seen in &all {
-            seen.is_met.set(true);
-        }
-        assert_eq!(purgatory.check_and_complete(&"a"), 5);
-        assert_eq!(*order.borrow(), [0, 1, 2, 3, 4]);
+fn operations_complete_in_the_order_in_which_they_were_added() {
+    on_a_core(|_| {
+        let (own, order) = (Waits::new(), Log::new());
+        let all = [0, 1, 2, 3, 4].map(|number| {
+            let (seen, order) = (Seen::new(), order.clone());
+            wait(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
+            seen
+        });
+        all.iter().for_each(|seen| seen.set());
+        assert_eq!((own.check_and_complete(&0), order.take()), (5, vec![0, 1, 2, 3, 4]));
     });
 }
 
 #[test]
-fn its_own_code_may_call_back_in() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen, next) = (Waits::new(), Seen::default(), Seen::default());
-        let (inside, added) = (purgatory.clone(), next.clone());
-        // When it has completed, it adds another one and tells of an event.
+fn an_operation_may_call_back_in() {
+    on_a_core(|clock| {
+        let (own, seen, next) = (Waits::new(), Seen::new(), Seen::new());
+        let (inside, added) = (own.clone(), Arc::clone(&next));
         let after = move || {
-            add(&inside, added.op(), &["a"], 5);
-            assert_eq!(inside.check_and_complete(&"a"), 0);
+            wait(&inside, added.op(), [0], 5);
+            assert_eq!(inside.check_and_complete(&0), 0);
         };
-        let inside = purgatory.clone();
-        // While it looks, it asks everything, and has an event on its own key.
+        let inside = own.clone();
         let during = move || {
-            inside.check_and_complete(&"a");
-            assert!(inside.len() <= 1 && inside.watched(&"a") <= 1);
+            inside.check_and_complete(&0);
+            assert!(inside.len() <= 1 && inside.watched(&0) <= 1);
             let _ = local_timer().turn();
         };
-        let id = add(&purgatory, seen.op_with(during, after), &["a"], 5).expect("it waits");
-        // The event before there was a watch has it look again, and the one inside that look once more.
-        assert_eq!(seen.looks.get(), 3);
-        assert!(purgatory.force_complete(id));
-        assert_eq!((seen.ended(), purgatory.len()), (vec![Completion::Forced], 1));
-        pass(clock, 5);
-        assert_eq!(next.ended(), [Completion::Expired]);
+        let id = wait(&own, seen.op_with(during, after), [0], 5);
+        // Once more for the event before the watch, and once more for the event inside that look.
+        assert_eq!(seen.looks(), 3);
+        assert!(own.force_complete(id));
+        seen.assert_ended(Completion::Forced);
+        assert_eq!(own.len(), 1);
+        turn_after(clock, 5);
+        next.assert_ended(Completion::Expired);
     });
 }
 
 #[test]
-fn who_completes_it_while_it_looks_is_the_one_that_counts() {
-    in_virtual_time(|clock| {
-        for (by_timer, how) in [(true, Completion::Expired), (false, Completion::Forced)] {
-            let (purgatory, seen, id) = (Waits::new(), Seen::default(), Rc::new(Cell::new(None)));
-            let (inside, own, time) = (purgatory.clone(), Rc::clone(&id), clock.clone());
+fn a_completion_during_a_look_wins() {
+    on_a_core(|clock| {
+        for how in [Completion::Expired, Completion::Forced] {
+            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
+            let (inside, given, time) = (own.clone(), Rc::clone(&id), clock.clone());
             let during = move || {
-                if let Some(id) = own.take() {
-                    if by_timer {
-                        time.advance(TICK * 10);
-                        assert_eq!(local_timer().turn().fired, 1);
-                    } else {
-                        assert!(inside.force_complete(id));
-                    }
-                    assert!(!inside.force_complete(id));
+                let Some(id) = given.take() else { return };
+                if how == Completion::Expired {
+                    assert_eq!(turn_after(&time, 10).fired, 1);
+                } else {
+                    assert!(inside.force_complete(id));
                 }
+                assert!(!inside.force_complete(id));
             };
-            id.set(add(&purgatory, seen.op_with(during, || ()), &["a"], 5));
-            seen.is_met.set(true);
-            assert_eq!(purgatory.check_and_complete(&"a"), 0, "its condition was met too late");
-            assert_eq!((seen.ended(), purgatory.len()), (vec![how], 0));
+            id.set(Some(wait(&own, seen.op_with(during, || ()), [0], 5)));
+            seen.set();
+            assert_eq!((own.check_and_complete(&0), own.len()), (0, 0));
+            seen.assert_ended(how);
         }
     });
 }
 
 #[test]
-fn a_panic_stays_with_its_operation() {
-    in_virtual_time(|clock| {
-        std::panic::set_hook(Box::new(|_| ()));
-        let (purgatory, looking, ending, well) =
-            (Waits::new(), Seen::default(), Seen::default(), Seen::default());
-        let armed = Rc::new(Cell::new(false));
-        let is_armed = Rc::clone(&armed);
-        let during = move || assert!(!is_armed.get(), "while looking");
-        add(&purgatory, looking.op_with(during, || ()), &["a"], 5);
-        add(&purgatory, ending.op_with(|| (), || panic!("while ending")), &["a"], 5);
-        add(&purgatory, well.op(), &["a"], 5);
-        armed.set(true);
-        for seen in [&looking, &ending, &well] {
-            seen.is_met.set(true);
-        }
-        assert_eq!(purgatory.check_and_complete(&"a"), 2);
-        assert_eq!(
-            (ending.ended(), well.ended()),
-            (vec![Completion::Condition], vec![Completion::Condition])
-        );
-        assert_eq!((looking.ended(), purgatory.len()), (vec![], 1), "it waits for its timeout");
-        pass(clock, 5);
-        assert_eq!(looking.ended(), [Completion::Expired]);
-        assert_eq!(local_timer().counts().panicked, 2);
-        let counts = purgatory.counts();
-        assert_eq!((counts.added, counts.by_condition, counts.expired, counts.live), (3, 2, 1, 0));
-    });
+fn a_panic_of_an_operation_harms_no_other() {
+    configured(
+        |config| config.on_panic(|_| ()),
+        |clock| {
+            let (own, looking, ending) = (Waits::new(), Seen::new(), Seen::new());
+            let armed = Rc::new(Cell::new(false));
+            let is_armed = Rc::clone(&armed);
+            let during = move || assert!(!is_armed.get(), "while looking");
+            wait(&own, looking.op_with(during, || ()), [0], 5);
+            wait(&own, ending.op_with(|| (), || panic!("while ending")), [0], 5);
+            let well = add(&own, [0], 5);
+            armed.set(true);
+            [&looking, &ending, &well].iter().for_each(|seen| seen.set());
+            assert_eq!(own.check_and_complete(&0), 2);
+            ending.assert_ended(Completion::Condition);
+            well.assert_ended(Completion::Condition);
+            assert_eq!((looking.ended(), own.len()), (vec![], 1), "until its timeout");
+            turn_after(clock, 5);
+            looking.assert_ended(Completion::Expired);
+            assert_eq!(local_timer().counts().panicked, 2);
+            let PurgatoryCounts { added, by_condition, expired, live, .. } = own.counts();
+            assert_eq!((added, by_condition, expired, live), (3, 2, 1, 0));
+        },
+    );
 }
 
 #[test]
-fn a_purgatory_that_goes_takes_its_operations_with_it() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        add(&purgatory, seen.op(), &["a"], 5);
-        drop(purgatory);
-        assert_eq!((Rc::strong_count(&seen.looks), local_timer().len()), (1, 0));
-        pass(clock, 10);
+fn a_dropped_purgatory_drops_its_operations() {
+    on_a_core(|clock| {
+        let own = Waits::new();
+        let seen = add(&own, [0], 5);
+        drop(own);
+        assert_eq!((Arc::strong_count(&seen), local_timer().len()), (1, 0));
+        turn_after(clock, 10);
         assert_eq!(seen.ended(), []);
+        // Also one that the last of its callbacks drops.
+        let own = Waits::new();
+        for ticks in [1, 5] {
+            let mut inside = Some(own.clone());
+            wait(&own, Seen::new().op_with(|| (), move || drop(inside.take())), [1], ticks);
+        }
+        drop(own);
+        assert_eq!([5; 2].map(|ticks| turn_after(clock, ticks).fired), [2, 0]);
+        assert_eq!(local_timer().len(), 0);
     });
 }
 
 #[test]
-fn a_thread_has_one_for_each_kind() {
-    in_virtual_time(|_| {
-        let (seen, other) = (Seen::default(), Seen::default());
-        add(&local_purgatory(), seen.op(), &["a"], 5);
-        let _ = local_purgatory::<u32, Op>()
-            .try_complete_else_watch(other.op(), [7], TICK)
-            .expect("there is room");
-        assert_eq!(
-            (local_purgatory::<Keys, Op>().len(), local_purgatory::<u32, Op>().watched(&7)),
-            (1, 1)
-        );
-        seen.is_met.set(true);
-        assert_eq!(local_purgatory::<Keys, Op>().check_and_complete(&"a"), 1);
+fn a_thread_has_one_local_purgatory_per_type() {
+    on_a_core(|_| {
+        let seen = add(&local_purgatory(), ["a"], 5);
+        let _other = add(&local_purgatory(), [7_u32], 1);
+        let own = local_purgatory::<&'static str, Op>();
+        assert_eq!((own.len(), local_purgatory::<u32, Op>().watched(&7)), (1, 1));
+        seen.set();
+        assert_eq!(own.check_and_complete(&"a"), 1);
     });
 }
 
 #[test]
 fn a_full_timer_hands_the_operation_back() {
-    let full = thread::spawn(|| {
-        Config::new().limit(1).install().expect("a new thread");
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        add(&purgatory, seen.op(), &["a"], 1000);
-        let refused = purgatory
-            .try_complete_else_watch(seen.op(), ["b"], TICK)
-            .expect_err("one is the limit");
-        assert_eq!(refused.reason(), corewheel::AddErrorReason::Full);
-        assert_eq!(refused.into_inner().looks.get(), 2);
-        assert_eq!((purgatory.len(), purgatory.watched(&"b"), purgatory.counts().added), (1, 0, 1));
-    });
-    full.join().unwrap();
+    configured(
+        |config| config.limit(1),
+        |_| {
+            let (own, seen) = (Waits::new(), Seen::new());
+            wait(&own, seen.op(), [0], 1000);
+            let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
+            assert_eq!(refused.reason(), AddErrorReason::Full);
+            assert_eq!(refused.into_inner().seen.looks(), 2);
+            assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
+        },
+    );
 }
 
 #[test]
-fn what_completes_while_its_keys_are_given_leaves_no_watch() {
-    in_virtual_time(|clock| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
-        let ended = |key| {
-            if key == "b" {
-                pass(clock, 5);
-            }
-            key
-        };
-        let waits = purgatory.try_complete_else_watch(
-            seen.op(),
-            ["a", "b", "c"].into_iter().map(ended),
-            TICK * 2,
-        );
-        assert_eq!(
-            (waits.expect("there is room"), seen.ended()),
-            (Outcome::Completed, vec![Completion::Expired])
-        );
-        let counts = purgatory.counts();
-        assert_eq!((counts.added, counts.expired, counts.live, counts.watches), (1, 1, 0, 0));
+fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
+    on_a_core(|clock| {
+        let (own, seen) = (Waits::new(), Seen::new());
+        let keys = [0, 1, 2].into_iter().inspect(|&key| pass(clock, if key == 1 { 5 } else { 0 }));
+        let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
+        assert_eq!(added.expect("there is room"), Outcome::Completed);
+        seen.assert_ended(Completion::Expired);
+        let PurgatoryCounts { added, expired, live, watches, .. } = own.counts();
+        assert_eq!((added, expired, live, watches), (1, 1, 0, 0));
     });
 }
 
-/// Each completes the next one, or all that are left: as if one after the other, however many there are.
+/// Each completion causes the next, without using more stack.
 #[test]
-fn completions_may_cause_one_another_for_ever() {
+fn completions_may_chain_without_end() {
     const MANY: usize = 100_000;
 
     struct Chained {
@@ -389,75 +375,737 @@ fn completions_may_cause_one_another_for_ever() {
         }
     }
 
-    in_virtual_time(|_| {
-        // A key for each; a few for all, whose list the next one finds again.
+    on_a_core(|_| {
+        // A key for each, and one key for all.
         for (many, keys) in [(MANY, MANY + 1), (MANY / 100, 1)] {
             let (reached, own) = (Rc::new(Cell::new(0)), Purgatory::new());
             for at in 1..many {
-                let operation =
-                    Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
-                let waits = own
-                    .try_complete_else_watch(operation, [at % keys], TICK * 50)
-                    .expect("there is room");
-                assert!(matches!(waits, Outcome::Waits(_)));
+                let op = Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
+                let added = own.try_complete_else_watch(op, [at % keys], TICK * 50);
+                assert!(matches!(added, Ok(Outcome::Waits(_))));
             }
             reached.set(1);
             own.check_and_complete(&(1 % keys));
-            assert_eq!(
-                (reached.get(), own.len(), own.counts().by_condition),
-                (many, 0, many as u64 - 1)
-            );
+            assert_eq!((reached.get(), own.len()), (many, 0));
+            assert_eq!(own.counts().by_condition, many as u64 - 1);
         }
     });
 }
 
-thread_local! {
-    static SERVICE: RefCell<Option<Service>> = const { RefCell::new(None) };
+#[test]
+fn operations_that_are_left_when_the_timer_has_ended_are_handed_back() {
+    let seen = [(); 4].map(|()| Seen::new());
+    let left = after_the_timer(|| {
+        let own = Waits::new();
+        let ids = [0, 1, 2, 3].map(|key| wait(&own, seen[key].op(), [key], 60_000));
+        move || {
+            assert_eq!(own.cancel_for_key(&0).len(), 1);
+            assert!(own.force_complete(ids[1]));
+            assert!(!own.force_complete(ids[1]) && !own.force_complete(ids[0]));
+            (own.drain().len(), own.drain().len(), own.is_empty())
+        }
+    });
+    assert_eq!(left, (2, 0, true));
+    let ended = seen.each_ref().map(|seen| seen.ended());
+    assert_eq!(ended, [vec![], vec![Completion::Forced], vec![], vec![]]);
 }
 
-/// Answers what is left when its thread ends, which has dropped its timer before.
-struct Service {
-    waits: Waits,
-    ids: Vec<OperationId>,
-    told: mpsc::Sender<usize>,
+// ---- several cores
+
+/// Cores in lockstep of which some have joined a group.
+struct Joined<K: WatchKey> {
+    cores: Lockstep<Option<Purgatory<K, Op>>>,
+    group: PurgatoryGroup<K>,
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        let Self { waits, ids, told } = self;
-        assert!(local_timer().try_add(TICK, || ()).is_err(), "the timer has ended");
-        assert_eq!(waits.cancel_for_key(&"a").len(), 1);
-        assert!(
-            waits.force_complete(ids[1])
-                && !waits.force_complete(ids[1])
-                && !waits.force_complete(ids[0])
-        );
-        told.send(waits.drain().len()).expect("the test listens");
-        assert_eq!((waits.drain().len(), waits.is_empty()), (0, true));
+impl Joined<usize> {
+    fn start(count: usize, joined: &[usize]) -> Self {
+        let group = PurgatoryGroup::by(|&key: &usize| key);
+        Self::of(Lockstep::start(count), group, joined)
+    }
+
+    /// Adds an operation and returns what is seen of it.
+    fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<Seen> {
+        let keys = keys.to_vec();
+        self.on(core, move |own| add(own, keys, ticks))
+    }
+
+    fn notify(&self, core: usize, key: usize) {
+        self.on(core, move |own| own.notify(&key));
+    }
+}
+
+impl<K: WatchKey> Joined<K> {
+    fn of(
+        cores: Lockstep<Option<Purgatory<K, Op>>>,
+        group: PurgatoryGroup<K>,
+        joined: &[usize],
+    ) -> Self {
+        let started = Self { cores, group };
+        joined.iter().for_each(|&core| started.join(core));
+        started
+    }
+
+    fn join(&self, core: usize) {
+        let (group, shards) = (self.group.clone(), self.cores.shards.clone());
+        self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+    }
+
+    fn on<R: Send + 'static>(
+        &self,
+        core: usize,
+        ask: impl FnOnce(&Purgatory<K, Op>) -> R + Send + 'static,
+    ) -> R {
+        self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
+    }
+
+    /// Turns these cores, one after the other.
+    fn turn(&self, cores: impl IntoIterator<Item = usize>) {
+        cores.into_iter().for_each(|core| _ = self.cores.turn(core));
+    }
+
+    fn settle(&self) {
+        self.cores.settle();
+    }
+
+    /// Lets time pass and settles.
+    fn pass(&self, ticks: u32) {
+        self.cores.clock.advance(TICK * ticks);
+        self.settle();
+    }
+
+    /// Drops the purgatory of a core.
+    fn leave(&self, core: usize) {
+        self.cores.on(core, |own| *own = None);
+    }
+
+    /// Leaks the purgatory of a core, as an operation that holds it does, and ends the thread.
+    fn leak(&mut self, core: usize) {
+        self.cores.on(core, |own| mem::forget(own.take()));
+        self.cores.end(core);
+    }
+
+    fn counts(&self, core: usize) -> PurgatoryCounts {
+        self.on(core, Purgatory::counts)
+    }
+
+    fn panicked(&self, core: usize) -> u64 {
+        self.cores.on(core, |_| local_timer().counts().panicked)
+    }
+
+    /// Asserts that these cores have no watch left and nothing to send.
+    fn assert_empty(&self, cores: impl IntoIterator<Item = usize>) {
+        for core in cores {
+            let PurgatoryCounts { live, watches, keys, unsent, .. } = self.counts(core);
+            assert_eq!((live, watches, keys, unsent), (0, 0, 0, 0), "on core {core}");
+        }
     }
 }
 
 #[test]
-fn what_is_left_when_the_timer_has_ended_is_handed_back() {
-    let ((told, tells), ended) = (mpsc::channel(), Arc::new(Mutex::new(Vec::new())));
-    let completed = Arc::clone(&ended);
-    let thread = thread::spawn(move || {
-        // Before the timer, and so dropped after it.
-        SERVICE.with(|_| ());
-        let (waits, seen) = (Waits::new(), Seen::default());
-        let ids = ["a", "b", "c", "d"].map(|key| {
-            let completed = Arc::clone(&completed);
-            add(
-                &waits,
-                seen.op_with(|| (), move || completed.lock().expect("sound").push(key)),
-                &[key],
-                60_000,
-            )
-        });
-        let ids = ids.into_iter().map(|id| id.expect("it waits")).collect();
-        SERVICE.set(Some(Service { waits, ids, told }));
+fn an_event_on_any_core_completes_an_operation_on_its_own() {
+    for (owner, key, from) in [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 1, 2), (2, 0, 1), (1, 1, 0)] {
+        let cores = Joined::start(3, &[0, 1, 2]);
+        let seen = cores.add(owner, &[key], 50);
+        cores.settle();
+        let watched = cores.on(key, move |own| own.watched(&key));
+        assert_eq!((cores.counts(owner).live, watched), (1, 1));
+        cores.notify(from, key);
+        cores.settle();
+        assert_eq!(seen.ended(), [], "its condition is not met");
+        seen.set();
+        cores.notify(from, key);
+        cores.settle();
+        let its_thread = cores.on(owner, |_| thread::current().id());
+        let ended = seen.ended.lock().expect("sound").clone();
+        assert_eq!(ended, [(Completion::Condition, its_thread)], "{owner} {key} {from}");
+        cores.assert_empty(0..3);
+    }
+}
+
+/// An event at each moment between the add and the last confirmation of two remote watches.
+#[test]
+fn no_event_falls_between_the_registrations() {
+    for moment in 0..12 {
+        for (key, turns) in [(1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0]), (2, [1, 2, 0])] {
+            let cores = Joined::start(3, &[0, 1, 2]);
+            let seen = cores.add(0, &[0, 1, 2], 50);
+            for (at, core) in turns.into_iter().cycle().take(12).enumerate() {
+                if at == moment {
+                    seen.set();
+                    cores.group.notify(&key);
+                }
+                cores.turn([core]);
+            }
+            cores.settle();
+            assert_eq!(seen.ended(), [Completion::Condition], "{moment} {key} {turns:?}");
+            cores.assert_empty(0..3);
+        }
+    }
+}
+
+#[test]
+fn a_core_that_does_not_turn_delays_no_event_of_another() {
+    let cores = Joined::start(3, &[0, 1, 2]);
+    let seen = cores.add(0, &[1, 2], 50);
+    cores.turn([0]);
+    seen.set();
+    cores.group.notify(&1);
+    cores.turn([1, 0, 1, 0]);
+    seen.assert_ended(Completion::Condition);
+    cores.settle();
+    cores.assert_empty(0..3);
+}
+
+#[test]
+fn an_operation_that_expires_or_is_handed_back_leaves_the_other_cores() {
+    let cores = Joined::start(2, &[0, 1]);
+    // It expires before its watches are confirmed.
+    let early = cores.add(0, &[1, 1], 1);
+    cores.cores.clock.advance(TICK);
+    cores.turn([0]);
+    early.assert_ended(Completion::Expired);
+    let late = cores.add(0, &[0, 1], 5);
+    cores.settle();
+    assert_eq!(cores.counts(1).watches, 1);
+    cores.cores.clock.advance(TICK * 5);
+    let other = cores.add(0, &[1, 0], 5);
+    cores.settle();
+    late.assert_ended(Completion::Expired);
+    let cancelled = |key| cores.on(0, move |own| own.cancel_for_key(&key).len());
+    assert_eq!((cancelled(1), cancelled(0)), (0, 1), "key 1 is watched on the other core");
+    cores.settle();
+    assert_eq!(other.ended(), []);
+    cores.assert_empty(0..2);
+    let PurgatoryCounts { added, expired, handed_back, .. } = cores.counts(0);
+    assert_eq!((added, expired, handed_back), (3, 2, 1));
+}
+
+#[test]
+fn events_are_sent_in_batches() {
+    let cores = Joined::start(2, &[0, 1]);
+    let seen = cores.add(1, &[1], 50);
+    cores.on(0, |own| (0..200).for_each(|_| own.notify(&1)));
+    assert_eq!(cores.counts(0).unsent, 200 % 64);
+    assert_eq!(cores.cores.turn(1).fired, 3);
+    cores.turn([0]);
+    assert_eq!(cores.counts(0).unsent, 0);
+    assert_eq!((cores.cores.turn(1).fired, seen.looks()), (1, 201));
+}
+
+#[test]
+fn a_watch_is_kept_for_a_core_that_joins_later() {
+    for event_first in [true, false] {
+        let cores = Joined::start(2, &[]);
+        cores.group.notify(&1);
+        cores.join(0);
+        let (seen, brief) = (cores.add(0, &[1], 50), cores.add(0, &[1], 1));
+        cores.settle();
+        cores.pass(1);
+        brief.assert_ended(Completion::Expired);
+        seen.set();
+        if event_first {
+            cores.notify(0, 1);
+            cores.settle();
+        }
+        assert_eq!(seen.ended(), []);
+        cores.join(1);
+        if !event_first {
+            cores.notify(1, 1);
+        }
+        cores.settle();
+        seen.assert_ended(Completion::Condition);
+        cores.assert_empty(0..2);
+    }
+}
+
+/// Belongs to the core of its number. The reference count is the number of keys.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Counted(usize, Arc<()>);
+
+#[test]
+fn events_are_not_kept_for_a_core_that_has_not_joined() {
+    let cores = Joined::of(Lockstep::start(2), PurgatoryGroup::by(|key: &Counted| key.0), &[0]);
+    let keys = Arc::new(());
+    let key = Counted(1, Arc::clone(&keys));
+    cores.on(0, move |own| (0..10).for_each(|_| own.notify(&key)));
+    assert_eq!(Arc::strong_count(&keys), 11, "they are on their way");
+    cores.settle();
+    assert_eq!(Arc::strong_count(&keys), 1);
+}
+
+// ---- the end of a core
+
+#[test]
+fn a_core_that_ends_leaves_no_watch_behind() {
+    for steps in 0..6 {
+        let mut cores = Joined::start(3, &[0, 1, 2]);
+        let (seen, stays) = (cores.add(0, &[1, 2], 50), cores.add(2, &[0, 1], 50));
+        cores.turn([0, 1, 2, 0, 1].into_iter().take(steps));
+        cores.cores.end(0);
+        cores.settle();
+        cores.settle();
+        assert_eq!((seen.ended(), Arc::strong_count(&seen)), (vec![], 1), "it is dropped");
+        assert_eq!([1, 2].map(|core| cores.counts(core).watches), [1, 0], "after {steps} steps");
+        stays.set();
+        cores.notify(2, 1);
+        cores.settle();
+        stays.assert_ended(Completion::Condition);
+        cores.assert_empty([1, 2]);
+    }
+}
+
+#[test]
+fn a_dropped_purgatory_leaves_no_watch_behind() {
+    for steps in 0..5 {
+        let cores = Joined::start(2, &[0, 1]);
+        let seen = cores.add(0, &[1], 50);
+        cores.turn([0, 1, 0, 1].into_iter().take(steps));
+        cores.leave(0);
+        cores.settle();
+        assert_eq!(Arc::strong_count(&seen), 1);
+        cores.assert_empty([1]);
+    }
+}
+
+#[test]
+fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
+    let mut cores = Joined::start(2, &[0, 1]);
+    cores.add(0, &[1], 50);
+    cores.settle();
+    cores.leak(0);
+    cores.settle();
+    assert_eq!(cores.counts(1).watches, 1);
+    cores.group.notify(&1);
+    cores.settle();
+    cores.assert_empty([1]);
+}
+
+#[test]
+fn after_the_end_of_a_keys_core_the_other_keys_and_the_timeout_remain() {
+    for steps in 0..4 {
+        let mut cores = Joined::start(3, &[0, 1, 2]);
+        let (by_key, by_time) = (cores.add(0, &[1, 2], 50), cores.add(0, &[1], 5));
+        cores.turn([0, 1, 0].into_iter().take(steps));
+        cores.cores.end(1);
+        cores.settle();
+        by_key.set();
+        // The first of these reaches no core.
+        [1, 2].iter().for_each(|&key| cores.notify(0, key));
+        cores.settle();
+        cores.pass(5);
+        by_key.assert_ended(Completion::Condition);
+        by_time.assert_ended(Completion::Expired);
+        cores.assert_empty([0, 2]);
+    }
+}
+
+/// An event of the core that ended may be lost, whether the watch was on its way, in place or kept
+/// for a core that never joined.
+#[test]
+fn when_the_core_of_a_key_ends_its_watchers_look_once_more() {
+    for steps in 0..6 {
+        for has_joined in [true, false] {
+            let mut cores = Joined::start(3, if has_joined { &[0, 1, 2] } else { &[0, 2] });
+            let (seen, other) = (cores.add(0, &[1], 50), cores.add(0, &[1, 2, 1], 50));
+            cores.turn([0, 1].into_iter().cycle().take(steps));
+            seen.set();
+            assert_eq!(seen.ended(), []);
+            cores.cores.end(1);
+            cores.settle();
+            assert_eq!(seen.ended(), [Completion::Condition], "{steps} {has_joined}");
+            assert_eq!(other.ended(), []);
+            // So does an operation that is added later.
+            let late = cores.add(2, &[1], 50);
+            late.set();
+            cores.settle();
+            late.assert_ended(Completion::Condition);
+            other.set();
+            cores.notify(0, 2);
+            cores.settle();
+            other.assert_ended(Completion::Condition);
+            cores.assert_empty([0, 2]);
+        }
+    }
+}
+
+#[test]
+fn when_the_purgatory_of_a_key_is_dropped_its_watchers_look_once_more() {
+    for steps in 0..6 {
+        let cores = Joined::start(2, &[0, 1]);
+        let seen = cores.add(0, &[1], 50);
+        cores.turn([0, 1, 0].into_iter().cycle().take(steps));
+        seen.set();
+        cores.leave(1);
+        cores.settle();
+        assert_eq!(seen.ended(), [Completion::Condition], "{steps}");
+        cores.assert_empty([0]);
+    }
+}
+
+/// The event was on its way to the leaked purgatory.
+#[test]
+fn when_the_purgatory_of_a_key_is_leaked_its_watchers_look_once_more() {
+    let mut cores = Joined::start(2, &[0, 1]);
+    let seen = cores.add(0, &[1], 50);
+    cores.settle();
+    cores.cores.on(1, |own| mem::forget(own.take()));
+    seen.set();
+    cores.group.notify(&1);
+    cores.cores.end(1);
+    cores.settle();
+    seen.assert_ended(Completion::Condition);
+    cores.assert_empty([0]);
+}
+
+#[test]
+fn when_a_core_ends_without_joining_each_of_its_watchers_looks_once() {
+    let mut cores = Joined::start(4, &[0, 1, 2]);
+    let waits = [0, 1, 1, 0, 2].map(|core| cores.add(core, &[3], 50));
+    cores.settle();
+    let looks = || waits.each_ref().map(|seen| seen.looks());
+    let before = looks();
+    cores.cores.end(3);
+    cores.settle();
+    assert_eq!(looks(), before.map(|looks| looks + 1));
+}
+
+// ---- timers, sleeps and groups
+
+#[test]
+fn a_full_timer_takes_messages() {
+    let group = PurgatoryGroup::by(|&key: &usize| key);
+    let cores = Joined::of(Lockstep::start_with(2, |config| config.limit(1)), group, &[0, 1]);
+    let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
+    cores.settle();
+    waits.iter().for_each(|seen| seen.set());
+    cores.group.notify(&1);
+    cores.settle();
+    waits.iter().for_each(|seen| seen.assert_ended(Completion::Condition));
+    cores.assert_empty(0..2);
+    // Messages do not count towards the limit.
+    cores.add(0, &[0], 50);
+}
+
+#[test]
+fn an_event_after_a_sleep_was_announced_ends_the_sleep() {
+    let woken = Counter::default();
+    let configure = |config: Config| config.on_wake(woken.callback());
+    let group = PurgatoryGroup::by(|&key: &usize| key);
+    let cores = Joined::of(Lockstep::start_with(2, configure), group, &[0, 1]);
+    let seen = cores.add(1, &[1], 50);
+    seen.set();
+    cores.on(0, |own| {
+        let _sleep = local_timer().prepare_sleep();
+        own.notify(&1);
+        own.notify(&1);
     });
-    thread.join().expect("no panic");
-    assert_eq!(tells.recv(), Ok(2));
-    assert_eq!(*ended.lock().expect("sound"), ["b"]);
+    assert_eq!(woken.get(), 1);
+    // An announcement sends.
+    cores.on(0, |_| drop(local_timer().prepare_sleep()));
+    cores.turn([1]);
+    seen.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_group_notifies_from_any_thread() {
+    let cores = Joined::start(2, &[0, 1]);
+    let seen = cores.add(0, &[1], 50);
+    cores.settle();
+    seen.set();
+    on_a_thread(|| cores.group.notify(&1));
+    cores.settle();
+    seen.assert_ended(Completion::Condition);
+    // The thread's own event comes in its next turn.
+    let (own, group) = (cores.add(0, &[0], 50), cores.group.clone());
+    own.set();
+    cores.on(0, move |_| group.notify(&0));
+    assert_eq!(own.ended(), []);
+    cores.turn([0]);
+    own.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_wrong_join_panics_and_changes_nothing() {
+    let cores = Joined::start(3, &[0, 1]);
+    let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
+        let (group, shards) = (cores.group.clone(), shards.to_vec());
+        let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
+        let joined = catch_unwind(AssertUnwindSafe(|| cores.cores.on(core, join)));
+        let panic = joined.expect_err("it panics");
+        let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+    };
+    let all = &cores.cores.shards;
+    assert_eq!(refusal(0, 0, all), "this thread has joined the group before");
+    assert_eq!(refusal(2, 1, all), "core 1 is not this thread's");
+    assert_eq!(refusal(2, 3, all), "core 3 of 3");
+    assert_eq!(refusal(2, 0, &all[2..]), "1 cores, and 3 for others");
+    let seen = cores.add(0, &[1], 50);
+    seen.set();
+    cores.settle();
+    seen.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_thread_may_join_several_groups() {
+    let cores = Joined::start(2, &[0, 1]);
+    let others = [(); 2].map(|()| PurgatoryGroup::by(|&key: &usize| key));
+    for core in [0, 1] {
+        let (others, shards) = (others.clone(), cores.cores.shards.clone());
+        cores.on(core, move |_| {
+            let joined = others.map(|group| group.join::<Op>(core, &shards));
+            local_timer().add_local(TICK * 1_000, move || drop(joined));
+        });
+    }
+    let seen = cores.add(0, &[1], 50);
+    cores.settle();
+    seen.set();
+    others[0].notify(&1);
+    cores.settle();
+    assert_eq!(seen.ended(), [], "an event of another group");
+    cores.group.notify(&1);
+    cores.settle();
+    seen.assert_ended(Completion::Condition);
+}
+
+thread_local! {
+    /// The purgatory of this thread, for its wake hook.
+    static OWN: RefCell<Option<Waits>> = const { RefCell::new(None) };
+}
+
+/// Sending a batch wakes a core whose hook notifies in turn, on the sender's thread.
+#[test]
+fn an_event_of_a_wake_hook_is_not_slept_over() {
+    let group = PurgatoryGroup::by(|&key: &usize| key);
+    let (barrier, shards) = (Barrier::new(3), OnceLock::<Vec<_>>::new());
+    thread::scope(|scope| {
+        let (refer, refs) = mpsc::channel();
+        for core in [1, 2] {
+            let (refer, group, barrier, shards) = (refer.clone(), group.clone(), &barrier, &shards);
+            scope.spawn(move || {
+                let notify = move || {
+                    OWN.with_borrow(|own| {
+                        own.iter().filter(|_| core == 2).for_each(|own| own.notify(&1));
+                    });
+                };
+                Config::new().on_wake(notify).install().expect("a new thread");
+                refer.send((core, local_timer().shard_ref())).expect("the test listens");
+                barrier.wait();
+                let own: Waits = group.join(core, shards.get().expect("set by now"));
+                let sleep = local_timer().prepare_sleep();
+                barrier.wait();
+                barrier.wait();
+                drop((sleep, own));
+            });
+        }
+        let mut all = vec![(0, local_timer().shard_ref())];
+        all.extend(refs.iter().take(2));
+        all.sort_by_key(|&(core, _)| core);
+        shards.set(all.into_iter().map(|(_, shard)| shard).collect::<Vec<_>>()).expect("once");
+        barrier.wait();
+        OWN.set(Some(group.join(0, shards.get().expect("just set"))));
+        barrier.wait();
+        let own = || OWN.with_borrow(|own| own.clone().expect("just set"));
+        own().notify(&2);
+        let sleep = local_timer().prepare_sleep();
+        let before = (own().counts().unsent, sleep.timeout());
+        drop(sleep);
+        let _ = local_timer().turn();
+        let after = own().counts().unsent;
+        barrier.wait();
+        OWN.set(None);
+        assert_eq!((before, after), ((1, Some(Duration::ZERO)), 0), "the next turn sends it");
+    });
+}
+
+// ---- keys that panic
+
+thread_local! {
+    /// Whether the code of a `Touchy` panics on this thread.
+    static HURTS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum In {
+    Nothing,
+    Hash,
+    Drop,
+}
+
+/// Belongs to the core of its number.
+#[derive(Clone, PartialEq, Eq)]
+struct Touchy {
+    core: usize,
+    panics: In,
+}
+
+/// A key whose drop panics while `HURTS` is set.
+fn bomb(core: usize) -> Touchy {
+    Touchy { core, panics: In::Drop }
+}
+
+/// A key that does not panic.
+fn calm(core: usize) -> Touchy {
+    Touchy { core, panics: In::Nothing }
+}
+
+impl Hash for Touchy {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        assert!(self.panics != In::Hash || !HURTS.get(), "as planned, while it is hashed");
+        self.core.hash(hasher);
+    }
+}
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        if self.panics == In::Drop && HURTS.get() && !thread::panicking() {
+            HURTS.set(false);
+            panic!("as planned, while it is dropped");
+        }
+    }
+}
+
+impl Joined<Touchy> {
+    fn touchy(count: usize, joined: &[usize]) -> Self {
+        Self::of(Lockstep::start(count), PurgatoryGroup::by(|key: &Touchy| key.core), joined)
+    }
+
+    fn notify_and_settle(&self, from: usize, key: Touchy) {
+        self.on(from, move |own| own.notify(&key));
+        self.settle();
+    }
+}
+
+#[test]
+fn a_key_that_panics_in_a_message_takes_no_other_message_with_it() {
+    let cores = Joined::touchy(2, &[0, 1]);
+    cores.on(1, |_| HURTS.set(true));
+    let well = cores.on(0, |own| {
+        add(own, [Touchy { core: 1, panics: In::Hash }], 50);
+        add(own, [calm(1)], 50)
+    });
+    cores.settle();
+    assert_eq!(cores.panicked(1), 1);
+    well.set();
+    cores.notify_and_settle(0, calm(1));
+    well.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_key_that_panics_for_an_ended_core_takes_no_other_batch_with_it() {
+    let mut cores = Joined::touchy(3, &[0, 1, 2]);
+    let well = cores.on(2, |own| add(own, [calm(2)], 50));
+    well.set();
+    cores.cores.end(1);
+    cores.on(0, |own| {
+        [bomb(1), calm(2)].iter().for_each(|key| own.notify(key));
+        HURTS.set(true);
+    });
+    cores.turn([0]);
+    assert_eq!(cores.panicked(0), 1);
+    cores.turn([2]);
+    well.assert_ended(Completion::Condition);
+}
+
+/// The first key is watched already, so it is dropped when it is given.
+#[test]
+fn a_key_that_panics_when_it_is_given_keeps_the_other_keys() {
+    let cores = Joined::touchy(2, &[0, 1]);
+    let seen = cores.on(0, |own| {
+        add(own, [bomb(0)], 50);
+        let keys = [bomb(0), calm(1)];
+        HURTS.set(true);
+        let seen = add(own, keys, 50);
+        assert!(!HURTS.replace(false), "it has panicked");
+        seen
+    });
+    assert_eq!(cores.panicked(0), 1);
+    cores.settle();
+    seen.set();
+    cores.notify_and_settle(1, calm(1));
+    seen.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_key_that_panics_in_a_full_batch_keeps_no_operation_from_completing() {
+    let mut cores = Joined::touchy(2, &[0, 1]);
+    let seen = cores.on(0, |own| add(own, [0, 1].map(calm), 50));
+    cores.settle();
+    cores.cores.end(1);
+    seen.set();
+    let completed = cores.on(0, |own| {
+        (1..64).for_each(|_| own.notify(&bomb(1)));
+        HURTS.set(true);
+        own.check_and_complete(&calm(0))
+    });
+    assert_eq!((completed, cores.panicked(0)), (1, 1));
+    seen.assert_ended(Completion::Condition);
+}
+
+#[test]
+fn a_key_that_panics_when_its_thread_ends_harms_nothing() {
+    on_a_thread(|| {
+        [0, 1].iter().for_each(|&core| _ = add(&local_purgatory(), [bomb(core)], 50));
+        HURTS.set(true);
+    });
+}
+
+#[test]
+fn a_key_that_panics_after_its_last_watch_leaves_no_entry() {
+    let cores = Joined::touchy(1, &[0]);
+    let keys = cores.on(0, |own| {
+        add(own, [bomb(0)], 50).set();
+        HURTS.set(true);
+        let _ = catch_unwind(AssertUnwindSafe(|| own.check_and_complete(&bomb(0))));
+        assert!(!HURTS.replace(false), "it has panicked");
+        own.counts().keys
+    });
+    assert_eq!(keys, 0);
+}
+
+#[test]
+fn an_operation_whose_key_panics_completes_and_leaves_its_other_keys() {
+    let cores = Joined::touchy(2, &[0, 1]);
+    let seen = cores.on(0, |own| add(own, [calm(0), bomb(2), calm(1)], 50));
+    cores.settle();
+    assert_eq!(cores.counts(1).watches, 1);
+    seen.set();
+    cores.on(0, |own| {
+        HURTS.set(true);
+        assert_eq!(own.check_and_complete(&calm(0)), 1);
+        assert!(!HURTS.replace(false), "it has panicked");
+        let PurgatoryCounts { by_condition, live, watches, keys, .. } = own.counts();
+        assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
+    });
+    assert_eq!(cores.panicked(0), 1);
+    cores.settle();
+    seen.assert_ended(Completion::Condition);
+    assert_eq!(cores.counts(1).watches, 0);
+}
+
+/// Its operation looks once more, as there will be no event on the key.
+#[test]
+fn a_watch_whose_key_panics_is_answered() {
+    for is_late in [false, true] {
+        let cores = Joined::touchy(2, if is_late { &[0] } else { &[0, 1] });
+        let waits = cores.on(0, |own| {
+            [In::Hash, In::Nothing].map(|panics| add(own, [Touchy { core: 1, panics }], 50))
+        });
+        cores.cores.on(1, |_| HURTS.set(true));
+        cores.settle();
+        if is_late {
+            cores.join(1);
+            cores.settle();
+        }
+        assert_eq!(waits.map(|seen| seen.looks()), [2, 2], "late: {is_late}");
+        assert_eq!(cores.counts(1).watches, 1);
+    }
+}
+
+// ---- in real time
+
+#[test]
+fn under_stress_each_operation_ends_once_and_no_event_is_lost() {
+    purgatory_stress::run(common::operations(1), Duration::from_secs(30));
 }

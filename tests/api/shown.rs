@@ -1,21 +1,18 @@
-//! What people are shown: figures in `Debug`, plain sentences in errors. And that a default is what `new` makes.
+//! Texts for people: `Debug` shows figures, errors are plain sentences. And defaults.
 
-use std::{cell::Cell, future::pending, time::Duration};
+use std::{error::Error, fmt::Debug, sync::Mutex, time::Duration};
 
 use corewheel::{
-    AddErrorReason, Clock, Completion, Config, ConfigError, DelayedOperation, ManualClock, Outcome,
-    Purgatory, PurgatoryGroup, Shard,
-    future::{Timers, VirtualTime, sleep, timeout},
+    AddErrorReason, Clock, Completion, Config, ConfigError, Cores, DelayedOperation, ManualClock,
+    Outcome, PanicPlace, PanicReport, Purgatory, PurgatoryGroup, Shard, Wheel,
+    future::{Timers, VirtualTime, sleep},
     local_timer,
 };
 
-use crate::common::{in_virtual_time, on_a_thread};
-
-thread_local! {
-    static HAS_RUN: Cell<bool> = const { Cell::new(false) };
-}
-
-const HOUR: Duration = Duration::from_secs(3_600);
+use crate::{
+    common::{TICK, on_a_thread},
+    support::{HOUR, configured, manual_shard, on_a_core, turn_after},
+};
 
 struct Never;
 
@@ -28,19 +25,20 @@ impl DelayedOperation for Never {
 }
 
 #[test]
-fn what_is_shown_has_the_figures() {
-    in_virtual_time(|_| {
+fn debug_shows_figures() {
+    on_a_core(|_| {
         let purgatory = Purgatory::<&str, Never>::default();
         let outcome = purgatory.try_complete_else_watch(Never, ["key"], HOUR);
         assert!(matches!(outcome, Ok(Outcome::Waits(_))));
-        assert!(format!("{purgatory:?}").starts_with("Purgatory { counts: PurgatoryCounts {"));
-        assert!(
-            format!("{:?}", PurgatoryGroup::<&str>::default())
-                .starts_with("PurgatoryGroup { number: ")
-        );
-        assert!(format!("{:?}", sleep(HOUR)).starts_with("Sleep { home: "));
         let timers = Timers::new(&[local_timer().shard_ref()]);
-        assert!(format!("{timers:?}").starts_with("Timers([ShardRef"), "{timers:?}");
+        for (shown, start) in [
+            (format!("{purgatory:?}"), "Purgatory { counts: PurgatoryCounts {"),
+            (format!("{:?}", PurgatoryGroup::<&str>::default()), "PurgatoryGroup { number: "),
+            (format!("{:?}", sleep(HOUR)), "Sleep { home: "),
+            (format!("{timers:?}"), "Timers([ShardRef"),
+        ] {
+            assert!(shown.starts_with(start), "{shown}");
+        }
         assert!(format!("{:?}", timers.sleep(HOUR)).contains("Remote(ShardRef"));
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
     });
@@ -49,15 +47,75 @@ fn what_is_shown_has_the_figures() {
 }
 
 #[test]
-fn errors_are_sentences() {
-    let refused = [AddErrorReason::ShutDown, AddErrorReason::Full, AddErrorReason::TooManyShards];
-    for words in refused.map(|reason| reason.to_string()) {
-        assert!(words.contains(' ') && !words.ends_with('.'), "{words}");
+fn every_public_type_has_debug() {
+    fn prints(value: impl Debug) {
+        assert!(!format!("{value:?}").is_empty() && !format!("{value:#?}").is_empty());
     }
-    let short = Config::default().tick(Duration::from_nanos(1));
-    let error = Shard::<()>::with_config(short).expect_err("shorter than a microsecond");
-    assert!(matches!(error, ConfigError::TickTooShort { .. }));
-    assert!(error.to_string().contains("tick"), "{error}");
+    on_a_core(|clock| {
+        struct Opaque;
+        let handle = local_timer().add(TICK, || {});
+        prints(handle);
+        prints(handle.guard());
+        prints(handle.cancel());
+        prints(local_timer().add_local(TICK, || {}));
+        prints(local_timer());
+        prints(local_timer().prepare_sleep());
+        prints(local_timer().counts());
+        prints(turn_after(clock, 1));
+        prints(clock);
+        prints(Clock::from(clock));
+        prints(Clock::monotonic());
+        prints(Config::new().on_wake(|| {}).on_panic(|_| {}));
+        let (mut shard, _) = manual_shard();
+        shard.add(TICK, Opaque);
+        prints(&shard);
+        let (mut shard, clock) = manual_shard();
+        shard.add(TICK, "payload");
+        clock.advance(TICK);
+        shard.turn();
+        prints(shard.next_expired().expect("due"));
+        let mut wheel = Wheel::<Opaque>::new();
+        prints(wheel.insert(5, Opaque));
+        prints(&wheel);
+        prints(wheel.advance(5));
+        prints(ConfigError::AlreadyRunning);
+        prints(PanicPlace::Callback);
+    });
+    let cores = Cores::builder().shards(1);
+    prints(&cores);
+    let cores = cores.start(prints).expect("started");
+    prints(&cores);
+    assert!(cores.join().into_iter().all(|ended| ended.is_ok()));
+    static REPORT: Mutex<String> = Mutex::new(String::new());
+    let hook = |report: &PanicReport<'_>| *REPORT.lock().expect("sound") = format!("{report:?}");
+    configured(
+        |config| config.on_panic(hook),
+        |clock| {
+            local_timer().add(TICK, || panic!("as planned"));
+            turn_after(clock, 1);
+        },
+    );
+    let shown = REPORT.lock().expect("sound");
+    assert!(shown.contains("Callback") && shown.contains("as planned"), "{shown}");
+}
+
+#[test]
+fn errors_are_sentences() {
+    fn assert_reads_well(error: &(impl Debug + ToString), mentions: &str) {
+        let text = error.to_string();
+        assert!(text.contains(mentions) && text.contains(' '), "{text:?} without {mentions:?}");
+        assert!(!text.ends_with(['.', '!', '\n']) && text.trim() == text, "{text:?}");
+        assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text:?}");
+        assert!(!format!("{error:?}").is_empty());
+    }
+    for reason in [AddErrorReason::ShutDown, AddErrorReason::Full, AddErrorReason::TooManyShards] {
+        assert_reads_well(&reason, "");
+    }
+    assert_reads_well(&ConfigError::TickTooShort { tick: Duration::from_nanos(999) }, "999ns");
+    assert_reads_well(&ConfigError::TickTooShort { tick: Duration::ZERO }, "tick");
+    assert_reads_well(&ConfigError::AlreadyRunning, "timer");
+    assert_reads_well(&ConfigError::TooManyShards { max: 16_384 }, "16384");
+    assert!(ConfigError::AlreadyRunning.source().is_none());
 }
 
 #[test]
@@ -65,31 +123,9 @@ fn a_default_is_what_new_makes() {
     assert_eq!(ManualClock::default().elapsed(), Duration::ZERO);
     on_a_thread(|| {
         let config = Config::default().tick(Duration::from_millis(1)).clock(Clock::default());
-        config.install().expect("a fresh thread");
+        config.install().expect("a new thread");
         local_timer().add(HOUR, || ());
         let until = local_timer().time_until_next().expect("a timer waits");
         assert!(until <= HOUR + Duration::from_millis(1));
-    });
-}
-
-/// A thread that runs something on its own timer does so in its next turn, as others would.
-#[test]
-fn a_callback_run_on_the_own_timer_waits_for_the_turn() {
-    in_virtual_time(|_| {
-        let shard = local_timer().shard_ref();
-        shard.run(|| HAS_RUN.set(true));
-        assert!(!HAS_RUN.get());
-        assert_eq!(local_timer().turn().fired, 1);
-        assert!(HAS_RUN.get());
-    });
-}
-
-/// What a timeout is around can be reached while it waits.
-#[test]
-fn a_timeout_shows_its_future() {
-    in_virtual_time(|_| {
-        let mut limited = timeout(HOUR, pending::<()>());
-        assert_eq!(format!("{:?}", limited.get_ref()), format!("{:?}", pending::<()>()));
-        *limited.get_mut() = pending();
     });
 }

@@ -1,104 +1,76 @@
-//! Sleeping as long as one may and never longer (P9): how long that is, and what ends an announced sleep.
-#![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
+//! Sleeping until the next deadline and no longer (P9): timeouts, and what ends an announced sleep.
+//! In virtual time first, then with threads that sleep.
 
 use std::{
     mem,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer,
+};
+use mio::{Events, Poll, Token, Waker};
 
-use crate::common::{TICK, in_virtual_time, on_a_thread, operations};
+use crate::{
+    common::{TICK, on_a_thread, operations, wait_until},
+    support::{
+        ADDS, Counter, HOUR, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
+        counting_wakes, expired, never, on_a_core, owner, turn_after,
+    },
+    wake_ups,
+};
 
-/// Cancelled timers that wake a sleeping owner (P8).
-const DEBT: usize = 1024;
-
-const HOUR: Duration = Duration::from_secs(3_600);
-
-fn never() {
-    unreachable!("this callback must not run");
+fn timeout() -> Option<Duration> {
+    local_timer().prepare_sleep().timeout()
 }
 
-/// How often the wake hook was called.
-#[derive(Clone, Default)]
-struct Wakes(Arc<AtomicUsize>);
-
-impl Wakes {
-    /// Since the last time it was asked.
-    fn take(&self) -> usize {
-        self.0.swap(0, Ordering::SeqCst)
-    }
-}
-
-/// As `in_virtual_time`, with a wake hook that counts.
-fn counting_wakes<R: Send>(test: impl FnOnce(&ManualClock, &Wakes) -> R + Send) -> R {
-    let (clock, wakes) = (ManualClock::new(), Wakes::default());
-    let hook = wakes.clone();
-    let config = Config::new()
-        .tick(TICK)
-        .clock(&clock)
-        .on_wake(move || _ = hook.0.fetch_add(1, Ordering::SeqCst));
-    on_a_thread(|| {
-        config.install().expect("a fresh thread");
-        test(&clock, &wakes)
-    })
-}
-
-fn cancel_elsewhere(handles: &[TimerHandle]) {
-    assert!(on_a_thread(|| handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled)));
-}
-
-// ---- how long
+// ---- timeouts
 
 #[test]
-fn a_timer_with_nothing_pending_sleeps_until_it_is_woken() {
-    in_virtual_time(|clock| {
-        let asleep = || {
+fn without_a_timer_there_is_no_timeout() {
+    on_a_core(|clock| {
+        let assert_idle = || {
             let timer = local_timer();
             assert_eq!((timer.next_deadline(), timer.time_until_next()), (None, None));
-            assert_eq!(timer.prepare_sleep().timeout(), None);
+            assert_eq!(timeout(), None);
         };
-        asleep();
+        assert_idle();
         local_timer().add(TICK, || {});
-        clock.advance(TICK);
-        local_timer().turn();
-        asleep();
+        turn_after(clock, 1);
+        assert_idle();
         assert_eq!(local_timer().add(TICK, never).cancel(), Cancel::Cancelled);
-        asleep();
+        assert_idle();
         let shard = Shard::<()>::new();
-        assert_eq!(
-            (shard.next_deadline(), shard.time_until_next(), shard.prepare_sleep().timeout()),
-            (None, None, None)
-        );
+        assert_eq!((shard.next_deadline(), shard.time_until_next()), (None, None));
+        assert_eq!(shard.prepare_sleep().timeout(), None);
     });
 }
 
 #[test]
-fn the_next_deadline_is_that_of_the_earliest_timer_rounded_up_to_a_tick() {
-    in_virtual_time(|clock| {
-        clock.advance(TICK * 3 + TICK / 4);
+fn the_next_deadline_is_the_earliest_rounded_up_to_a_tick() {
+    on_a_core(|clock| {
+        clock.set(TICK * 13 / 4);
         let begun = clock.now();
         let late = local_timer().add(TICK * 60_000, never);
-        assert_eq!(local_timer().time_until_next(), Some(TICK * 60_000 + TICK * 3 / 4));
+        assert_eq!(local_timer().time_until_next(), Some(TICK * 240_003 / 4));
         local_timer().add(TICK * 5, || {});
         for elapsed in [Duration::ZERO, TICK, TICK * 5] {
-            clock.set(TICK * 3 + TICK / 4 + elapsed);
-            let left = TICK * 5 + TICK * 3 / 4 - elapsed;
-            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 5 + TICK * 3 / 4));
-            assert_eq!(local_timer().time_until_next(), Some(left));
-            assert_eq!(local_timer().prepare_sleep().timeout(), Some(left));
+            clock.set(TICK * 13 / 4 + elapsed);
+            let left = Some(TICK * 23 / 4 - elapsed);
+            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 23 / 4));
+            assert_eq!((local_timer().time_until_next(), timeout()), (left, left));
         }
-        // It has come, and it stays until a turn has dealt with it: asking changes nothing.
+        // A past deadline stays until a turn has fired it.
         clock.advance(TICK * 10);
         for _ in 0..3 {
             assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
-            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 5 + TICK * 3 / 4));
+            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 23 / 4));
         }
         assert_eq!(local_timer().turn().fired, 1);
         assert_eq!(late.cancel(), Cancel::Cancelled);
@@ -107,13 +79,12 @@ fn the_next_deadline_is_that_of_the_earliest_timer_rounded_up_to_a_tick() {
 }
 
 #[test]
-fn a_sleep_as_long_as_allowed_and_not_a_nanosecond_less_finds_the_timer_due() {
-    in_virtual_time(|clock| {
+fn a_timer_is_due_after_the_timeout_and_not_a_nanosecond_before() {
+    on_a_core(|clock| {
         clock.advance(TICK / 3);
         for delay in [Duration::ZERO, Duration::from_nanos(1), TICK, TICK * 7 / 2, TICK * 65_535] {
             local_timer().add(delay, || {});
-            let timeout = local_timer().prepare_sleep().timeout().expect("a timer is pending");
-            clock.advance(timeout - Duration::from_nanos(1));
+            clock.advance(timeout().expect("a timer is pending") - Duration::from_nanos(1));
             assert_eq!(local_timer().turn().fired, 0, "{delay:?}");
             clock.advance(Duration::from_nanos(1));
             assert_eq!(local_timer().turn().fired, 1, "{delay:?}");
@@ -121,12 +92,11 @@ fn a_sleep_as_long_as_allowed_and_not_a_nanosecond_less_finds_the_timer_due() {
     });
 }
 
-/// How often a loop wakes that sleeps as long as it may, until its only timer has fired.
+/// Number of sleeps until the only timer has fired.
 fn wakes_until_fired(clock: &ManualClock, delay: Duration) -> usize {
     let (handle, begun) = (local_timer().add(delay, || {}), clock.now());
     for wakes in 1.. {
-        let timeout = local_timer().prepare_sleep().timeout().expect("a timer is pending");
-        clock.advance(timeout);
+        clock.advance(timeout().expect("a timer is pending"));
         if local_timer().turn().fired == 1 {
             assert!(clock.now() - begun >= delay && clock.now() - begun < delay + TICK);
             return wakes;
@@ -137,8 +107,8 @@ fn wakes_until_fired(clock: &ManualClock, delay: Duration) -> usize {
 }
 
 #[test]
-fn an_idle_thread_with_one_timer_far_ahead_wakes_a_handful_of_times() {
-    in_virtual_time(|clock| {
+fn one_timer_far_ahead_costs_a_handful_of_wakes() {
+    on_a_core(|clock| {
         for phase in [Duration::ZERO, TICK / 2, TICK * 65_535, TICK * 12_345_678] {
             clock.advance(phase);
             local_timer().turn();
@@ -151,105 +121,58 @@ fn an_idle_thread_with_one_timer_far_ahead_wakes_a_handful_of_times() {
     });
 }
 
-/// A timer that moves away costs at most one wake-up for nothing per slot that it has moved away from: not one per move.
+/// Each slot that the timer leaves causes at most one idle wake.
 #[test]
-fn a_timer_that_is_always_moved_ahead_does_not_wake_the_loop_again_and_again() {
-    in_virtual_time(|clock| {
+fn a_timer_moved_ahead_in_every_tick_seldom_wakes_the_loop() {
+    on_a_core(|clock| {
         let idle = local_timer().add(TICK * 30, || {});
         let mut wakes = 0;
         for _ in 0..1_000 {
-            // A packet in every tick.
-            clock.advance(TICK);
-            assert_eq!(local_timer().turn().fired, 0);
+            assert_eq!(turn_after(clock, 1).fired, 0);
             assert!(idle.reset(TICK * 30));
-            let timeout = local_timer().prepare_sleep().timeout().expect("a timer is pending");
-            wakes += usize::from(timeout <= TICK);
+            wakes += usize::from(timeout().expect("a timer is pending") <= TICK);
         }
-        assert!(wakes <= 1_000 / 29, "{wakes} wake-ups for nothing");
-        clock.advance(TICK * 29);
-        assert_eq!(local_timer().turn().fired, 0);
-        clock.advance(TICK);
-        assert_eq!(local_timer().turn().fired, 1);
+        assert!(wakes <= 1_000 / 29, "{wakes} idle wakes");
+        assert_eq!((turn_after(clock, 29).fired, turn_after(clock, 1).fired), (0, 1));
     });
 }
 
-// ---- what ends an announced sleep
+// ---- an announced sleep and its own thread
 
 #[test]
-fn an_earlier_timer_added_before_the_sleep_calls_the_wake_hook() {
-    type Add = fn(Duration);
-    let adds: [Add; 5] = [
-        |delay| _ = local_timer().add(delay, never),
-        |delay| _ = local_timer().add_at(local_timer().now() + delay, never),
-        |delay| _ = local_timer().try_add(delay, never).expect("a live thread"),
-        |delay| _ = local_timer().add_local(delay, never),
-        |delay| _ = local_timer().add_periodic(delay, never),
-    ];
-    for add in adds {
-        counting_wakes(|_, wakes| {
-            // Nothing was pending: it would sleep for ever.
+fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
+    for (name, add) in ADDS {
+        let add = |delay| add(delay, Box::new(never));
+        counting_wakes(|_, wakes, _| {
             let sleep = local_timer().prepare_sleep();
             assert_eq!((sleep.timeout(), wakes.take()), (None, 0));
             add(TICK * 100);
-            assert_eq!(wakes.take(), 1);
-            // It is awake already.
+            assert_eq!(wakes.take(), 1, "{name}");
             add(TICK * 99);
-            assert_eq!(wakes.take(), 0);
+            assert_eq!(wakes.take(), 0, "{name}: it is awake already");
             drop(sleep);
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), Some(TICK * 99));
-            add(TICK * 100);
-            add(TICK * 99);
-            assert_eq!(wakes.take(), 0, "it wakes in time by itself");
+            [TICK * 100, TICK * 99, TICK * 197 / 2].into_iter().for_each(add);
+            assert_eq!(wakes.take(), 0, "{name}: due in the tick that ends the sleep, or later");
             add(TICK * 98);
-            assert_eq!(wakes.take(), 1);
+            assert_eq!(wakes.take(), 1, "{name}");
             drop(sleep);
             add(TICK);
-            assert_eq!(wakes.take(), 0, "nobody sleeps");
-        });
-    }
-}
-
-/// A hook that panics has woken nobody: the sleep goes on, or the one that it has announced itself.
-#[test]
-fn an_own_wake_up_that_failed_is_made_up_for() {
-    for announces in [false, true] {
-        let (clock, wakes, fails) = (ManualClock::new(), Wakes::default(), AtomicBool::new(true));
-        let calls = wakes.clone();
-        let hook = move || {
-            calls.0.fetch_add(1, Ordering::SeqCst);
-            if fails.swap(false, Ordering::SeqCst) {
-                if announces {
-                    mem::forget(local_timer().prepare_sleep());
-                }
-                panic!("as planned");
-            }
-        };
-        let config = Config::new().tick(TICK).clock(&clock).on_wake(hook).on_panic(|_| ());
-        on_a_thread(|| {
-            config.install().expect("a fresh thread");
-            local_timer().add(TICK * 100, never);
-            let sleep = local_timer().prepare_sleep();
-            for (ticks, calls) in
-                [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces)), (30, 0)]
-            {
-                local_timer().add(TICK * ticks, never);
-                assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
-            }
-            drop(sleep);
+            assert_eq!(wakes.take(), 0, "{name}: the sleep is over");
         });
     }
 }
 
 #[test]
-fn an_earlier_reset_before_the_sleep_calls_the_wake_hook() {
-    counting_wakes(|_, wakes| {
+fn an_earlier_reset_under_a_sleep_calls_the_wake_hook() {
+    counting_wakes(|_, wakes, _| {
         let timer = local_timer().add(TICK * 100, never);
-        let private = local_timer().add_local(TICK * 200, never);
+        let local = local_timer().add_local(TICK * 200, never);
         let sleep = local_timer().prepare_sleep();
-        assert!(timer.reset(TICK * 300) && private.reset(TICK * 150));
-        assert_eq!(wakes.take(), 0, "it wakes in time by itself");
-        assert!(private.reset(TICK * 50));
+        assert!(timer.reset(TICK * 300) && local.reset(TICK * 150));
+        assert_eq!(wakes.take(), 0, "the sleep ends before");
+        assert!(local.reset(TICK * 50));
         assert_eq!(wakes.take(), 1);
         drop(sleep);
         let sleep = local_timer().prepare_sleep();
@@ -258,129 +181,443 @@ fn an_earlier_reset_before_the_sleep_calls_the_wake_hook() {
         assert_eq!(wakes.take(), 1);
         drop(sleep);
         assert!(timer.reset(TICK));
-        assert_eq!(wakes.take(), 0, "nobody sleeps");
+        assert_eq!(wakes.take(), 0, "the sleep is over");
     });
 }
 
+/// A hook that panics ends neither the sleep nor the sleep that it has announced itself.
 #[test]
-fn a_turn_and_a_later_sleep_know_nothing_of_an_earlier_announcement() {
-    counting_wakes(|clock, wakes| {
+fn a_wake_hook_that_panics_is_called_again() {
+    for announces in [false, true] {
+        let (wakes, fails) = (Counter::default(), AtomicBool::new(true));
+        let calls = wakes.callback();
+        let hook = move || {
+            calls();
+            if fails.swap(false, Ordering::SeqCst) {
+                if announces {
+                    mem::forget(local_timer().prepare_sleep());
+                }
+                panic!("as planned");
+            }
+        };
+        configured(
+            |config| config.on_wake(hook).on_panic(|_| ()),
+            |_| {
+                local_timer().add(TICK * 100, never);
+                let _sleep = local_timer().prepare_sleep();
+                let calls = [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces))];
+                for (ticks, calls) in calls.into_iter().chain([(30, 0)]) {
+                    local_timer().add(TICK * ticks, never);
+                    assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_dropped_announcement_is_forgotten() {
+    counting_wakes(|clock, wakes, _| {
         drop(local_timer().prepare_sleep());
         local_timer().add(TICK * 5, || {});
-        let sleep = local_timer().prepare_sleep();
-        drop(sleep);
-        clock.advance(TICK * 5);
-        assert_eq!(local_timer().turn().fired, 1);
+        drop(local_timer().prepare_sleep());
+        assert_eq!(turn_after(clock, 5).fired, 1);
         local_timer().add(TICK, || {});
         assert_eq!(wakes.take(), 0);
-        let sleep = local_timer().prepare_sleep();
+        let _sleep = local_timer().prepare_sleep();
         local_timer().add(Duration::ZERO, || {});
         assert_eq!(wakes.take(), 1);
+    });
+}
+
+/// An assignment drops the old announcement after the new one has begun.
+#[test]
+fn an_announcement_that_replaces_another_stays_in_force() {
+    counting_wakes(|_, wakes, _| {
+        let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let mut sleep = local_timer().prepare_sleep();
+        assert!(sleep.timeout() > Some(TICK));
+        sleep = local_timer().prepare_sleep();
+        local_timer().add(TICK, || {});
+        assert_eq!(wakes.take(), 1, "by an earlier timer");
+        assert!(sleep.timeout() > Some(TICK));
+        sleep = local_timer().prepare_sleep();
+        cancel_all_elsewhere(&handles);
+        assert_eq!(wakes.take(), 1, "by a backlog");
         drop(sleep);
     });
 }
 
 #[test]
-fn a_debt_of_cancelled_timers_wakes_a_sleeping_owner_once() {
-    counting_wakes(|_, wakes| {
-        let handles: Vec<_> = (0..2 * DEBT).map(|_| local_timer().add(HOUR, never)).collect();
+fn a_turn_does_not_end_an_announced_sleep() {
+    counting_wakes(|clock, wakes, _| {
+        local_timer().add_periodic(TICK * 10, || {});
+        clock.advance(TICK * 10);
         let sleep = local_timer().prepare_sleep();
-        cancel_elsewhere(&handles[..DEBT - 1]);
-        assert_eq!(wakes.take(), 0, "a few can wait");
-        cancel_elsewhere(&handles[DEBT - 1..2 * DEBT - 1]);
+        assert_eq!(local_timer().turn().fired, 1);
+        wakes.take();
+        local_timer().add(TICK, || {});
+        assert_eq!(wakes.take(), 0, "its timeout was zero");
+        drop(sleep);
+        let turn_and_add = |woken| {
+            let _sleep = local_timer().prepare_sleep();
+            let _ = local_timer().turn();
+            local_timer().add(TICK, || {});
+            assert_eq!(wakes.take(), woken);
+        };
+        turn_and_add(0);
+        assert_eq!(turn_after(clock, 1).fired, 2);
+        turn_and_add(1);
+    });
+}
+
+// ---- an announced sleep and other threads
+
+#[test]
+fn an_add_elsewhere_before_the_end_of_the_sleep_ends_it() {
+    counting_wakes(|clock, wakes, shard| {
+        assert_eq!(wakes.during_sleep(|| _ = shard.add(TICK * 50, never)), 1, "no timer before");
+        let _ = local_timer().turn();
+        // The sleep ends in tick 50.
+        for (delay, woken) in [
+            (TICK * 51, 0),
+            (HOUR, 0),
+            (Duration::MAX, 0),
+            (TICK * 50, 0),
+            (TICK * 99 / 2, 0),
+            (TICK * 49, 1),
+        ] {
+            assert_eq!(wakes.during_sleep(|| _ = shard.add(delay, never)), woken, "{delay:?}");
+            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
+            let _ = local_timer().turn();
+        }
+        clock.advance(TICK * 10);
+        assert_eq!(timeout(), Some(TICK * 39));
+        assert_eq!(wakes.during_sleep(|| _ = shard.add(Duration::ZERO, never)), 1);
+    });
+}
+
+#[test]
+fn a_reset_elsewhere_to_before_the_end_of_the_sleep_ends_it() {
+    counting_wakes(|_, wakes, shard| {
+        let own = [(); 4].map(|()| local_timer().add(TICK * 50, never));
+        let periodic = local_timer().add_periodic(TICK * 60, never);
+        let remote = on_a_thread(|| shard.add(TICK * 55, never));
+        let _ = local_timer().turn();
+        let reset = |timer: TimerHandle, delay| {
+            let woken = wakes.during_sleep(move || assert!(timer.reset(delay)));
+            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
+            let _ = local_timer().turn();
+            woken
+        };
+        // The tick that a timer has left may still end a sleep, so each timer has its own.
+        for (handle, end) in [(own[0], TICK * 50), (remote, TICK * 49), (periodic, TICK * 48)] {
+            let delays = [HOUR, end, end - TICK / 2, end - TICK];
+            assert_eq!(delays.map(|delay| reset(handle, delay)), [0, 0, 0, 1]);
+            assert!(handle.reset(HOUR));
+            let _ = local_timer().turn();
+        }
+        // The timer that ends the sleep is no exception.
+        own[1..].iter().for_each(|handle| assert!(handle.reset(TICK * 100)));
+        assert!(own[1].reset(TICK * 50));
+        assert_eq!((reset(own[1], TICK * 70), reset(own[1], TICK * 10)), (0, 1));
+    });
+}
+
+#[test]
+fn a_sleep_is_ended_once() {
+    counting_wakes(|_, wakes, shard| {
+        let woken = wakes.during_sleep(|| {
+            for ticks in (1..100).rev() {
+                assert!(shard.add(TICK * ticks, never).reset(TICK * ticks));
+            }
+        });
+        assert_eq!(woken, 1);
+        let _ = local_timer().turn();
+        assert_eq!(wakes.during_sleep(|| _ = shard.add(Duration::ZERO, never)), 1, "the next one");
+    });
+}
+
+#[test]
+fn only_an_announced_sleep_is_ended() {
+    counting_wakes(|_, wakes, shard| {
+        let add = || on_a_thread(|| _ = shard.add(Duration::ZERO, || {}));
+        add();
+        assert_eq!(wakes.take(), 0, "no sleep was announced");
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!(sleep.timeout(), Some(Duration::ZERO));
+        add();
+        assert_eq!(wakes.take(), 0, "its timeout was zero");
+        drop(sleep);
+        let _ = local_timer().turn();
+        drop(local_timer().prepare_sleep());
+        add();
+        assert_eq!(wakes.take(), 0, "the sleep is over");
+    });
+}
+
+#[test]
+fn the_last_of_several_resets_elsewhere_counts() {
+    counting_wakes(|_, wakes, shard| {
+        let own = local_timer().add(TICK * 50, never);
+        let woken = |handle: TimerHandle| {
+            wakes.during_sleep(move || {
+                for delay in [HOUR, TICK * 500, TICK * 60, TICK * 20] {
+                    assert!(handle.reset(delay));
+                }
+            })
+        };
+        assert_eq!(woken(own), 1);
+        let remote = on_a_thread(|| shard.add(TICK * 50, never));
+        assert!(own.reset(TICK * 50));
+        let _ = local_timer().turn();
+        assert_eq!(woken(remote), 1);
+    });
+}
+
+/// The wake-up does not depend on a thread that is delayed inside the hook.
+#[test]
+fn a_thread_held_up_in_the_wake_hook_delays_no_other() {
+    let (calls, held_up) = (Counter::default(), Arc::new(Barrier::new(2)));
+    let (counted, held) = (calls.clone(), Arc::clone(&held_up));
+    let hook = move || {
+        if counted.increment() == 1 {
+            held.wait();
+            held.wait();
+        }
+    };
+    let add = |shard: &ShardRef, ticks| _ = shard.add(TICK * ticks, never);
+    configured(
+        |config| config.on_wake(hook),
+        |_| {
+            let shard = local_timer().shard_ref();
+            let _sleep = local_timer().prepare_sleep();
+            thread::scope(|scope| {
+                scope.spawn(|| add(&shard, 9));
+                held_up.wait();
+                local_timer().add(TICK * 8, never);
+                assert_eq!(calls.get(), 2, "the owner's own timer");
+                on_a_thread(|| add(&shard, 7));
+                assert_eq!(calls.get(), 2, "the sleep is over");
+                let _next = local_timer().prepare_sleep();
+                held_up.wait();
+            });
+            let _ = local_timer().turn();
+            let _sleep = local_timer().prepare_sleep();
+            on_a_thread(|| add(&shard, 6));
+            assert_eq!(calls.get(), 3, "the end of the first call ended no later sleep");
+        },
+    );
+    let (calls, woken) = (Counter::default(), Arc::new(Barrier::new(3)));
+    let (count, together) = (calls.callback(), Arc::clone(&woken));
+    let hook = move || {
+        count();
+        together.wait();
+    };
+    configured(
+        |config| config.on_wake(hook),
+        |_| {
+            let shard = local_timer().shard_ref();
+            let _sleep = local_timer().prepare_sleep();
+            thread::scope(|scope| {
+                for ticks in [5, 4] {
+                    let shard = &shard;
+                    scope.spawn(move || add(shard, ticks));
+                }
+                woken.wait();
+            });
+            assert_eq!(calls.get(), 2, "both threads are in the hook");
+        },
+    );
+}
+
+/// Neither by its own requests nor by those of the hooks that it calls.
+#[test]
+fn a_wake_hook_that_adds_is_not_called_inside_itself() {
+    let refs = Arc::new(Mutex::new(Vec::<ShardRef>::new()));
+    let calls = [(); 2].map(|()| Counter::default());
+    let clock = ManualClock::new();
+    let install = |at: usize| {
+        let (count, refs) = (calls[at].callback(), Arc::clone(&refs));
+        let hook = move || {
+            count();
+            let refs = refs.lock().expect("sound").clone();
+            refs.iter().for_each(|shard| _ = shard.add(TICK, || {}));
+        };
+        let config = Config::new().tick(TICK).clock(&clock).on_wake(hook);
+        config.install().expect("a new thread");
+    };
+    on_a_thread(|| {
+        install(0);
+        refs.lock().expect("sound").push(local_timer().shard_ref());
+        let sleep = local_timer().prepare_sleep();
+        on_a_thread(|| {
+            install(1);
+            let own = local_timer().shard_ref();
+            refs.lock().expect("sound").push(own.clone());
+            let other_sleep = local_timer().prepare_sleep();
+            on_a_thread(|| own.add(TICK, || {}));
+            assert_eq!(calls.each_ref().map(Counter::get), [1, 1]);
+            drop(other_sleep);
+            assert_eq!(turn_after(&clock, 2).fired, 3, "from outside, and from each hook");
+        });
+        drop(sleep);
+        assert_eq!(local_timer().turn().fired, 2);
+    });
+    // A hook keeps the shard that keeps the hook.
+    refs.lock().expect("sound").clear();
+}
+
+/// Each hook wakes the next thread of a circle; at most 32 hooks nest.
+#[test]
+fn hooks_that_wake_in_a_circle_are_called_once_each() {
+    for (cores, called) in [(4, 4), (30, 30), (100, 32)] {
+        let (refs, calls) = (Arc::new(Mutex::new(Vec::<ShardRef>::new())), Counter::default());
+        let (ready, asleep, over) =
+            (Mutex::new(Vec::new()), Barrier::new(cores + 1), Barrier::new(cores + 1));
+        thread::scope(|scope| {
+            for at in 0..cores {
+                let (all, count) = (Arc::clone(&refs), calls.callback());
+                let (ready, asleep, over) = (&ready, &asleep, &over);
+                scope.spawn(move || {
+                    let next = move || {
+                        count();
+                        let next = all.lock().expect("sound")[(at + 1) % cores].clone();
+                        next.run(|| ());
+                    };
+                    Config::new().on_wake(next).install().expect("a new thread");
+                    ready.lock().expect("sound").push((at, local_timer().shard_ref()));
+                    let sleep = local_timer().prepare_sleep();
+                    asleep.wait();
+                    over.wait();
+                    drop(sleep);
+                });
+            }
+            asleep.wait();
+            let mut all = mem::take(&mut *ready.lock().expect("sound"));
+            all.sort_by_key(|&(at, _)| at);
+            let first = all[0].1.clone();
+            refs.lock().expect("sound").extend(all.into_iter().map(|(_, shard)| shard));
+            first.run(|| ());
+            assert_eq!(calls.get(), called, "of {cores}");
+            over.wait();
+        });
+        // A hook keeps the shards that keep the hooks.
+        refs.lock().expect("sound").clear();
+    }
+}
+
+// ---- backlogs (P8)
+
+#[test]
+fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
+    counting_wakes(|_, wakes, _| {
+        let handles: Vec<_> =
+            (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let sleep = local_timer().prepare_sleep();
+        cancel_all_elsewhere(&handles[..WAKE_BACKLOG - 1]);
+        assert_eq!(wakes.take(), 0, "one is missing");
+        cancel_all_elsewhere(&handles[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
-        cancel_elsewhere(&handles[2 * DEBT - 1..]);
-        assert_eq!(wakes.take(), 0, "nobody sleeps");
-        assert_eq!(local_timer().counts().held, 2 * DEBT as u64);
-        let turns = [(); 2].map(|()| local_timer().turn());
-        assert_eq!(turns.map(|turn| (turn.collected, turn.behind)), [(DEBT, true), (DEBT, false)]);
+        cancel_all_elsewhere(&handles[2 * WAKE_BACKLOG - 1..]);
+        assert_eq!(wakes.take(), 0, "the sleep is over");
+        assert_eq!(local_timer().counts().held, 2 * WAKE_BACKLOG as u64);
+        for behind in [true, false] {
+            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
+            let turn = local_timer().turn();
+            assert_eq!((turn.collected, turn.behind), (WAKE_BACKLOG, behind));
+        }
+        assert_eq!(timeout(), None);
     });
 }
 
 #[test]
-fn an_owner_in_debt_does_not_sleep_before_it_has_turned() {
-    counting_wakes(|_, _| {
-        let handles: Vec<_> = (0..DEBT).map(|_| local_timer().add(TICK * 100, never)).collect();
-        cancel_elsewhere(&handles[1..]);
-        assert_eq!(local_timer().prepare_sleep().timeout(), Some(TICK * 100));
-        cancel_elsewhere(&handles[..1]);
-        assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
-        assert_eq!(local_timer().turn().collected, DEBT);
-        assert_eq!(local_timer().prepare_sleep().timeout(), None);
+fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
+    counting_wakes(|_, wakes, shard| {
+        local_timer().add(HOUR, never);
+        let first = local_timer().add(TICK, never);
+        let cancelled = wakes.during_sleep(|| assert_eq!(first.cancel(), Cancel::Cancelled));
+        assert_eq!(cancelled, 0, "a single cancel, of the timer that ends the sleep");
+        let _ = local_timer().turn();
+        let mut handles = Vec::new();
+        let adds = || handles.extend((1..WAKE_BACKLOG).map(|_| shard.add(HOUR * 2, never)));
+        assert_eq!(wakes.during_sleep(adds), 0);
+        let _ = local_timer().turn();
+        // The second reset of a timer sends no message.
+        let reset_twice = || {
+            let delays = [HOUR * 3; 2];
+            handles.iter().for_each(|it| assert!(delays.iter().all(|&delay| it.reset(delay))));
+        };
+        assert_eq!(wakes.during_sleep(reset_twice), 0);
+        let _ = local_timer().turn();
+        handles.push(on_a_thread(|| shard.add(HOUR * 2, never)));
+        let _ = local_timer().turn();
+        let resets = || handles.iter().for_each(|handle| assert!(handle.reset(HOUR * 4)));
+        assert_eq!(wakes.during_sleep(resets), 1);
     });
 }
 
 #[test]
-fn a_debt_wakes_the_owner_of_a_shard_too() {
-    let wakes = Wakes::default();
-    let hook = wakes.clone();
-    let config = Config::new().on_wake(move || _ = hook.0.fetch_add(1, Ordering::SeqCst));
+fn a_shard_of_payloads_is_woken_by_a_reset_and_by_a_backlog() {
+    let (clock, wakes) = (ManualClock::new(), Counter::default());
+    let config = Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
     let mut shard = Shard::with_config(config).expect("valid");
-    let handles: Vec<_> = (0..DEBT).map(|_| shard.add(HOUR, ())).collect();
+    let handle = shard.add(TICK * 50, ());
+    for (ticks, woken) in [(60, 0), (65, 0), (10, 1)] {
+        let sleep: PreparedSleep<'_> = shard.prepare_sleep();
+        assert!(on_a_thread(|| handle.reset(TICK * ticks)));
+        assert!(sleep.timeout().is_some());
+        assert_eq!(wakes.take(), woken);
+        drop(sleep);
+        assert_eq!(expired(&mut shard), []);
+    }
+    assert_eq!(shard.cancel(handle), Some(()));
+    let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| shard.add(HOUR, ())).collect();
     let sleep = shard.prepare_sleep();
-    cancel_elsewhere(&handles);
+    cancel_all_elsewhere(&handles);
     assert_eq!(wakes.take(), 1);
     drop(sleep);
     assert!(!shard.is_empty());
-    shard.turn();
-    assert!(shard.next_expired().is_none() && shard.is_empty());
+    assert_eq!(expired(&mut shard), []);
+    assert!(shard.is_empty());
 }
 
-// ---- real sleeps
+// ---- threads that sleep
 
-/// Longer than any test may take, shorter than a hang: a wake-up that was lost shows as a sleep of this length.
-const TOO_LONG: Duration = Duration::from_secs(20);
-
-/// Whether the thread was woken, or need not sleep; it may also have woken for nothing.
-fn sleeps_until_woken() -> bool {
-    let sleep = local_timer().prepare_sleep();
-    let timeout = sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG);
-    let begun = Instant::now();
-    thread::park_timeout(timeout);
-    begun.elapsed() < TOO_LONG
-}
-
-/// By default the owner is unparked, and no interleaving of its falling asleep with the cancels loses that.
+/// The default hook unparks the thread that announced the sleep, wherever the shard was made.
 #[test]
-fn a_debt_wakes_a_sleeping_thread_and_the_wake_up_is_never_lost() {
-    on_a_thread(|| {
-        let (sender, received) = mpsc::channel::<Vec<TimerHandle>>();
-        let canceller = thread::spawn(move || {
-            for handles in received {
-                assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-            }
-        });
-        for _ in 0..operations(100) {
-            let handles: Vec<_> = (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect();
-            sender.send(handles).expect("the canceller listens");
-            let begun = Instant::now();
-            while local_timer().counts().held < DEBT as u64 {
-                assert!(
-                    sleeps_until_woken(),
-                    "slept with a debt of {}",
-                    local_timer().counts().held
-                );
-                assert!(begun.elapsed() < TOO_LONG, "no debt was ever seen");
-            }
-            assert_eq!(local_timer().turn().collected, DEBT);
-        }
-        drop(sender);
-        canceller.join().expect("no panic");
+fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
+    let mut shard = Shard::new();
+    let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| shard.add(HOUR, ())).collect();
+    let (announce, announced) = mpsc::channel();
+    let sleeper = thread::spawn(move || {
+        let begun = Instant::now();
+        let sleep = shard.prepare_sleep();
+        announce.send(()).expect("the test listens");
+        thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
+        drop(sleep);
+        (begun.elapsed(), shard.counts().held)
     });
+    announced.recv().expect("the sleeper announces");
+    cancel_all_elsewhere(&handles);
+    let (slept, held) = sleeper.join().expect("no panic");
+    assert!(slept < TOO_LONG, "it was not woken");
+    assert_eq!(held, WAKE_BACKLOG as u64);
 }
 
-/// A loop of nothing but timers turns a handful of times, though a thread may wake for no reason.
 #[test]
-fn a_thread_that_parks_sleeps() {
+fn a_thread_that_parks_fires_in_time_and_seldom_wakes() {
     on_a_thread(|| {
-        local_timer().add(Duration::from_millis(50), || {});
+        let (begun, delay) = (Instant::now(), Duration::from_millis(20));
+        local_timer().add(delay, || {});
         let mut turns = 0;
         while !local_timer().is_empty() {
             local_timer().prepare_sleep().park();
             let _ = local_timer().turn();
             turns += 1;
         }
+        assert!(begun.elapsed() >= delay && begun.elapsed() < TOO_LONG);
         assert!(turns < 20, "{turns} turns");
     });
 }
@@ -390,108 +627,133 @@ fn a_timer_added_just_before_the_sleep_ends_it_by_the_default_hook() {
     on_a_thread(|| {
         local_timer().add(HOUR, never);
         let sleep = local_timer().prepare_sleep();
-        // As in a loop that asks for its sleep first and serves one more request.
         local_timer().add(Duration::from_millis(2), || {});
         let begun = Instant::now();
         thread::park_timeout(sleep.timeout().expect("a timer is pending").min(TOO_LONG));
-        drop(sleep);
         assert!(begun.elapsed() < TOO_LONG);
     });
 }
 
 #[test]
-fn a_thread_that_sleeps_as_long_as_it_may_fires_in_time() {
+fn no_wake_up_by_a_backlog_is_lost() {
     on_a_thread(|| {
-        let begun = Instant::now();
-        let delay = Duration::from_millis(20);
-        local_timer().add(delay, || {});
-        let mut turns = 0;
-        while !local_timer().is_empty() {
-            assert!(sleeps_until_woken());
-            local_timer().turn();
-            turns += 1;
+        let (sender, received) = mpsc::channel::<Vec<TimerHandle>>();
+        let canceller =
+            thread::spawn(move || received.iter().for_each(|them| cancel_all_elsewhere(&them)));
+        for _ in 0..operations(100) {
+            let handles = (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+            sender.send(handles).expect("the canceller listens");
+            let begun = Instant::now();
+            while local_timer().counts().held < WAKE_BACKLOG as u64 {
+                let sleep = local_timer().prepare_sleep();
+                thread::park_timeout(sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG));
+                assert!(begun.elapsed() < TOO_LONG, "slept over {:?}", local_timer().counts());
+            }
+            assert_eq!(local_timer().turn().collected, WAKE_BACKLOG);
         }
-        assert!(begun.elapsed() >= delay && begun.elapsed() < TOO_LONG);
-        assert!(turns < 50, "{turns} wake-ups for one timer");
+        drop(sender);
+        canceller.join().expect("no panic");
     });
 }
 
-// ---- what once went wrong
+/// A configuration, and a sleep that its wake hook ends.
+type Sleeper = (Config, Box<dyn FnMut(Option<Duration>) + Send>);
 
-/// A loop may assign each announcement over the last one, which ends the last one after the new one has begun.
-#[test]
-fn an_announcement_that_replaces_another_stays_in_force() {
-    counting_wakes(|_, wakes| {
-        let handles: Vec<_> = (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect();
-        let mut sleep = local_timer().prepare_sleep();
-        assert!(sleep.timeout() > Some(TICK));
-        sleep = local_timer().prepare_sleep();
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 1, "an earlier timer ends it");
-        assert!(sleep.timeout() > Some(TICK));
-        sleep = local_timer().prepare_sleep();
-        cancel_elsewhere(&handles);
-        assert_eq!(wakes.take(), 1, "and so does a debt");
-        drop(sleep);
-    });
+fn parks() -> Sleeper {
+    (Config::new(), Box::new(|timeout| timeout.map_or_else(thread::park, thread::park_timeout)))
+}
+
+/// On Linux its waker is an eventfd.
+fn polls() -> Sleeper {
+    let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(8));
+    let waker = Waker::new(poll.registry(), Token(7)).expect("a waker");
+    let sleep = move |timeout| {
+        if let Err(error) = poll.poll(&mut events, timeout) {
+            assert_eq!(error.kind(), std::io::ErrorKind::Interrupted);
+        }
+    };
+    (Config::new().on_wake(move || waker.wake().expect("woken")), Box::new(sleep))
+}
+
+/// A thread that sleeps and turns until it ends, and returns the number of its turns.
+struct Owner {
+    shard: ShardRef,
+    over: Arc<AtomicBool>,
+    /// It has announced a long sleep and has not ended it.
+    sleeps: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl Owner {
+    fn start((config, mut sleeper): Sleeper, budget: usize) -> Self {
+        let (over, sleeps) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (until, announced) = (Arc::clone(&over), Arc::clone(&sleeps));
+        let (shard, thread) = owner(config.tick(Duration::from_micros(20)), move || {
+            local_timer().add(HOUR, never);
+            let mut turns = 0;
+            while !until.load(Ordering::Relaxed) {
+                let sleep = local_timer().prepare_sleep();
+                announced.store(sleep.timeout() > Some(HOUR / 2), Ordering::Relaxed);
+                sleeper(sleep.timeout());
+                announced.store(false, Ordering::Relaxed);
+                drop(sleep);
+                let _ = local_timer().turn_within(budget);
+                turns += 1;
+            }
+            turns
+        });
+        Self { shard, over, sleeps, thread }
+    }
+
+    fn wait_until_asleep(&self) {
+        wait_until("it sleeps", || self.sleeps.load(Ordering::Relaxed));
+    }
+
+    fn end(self) -> usize {
+        let over = Arc::clone(&self.over);
+        self.shard.add(Duration::ZERO, move || over.store(true, Ordering::Relaxed));
+        self.thread.join().expect("no panic")
+    }
 }
 
 #[test]
-fn a_turn_under_an_announced_sleep_does_not_end_it() {
-    counting_wakes(|clock, wakes| {
-        local_timer().add_periodic(TICK * 10, || {});
-        clock.advance(TICK * 10);
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!(local_timer().turn().fired, 1);
-        wakes.take();
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 0, "the announcement was for at once");
-        drop(sleep);
-        let sleep = local_timer().prepare_sleep();
-        let _ = local_timer().turn();
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 0, "the same tick as the one that is slept for");
-        drop(sleep);
-        clock.advance(TICK);
-        assert_eq!(local_timer().turn().fired, 2);
-        let sleep = local_timer().prepare_sleep();
-        let _ = local_timer().turn();
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 1);
-        drop(sleep);
-    });
+fn a_sleeping_owner_is_woken_for_earlier_timers_only() {
+    for sleeper in [parks(), polls()] {
+        let owner = Owner::start(sleeper, usize::MAX);
+        let (ran, runs) = mpsc::channel();
+        let add = |delay| {
+            let ran = ran.clone();
+            owner.shard.add(delay, move || ran.send(Instant::now()).expect("the test listens"))
+        };
+        let ran = || runs.recv_timeout(TOO_LONG).expect("it is woken");
+        owner.wait_until_asleep();
+        add(Duration::ZERO);
+        ran();
+        let moved = add(HOUR);
+        owner.wait_until_asleep();
+        assert!(moved.reset(Duration::ZERO));
+        ran();
+        let (begun, delay) = (Instant::now(), Duration::from_millis(30));
+        let moved = add(HOUR);
+        owner.wait_until_asleep();
+        assert!(moved.reset(delay));
+        assert!(ran() - begun >= delay, "early");
+        owner.wait_until_asleep();
+        for _ in 0..200 {
+            assert!(owner.shard.add(HOUR * 2, never).reset(HOUR * 3));
+        }
+        let turns = owner.end();
+        assert!(turns < 30, "{turns} turns");
+    }
 }
 
 #[test]
-fn a_timer_of_the_tick_that_is_slept_for_wakes_nobody() {
-    counting_wakes(|_, wakes| {
-        local_timer().add(TICK * 5, || {});
-        let sleep = local_timer().prepare_sleep();
-        local_timer().add(TICK * 9 / 2, || {});
-        assert_eq!(wakes.take(), 0);
-        drop(sleep);
-    });
-}
-
-/// The default hook unparks whoever announced the sleep, not who made the shard.
-#[test]
-fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
-    let mut shard = Shard::new();
-    let handles: Vec<_> = (0..DEBT).map(|_| shard.add(HOUR, ())).collect();
-    let (announce, announced) = mpsc::channel();
-    let sleeper = thread::spawn(move || {
-        let begun = Instant::now();
-        let sleep = shard.prepare_sleep();
-        announce.send(()).expect("the test listens");
-        thread::park_timeout(
-            sleep.timeout().expect("timers are pending").min(Duration::from_secs(20)),
-        );
-        drop(sleep);
-        (begun.elapsed(), shard.counts().held)
-    });
-    announced.recv().expect("the sleeper announces");
-    cancel_elsewhere(&handles);
-    let (slept, held) = sleeper.join().expect("the sleeper ends");
-    assert!(slept < Duration::from_secs(20), "nobody woke it");
-    assert_eq!(held, DEBT as u64);
+fn no_wake_up_is_lost() {
+    for sleeper in [parks, polls] {
+        for (askers, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
+            let owner = Owner::start(sleeper(), budget);
+            wake_ups::none_is_lost(&owner.shard, askers, operations(rounds).min(5 * rounds));
+            owner.end();
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Polling by hand, with wakers that count.
+//! Futures polled by hand, with wakers that count.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -11,9 +11,8 @@ use std::{
     thread::{self, Thread},
 };
 
-/// How often a waker was called.
 #[derive(Default)]
-pub(crate) struct Wakes(AtomicUsize);
+struct Wakes(AtomicUsize);
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
@@ -21,7 +20,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Who polls: a waker, and how often it was called.
+/// A waker that counts its calls.
 #[derive(Clone)]
 pub(crate) struct Poller {
     wakes: Arc<Wakes>,
@@ -46,12 +45,12 @@ impl Poller {
         Context::from_waker(&self.waker)
     }
 
-    /// How often it was woken so far.
+    /// Number of calls of the waker.
     pub(crate) fn woken(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
 
-    /// How many clones of its waker there are beside its own.
+    /// Number of clones of the waker beside its own.
     pub(crate) fn clones(&self) -> usize {
         Arc::strong_count(&self.wakes) - 2
     }
@@ -65,7 +64,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps while it waits.
+/// Runs a future on this thread, which parks while it waits.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = std::pin::pin!(future);

@@ -1,0 +1,431 @@
+//! The end of a thread or shard (P11): every timer ends with it, once, whether it has arrived or
+//! not. Later requests have a defined answer.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle, ThreadId},
+    time::{Duration, Instant},
+};
+
+use corewheel::{
+    AddErrorReason, Cancel, Config, ConfigError, Cores, Counts, Shard, ShardRef, TimerHandle, Turn,
+    local_timer,
+};
+
+use crate::{
+    common::{TICK, on_a_thread, wait_until},
+    support::{
+        Counter, HOUR, OnDrop, after_the_timer, assert_stale, cancel_elsewhere, expired,
+        manual_shard, never, owner, panics,
+    },
+};
+
+/// Callbacks that must not run, and the threads that have dropped them.
+#[derive(Clone, Default)]
+struct Callbacks(Arc<Mutex<Vec<ThreadId>>>);
+
+impl Callbacks {
+    fn captured(&self) -> OnDrop<impl FnMut() + Send + use<>> {
+        let dropped = Arc::clone(&self.0);
+        OnDrop(move || dropped.lock().expect("sound").push(thread::current().id()))
+    }
+
+    /// Returns a callback that is stored in place.
+    fn small(&self) -> impl FnMut() + Send + use<> {
+        let captured = self.captured();
+        move || {
+            let _captured = &captured;
+            never();
+        }
+    }
+
+    /// Returns a callback that is boxed.
+    fn large(&self) -> impl FnOnce() + Send + use<> {
+        let (mut callback, large) = (self.small(), [7_u64; 100]);
+        move || {
+            assert_eq!(large, [7; 100]);
+            callback();
+        }
+    }
+
+    fn dropped_by(&self) -> Vec<ThreadId> {
+        self.0.lock().expect("sound").clone()
+    }
+}
+
+fn assert_ended(handle: TimerHandle) {
+    assert_stale(handle);
+    assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
+    drop(handle.guard());
+}
+
+/// Asserts that the callback comes back by value, and that `add` panics and drops it.
+fn assert_shut_down(shard: &ShardRef) {
+    let runs = Counter::default();
+    let error = shard.try_add(TICK, runs.callback()).expect_err("it has ended");
+    assert_eq!((error.reason(), runs.shared_by()), (AddErrorReason::ShutDown, 1));
+    error.into_inner()();
+    assert_eq!((runs.get(), runs.shared_by()), (1, 0));
+    assert!(panics(|| shard.add(TICK, runs.callback())));
+    assert_eq!(runs.shared_by(), 0);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Returns,
+    Panics,
+}
+
+/// A thread that turns when it is told to, until it ends.
+struct Owner {
+    shard: ShardRef,
+    turn: mpsc::Sender<Option<End>>,
+    turned: mpsc::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Owner {
+    fn start() -> Self {
+        let ((turn, turns), (done, turned)) = (mpsc::channel(), mpsc::channel());
+        let (shard, thread) = owner(Config::new(), move || {
+            for end in turns {
+                match end {
+                    None => _ = local_timer().turn(),
+                    Some(End::Returns) => break,
+                    Some(End::Panics) => panic!("as planned"),
+                }
+                done.send(()).expect("the test listens");
+            }
+        });
+        Self { shard, turn, turned, thread }
+    }
+
+    fn turn(&self) {
+        self.turn.send(None).expect("it listens");
+        self.turned.recv().expect("it turns");
+    }
+
+    fn end(self, end: End) -> (ShardRef, ThreadId) {
+        self.turn.send(Some(end)).expect("it listens");
+        let id = self.thread.thread().id();
+        assert_eq!(self.thread.join().is_err(), end == End::Panics);
+        (self.shard, id)
+    }
+}
+
+// ---- a thread
+
+#[test]
+fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
+    for (end, turns) in [(End::Returns, 0), (End::Returns, 1), (End::Panics, 0), (End::Panics, 1)] {
+        let (owner, callbacks) = (Owner::start(), Callbacks::default());
+        let shard = &owner.shard;
+        let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.small())).collect();
+        handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
+        assert!(handles[..50].iter().all(|handle| handle.reset(HOUR * 2)));
+        (0..turns).for_each(|_| owner.turn());
+        assert!(handles[100..150].iter().all(|handle| handle.reset(HOUR * 2)));
+        assert!(handles[140..200].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        // These have not arrived.
+        handles.extend((0..700).map(|_| shard.add(HOUR, callbacks.small())));
+        assert!(handles[800..820].iter().all(|handle| handle.reset(HOUR * 2)));
+        assert!(handles[810..850].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        assert_eq!(callbacks.dropped_by(), []);
+        let (shard, thread) = owner.end(end);
+        assert_eq!(callbacks.dropped_by(), [thread; 1_410], "{end:?} after {turns} turns");
+        let counts = shard.metrics().counts;
+        assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
+        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (100, 100));
+        assert_eq!(counts.handed_back, 1_310);
+        handles.into_iter().for_each(assert_ended);
+        assert_shut_down(&shard);
+    }
+}
+
+#[test]
+fn own_timers_are_dropped_once_by_the_thread_that_ends() {
+    for panicking in [false, true] {
+        let (callbacks, handles) = (Callbacks::default(), Mutex::new(Vec::new()));
+        let add = || {
+            for delay in [Duration::ZERO, TICK, HOUR, Duration::MAX] {
+                handles.lock().expect("sound").extend([
+                    local_timer().add(delay, callbacks.small()),
+                    local_timer().add_periodic(delay, callbacks.small()),
+                ]);
+            }
+            assert!(!panicking, "as planned");
+        };
+        thread::scope(|scope| {
+            let thread = scope.spawn(add);
+            let id = thread.thread().id();
+            assert_eq!(thread.join().is_err(), panicking);
+            assert_eq!(callbacks.dropped_by(), [id; 8]);
+        });
+        let handles = handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        assert_eq!(handles.len(), 8);
+        handles.iter().copied().for_each(assert_ended);
+    }
+}
+
+#[test]
+fn a_due_timer_does_not_run_at_the_end() {
+    let (owner, callbacks) = (Owner::start(), Callbacks::default());
+    let first = owner.shard.add(HOUR, callbacks.small());
+    owner.turn();
+    assert!(first.reset(Duration::ZERO));
+    owner.shard.add(Duration::ZERO, callbacks.small());
+    thread::sleep(TICK * 3);
+    owner.end(End::Returns);
+    assert_eq!(callbacks.dropped_by().len(), 2);
+}
+
+#[test]
+fn a_reference_to_a_thread_that_ended_never_reaches_the_next() {
+    let (mut ended, callbacks) = (Vec::<(ShardRef, TimerHandle)>::new(), Callbacks::default());
+    for _ in 0..20 {
+        let owner = Owner::start();
+        let handle = owner.shard.add(HOUR, callbacks.small());
+        owner.turn();
+        for (shard, handle) in &ended {
+            assert_shut_down(shard);
+            assert_ended(*handle);
+        }
+        assert!(handle.is_pending());
+        ended.push((owner.end(End::Returns).0, handle));
+    }
+}
+
+#[test]
+fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
+    let (owner, asked) = (Owner::start(), Counter::default());
+    for delay in [HOUR, Duration::MAX] {
+        let (shard, asked) = (owner.shard.clone(), asked.callback());
+        let asks = OnDrop(move || {
+            assert_shut_down(&shard);
+            on_a_thread(|| assert_shut_down(&shard));
+            asked();
+        });
+        owner.shard.add(delay, move || drop(asks));
+    }
+    let (shard, _) = owner.end(End::Returns);
+    assert_eq!(asked.get(), 2);
+    assert_shut_down(&shard);
+}
+
+#[test]
+fn a_remote_destructor_that_panics_at_the_end_keeps_no_other_from_being_dropped() {
+    let (owner, callbacks) = (Owner::start(), Callbacks::default());
+    let handles = [(); 3].map(|()| {
+        let panics = OnDrop(|| panic!("as planned"));
+        owner.shard.add(HOUR, callbacks.small());
+        owner.shard.add(HOUR, move || drop(panics))
+    });
+    assert_eq!(handles[0].cancel(), Cancel::Cancelled);
+    owner.end(End::Returns);
+    assert_eq!(callbacks.dropped_by().len(), 3);
+    handles.into_iter().for_each(assert_ended);
+}
+
+#[test]
+fn cores_that_have_ended_shut_down() {
+    let cores = Cores::builder().shards(3).start(|core| {
+        // The first ends at once, and the others when they have noticed.
+        if core.index() > 0 {
+            while core.shards()[0].try_add(HOUR, || {}).is_ok() {
+                thread::yield_now();
+            }
+            assert_shut_down(&core.shards()[0]);
+        }
+    });
+    let cores = cores.expect("started");
+    let shards: Vec<_> = cores.shards().into();
+    assert!(cores.join().into_iter().all(|thread| thread.is_ok()));
+    shards.iter().for_each(assert_shut_down);
+}
+
+// ---- thread-locals that are dropped after the timer
+
+#[test]
+fn the_timer_of_an_exiting_thread_has_a_defined_answer_to_everything() {
+    after_the_timer(|| {
+        let shard = local_timer().shard_ref();
+        let handle = local_timer().add(HOUR, never);
+        let local = local_timer().add_local(HOUR, never);
+        move || {
+            let (timer, runs) = (local_timer(), Counter::default());
+            let error = timer.try_add(TICK, runs.callback()).expect_err("it has ended");
+            assert_eq!(error.reason(), AddErrorReason::ShutDown);
+            assert!(error.to_string().contains("exiting"), "{error}");
+            (error.into_inner())();
+            assert_eq!(runs.get(), 1);
+            let earlier: Instant = timer.now();
+            assert!(panics(|| timer.add(TICK, never)));
+            assert!(panics(|| timer.add_at(earlier, never)));
+            assert!(panics(|| timer.add_periodic(TICK, never)));
+            assert!(panics(|| timer.add_local(TICK, never)));
+            assert_shut_down(&shard);
+            assert_eq!(timer.prepare_sleep().timeout(), Some(Duration::ZERO));
+            assert_eq!((timer.turn(), timer.counts()), (Turn::default(), Counts::default()));
+            assert_eq!((timer.len(), timer.is_empty()), (0, true));
+            assert_eq!((timer.next_deadline(), timer.time_until_next()), (None, None));
+            assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
+            assert_stale(handle);
+            assert_eq!((local.cancel(), local.is_pending()), (Cancel::Ended, false));
+            assert_eq!((local.reset(TICK), local.share().cancel()), (false, Cancel::Ended));
+            assert!(timer.now() >= earlier);
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_first_uses_its_timer_when_it_exits_exits() {
+    thread_local! {
+        static FIRST_USE: OnDrop<fn()> = const {
+            OnDrop(|| {
+                local_timer().add(Duration::ZERO, || ());
+                local_timer().turn();
+            })
+        };
+    }
+    on_a_thread(|| FIRST_USE.with(|_| ()));
+}
+
+/// Returns the answer to a cancel of a timer of another thread whose timer has this number, or
+/// `None` if another test has the number.
+fn cancel_the_successors(number: u32) -> Option<Cancel> {
+    let (give, given) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let (_, next) = owner(Config::new(), move || {
+        let is_next = local_timer().shard_ref().metrics().number == number;
+        let handle = is_next.then(|| local_timer().add(HOUR, never));
+        give.send(handle).expect("the exiting thread listens");
+        assert!(ended.recv().is_err());
+    });
+    let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
+    drop(end);
+    next.join().expect("no panic");
+    answer
+}
+
+/// The number of the ended timer belongs to another thread by then (P12).
+#[test]
+fn an_exiting_thread_owns_no_timer_of_its_successor() {
+    let answer = after_the_timer(|| {
+        let number = local_timer().shard_ref().metrics().number;
+        move || (0..1_000).find_map(|_| cancel_the_successors(number))
+    });
+    assert_eq!(answer, Some(Cancel::Cancelled));
+}
+
+// ---- a shard
+
+#[test]
+fn the_handles_of_a_dropped_shard_are_stale() {
+    let mut shard = Shard::new();
+    let handle = shard.add(HOUR, ());
+    assert!(handle.is_pending());
+    thread::spawn(move || drop(shard)).join().expect("no panic");
+    assert_stale(handle);
+    wait_until("it is stale everywhere", || cancel_elsewhere(handle) == Cancel::Ended);
+}
+
+#[test]
+fn a_drained_shard_has_a_defined_answer_to_everything() {
+    let (mut shard, clock) = manual_shard();
+    let begun = clock.now();
+    let handles = [1, 2, 3].map(|id| shard.add(TICK * id, id));
+    assert_eq!(cancel_elsewhere(handles[2]), Cancel::Cancelled);
+    let mut pending = shard.drain();
+    pending.sort_unstable();
+    assert_eq!(pending, [(begun + TICK, 1), (begun + TICK * 2, 2)]);
+    let Counts { added, handed_back, cancelled, live, held, .. } = shard.counts();
+    assert_eq!((added, handed_back, cancelled, live, held), (3, 2, 1, 0, 0));
+
+    assert!(shard.drain().is_empty(), "once");
+    handles.into_iter().for_each(assert_stale);
+    assert_eq!((shard.cancel(handles[0]), shard.reset(handles[0], TICK)), (None, false));
+    clock.advance(TICK * 10);
+    assert_eq!(expired(&mut shard), []);
+    assert_eq!((shard.next_deadline(), shard.len()), (None, 0));
+    assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing would end it");
+    let error = shard.try_add(TICK, 4).expect_err("it has ended");
+    assert_eq!((error.reason(), error.into_inner()), (AddErrorReason::ShutDown, 4));
+    assert!(panics(|| shard.add(TICK, 5)));
+}
+
+/// Whether the owner has seen the reset or not.
+#[test]
+fn a_drained_timer_has_the_deadline_of_its_last_reset() {
+    let (mut shard, clock) = manual_shard();
+    let begun = clock.now();
+    let handles = [10, 20].map(|ticks| shard.add(TICK * ticks, ticks));
+    on_a_thread(|| assert!(handles[0].reset(TICK * 50)));
+    shard.turn();
+    on_a_thread(|| assert!(handles[0].reset(TICK * 5) && handles[1].reset(TICK * 90)));
+    let mut pending = shard.drain();
+    pending.sort_unstable();
+    assert_eq!(pending, [(begun + TICK * 5, 10), (begun + TICK * 90, 20)]);
+}
+
+/// Drains a shard and gives its number to the timer of another thread. Returns whether the shard
+/// reaches that timer, or `None` if another test has the number.
+fn drained_reaches_its_successor() -> Option<bool> {
+    let mut drained = Shard::<u32>::new();
+    drop(drained.drain());
+    let number = drained.metrics().number;
+    on_a_thread(move || {
+        let core = local_timer().shard_ref();
+        if core.metrics().number != number {
+            return None;
+        }
+        let add = || on_a_thread(|| core.add(HOUR, || ()));
+        let arrived = add();
+        let _ = local_timer().turn();
+        let handles = [add(), arrived, local_timer().add(HOUR, || ())];
+        let mut reached = || {
+            handles.map(|handle| {
+                drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some()
+            })
+        };
+        let before = reached();
+        let _ = local_timer().turn();
+        let after = reached();
+        assert!(handles.into_iter().all(TimerHandle::is_pending) && local_timer().len() == 3);
+        Some([before, after] != [[false; 3]; 2])
+    })
+}
+
+#[test]
+fn a_drained_shard_does_not_reach_its_successor() {
+    let reached = (0..1_000).find_map(|_| drained_reaches_its_successor());
+    assert_eq!(reached, Some(false));
+}
+
+/// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
+#[test]
+fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
+    let (is_over, callbacks) = (AtomicBool::new(false), Callbacks::default());
+    let mut living = Shard::new();
+    let handle = living.add(HOUR, ());
+    thread::scope(|scope| {
+        let canceller = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                handle.cancel();
+            }
+            thread::current().id()
+        });
+        for _ in 0..2_000 {
+            let captured = callbacks.captured();
+            let config = Config::new().on_wake(move || _ = &captured);
+            drop(Shard::<()>::with_config(config).expect("valid"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let canceller = canceller.join().expect("no panic");
+        let dropped_by = callbacks.dropped_by();
+        assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
+    });
+}

@@ -1,0 +1,253 @@
+//! Set-up that the modules share: threads in virtual time, counters, logs and wake-ups.
+
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use corewheel::{
+    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer,
+};
+
+use crate::common::{TICK, on_a_thread};
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Longer than any wait that succeeds, shorter than a hang.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
+
+/// Number of queued messages of one kind that wakes a sleeping owner (P8).
+pub(crate) const WAKE_BACKLOG: usize = 1_024;
+
+pub(crate) fn never() {
+    unreachable!("this callback must not run");
+}
+
+/// Runs `test` on a new thread in virtual time, with the given configuration.
+pub(crate) fn configured<R: Send>(
+    configure: impl FnOnce(Config) -> Config,
+    test: impl FnOnce(&ManualClock) -> R + Send,
+) -> R {
+    let clock = ManualClock::new();
+    let config = configure(Config::new().tick(TICK).clock(&clock));
+    on_a_thread(|| {
+        config.install().expect("a new thread");
+        test(&clock)
+    })
+}
+
+/// Runs `test` on a new thread in virtual time. Afterwards the counts add up and no callback has
+/// panicked.
+pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
+    configured(|config| config, |clock| sound(|| test(clock)))
+}
+
+fn sound<R>(test: impl FnOnce() -> R) -> R {
+    let result = test();
+    assert_sum(local_timer().counts());
+    assert_eq!(local_timer().counts().panicked, 0);
+    result
+}
+
+/// Runs `test` on a new thread in virtual time, with a wake hook that counts.
+pub(crate) fn counting_wakes<R: Send>(
+    test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
+) -> R {
+    let wakes = Counter::default();
+    let test = |clock: &ManualClock| sound(|| test(clock, &wakes, &local_timer().shard_ref()));
+    configured(|config| config.on_wake(wakes.callback()), test)
+}
+
+/// Starts a thread that hands out its shard and then calls `run`.
+pub(crate) fn owner<R: Send + 'static>(
+    config: Config,
+    run: impl FnOnce() -> R + Send + 'static,
+) -> (ShardRef, JoinHandle<R>) {
+    let (sender, shard) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        config.install().expect("a new thread");
+        sender.send(local_timer().shard_ref()).expect("the starter waits");
+        run()
+    });
+    (shard.recv().expect("the thread has a timer"), thread)
+}
+
+/// A shard of payloads in virtual time.
+pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid"), clock)
+}
+
+/// Turns and returns the payloads that expire.
+pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+    shard.turn();
+    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}
+
+pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    local_timer().turn()
+}
+
+/// Turns in each of the next `ticks` ticks.
+pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
+    (0..ticks).for_each(|_| _ = turn_after(clock, 1));
+}
+
+pub(crate) fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
+    on_a_thread(move || handle.cancel())
+}
+
+pub(crate) fn cancel_all_elsewhere(handles: &[TimerHandle]) {
+    on_a_thread(|| handles.iter().for_each(|it| assert_eq!(it.cancel(), Cancel::Cancelled)));
+}
+
+pub(crate) fn assert_stale(handle: TimerHandle) {
+    assert_eq!((handle.cancel(), handle.is_pending()), (Cancel::Ended, false));
+    assert!(!handle.reset(Duration::ZERO));
+}
+
+/// Asserts P2.
+pub(crate) fn assert_sum(counts: Counts) {
+    let ended = counts.fired + counts.cancelled + counts.handed_back;
+    assert_eq!(counts.added, counts.live + ended, "{counts:?}");
+}
+
+pub(crate) fn panics<R>(run: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).is_err()
+}
+
+/// Adds a callback on this thread after the given delay.
+type Add = fn(Duration, Box<dyn Fn()>);
+
+pub(crate) const ADDS: [(&str, Add); 7] = [
+    ("add", |delay, run| _ = local_timer().add(delay, run)),
+    ("add_at", |delay, run| _ = local_timer().add_at(local_timer().now() + delay, run)),
+    ("try_add", |delay, run| _ = local_timer().try_add(delay, run)),
+    ("add_local", |delay, run| _ = local_timer().add_local(delay, run)),
+    ("add_within", |delay, run| _ = local_timer().add_within(delay, TICK / 1_000, run)),
+    ("add_spread", |delay, run| _ = local_timer().add_spread(delay, Duration::ZERO, run)),
+    ("add_periodic", |delay, run| _ = local_timer().add_periodic(delay, run)),
+];
+
+/// A counter that callbacks and threads share.
+#[derive(Clone, Default)]
+pub(crate) struct Counter(Arc<AtomicUsize>);
+
+impl Counter {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns the count and sets it to zero.
+    pub(crate) fn take(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+
+    /// Increments the count and returns its new value.
+    pub(crate) fn increment(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Returns a callback that increments the count.
+    pub(crate) fn callback(&self) -> impl Fn() + Clone + Send + Sync + use<> {
+        let counter = self.clone();
+        move || _ = counter.increment()
+    }
+
+    /// Returns a callback that must not run; its drop increments the count.
+    pub(crate) fn never(&self) -> impl FnOnce() + Send + use<> {
+        let captured = OnDrop(self.callback());
+        move || {
+            let _captured = captured;
+            never();
+        }
+    }
+
+    /// Number of other counters and callbacks that share the count.
+    pub(crate) fn shared_by(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+
+    /// Number of times the owner is woken when another thread runs `ask` during its sleep.
+    pub(crate) fn during_sleep(&self, ask: impl FnOnce() + Send) -> usize {
+        let sleep = local_timer().prepare_sleep();
+        assert_ne!(sleep.timeout(), Some(Duration::ZERO));
+        on_a_thread(ask);
+        self.take()
+    }
+}
+
+/// Runs `prepare` on a new thread, and the closure that it returns when that thread exits and its
+/// timer has ended.
+pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
+    prepare: impl FnOnce() -> F + Send,
+) -> R {
+    type AtExit = RefCell<Option<OnDrop<Box<dyn FnMut()>>>>;
+    thread_local! {
+        static FIRST: AtExit = const { RefCell::new(None) };
+        static LAST: AtExit = const { RefCell::new(None) };
+    }
+    let (sender, answers) = mpsc::channel();
+    on_a_thread(move || {
+        // One is used before the timer and one after it, so one of them is dropped after it.
+        FIRST.with(|_| ());
+        let run = Rc::new(RefCell::new(prepare()));
+        for place in [&FIRST, &LAST] {
+            let (run, sender) = (Rc::clone(&run), sender.clone());
+            let at_exit = move || {
+                if local_timer().try_add(TICK, || ()).is_err() {
+                    sender.send((run.borrow_mut())()).expect("the test listens");
+                }
+            };
+            place.set(Some(OnDrop(Box::new(at_exit))));
+        }
+    });
+    answers.recv().expect("one of the two is dropped after the timer")
+}
+
+/// Runs its closure when it is dropped.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Entries that callbacks write, in order.
+pub(crate) struct Log<T>(Rc<RefCell<Vec<T>>>);
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<T: 'static> Log<T> {
+    pub(crate) fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    pub(crate) fn write(&self, entry: T) {
+        self.0.borrow_mut().push(entry);
+    }
+
+    /// Returns a callback that writes `entry`.
+    pub(crate) fn writes(&self, entry: T) -> impl FnOnce() + use<T> {
+        let log = self.clone();
+        move || log.write(entry)
+    }
+
+    pub(crate) fn take(&self) -> Vec<T> {
+        self.0.take()
+    }
+}
