@@ -344,18 +344,19 @@ fn closures_submitted_before_the_stop_run() {
     }
 }
 
-/// A callback submits closures to its own thread, in a turn that takes nothing from other threads.
+/// A callback submits closures to its own thread, in a turn that takes nothing from other threads,
+/// and stops all threads.
 #[test]
-fn closures_submitted_by_the_thread_itself_before_the_stop_run() {
+fn closures_submitted_by_a_callback_before_its_stop_run() {
     let (cores, runs) =
-        (Arc::new(start(1, |core| turn_until_stopped(&core, usize::MAX))), Counter::default());
+        (Arc::new(start(2, |core| turn_until_stopped(&core, usize::MAX))), Counter::default());
     let (own, ran) = (Arc::clone(&cores), runs.clone());
     cores.shards()[0].add(TICK, move || {
         (0..3).for_each(|_| _ = own.shards()[0].run(ran.callback()));
         own.stop();
     });
     wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
-    join(Arc::into_inner(cores).expect("there is no other"));
+    assert_eq!(join(Arc::into_inner(cores).expect("there is no other")).len(), 2);
     assert_eq!(runs.get(), 3);
 }
 
@@ -394,13 +395,4 @@ fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     told.recv().expect("one returns at once");
     cores.stop();
     assert_eq!(join(cores).len(), 2);
-}
-
-#[test]
-fn a_core_may_stop_all_cores() {
-    let cores = Arc::new(start(2, |core| turn_until_stopped(&core, usize::MAX)));
-    let own = Arc::clone(&cores);
-    cores.shards()[1].run(move || own.stop());
-    wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
-    assert_eq!(join(Arc::into_inner(cores).expect("there is no other")).len(), 2);
 }

@@ -231,6 +231,24 @@ fn a_remote_destructor_that_panics_at_the_end_keeps_no_other_from_being_dropped(
 }
 
 #[test]
+fn a_cancel_during_the_end_gets_a_true_answer() {
+    for _ in 0..50 {
+        let (drops, (sender, handles)) = (Counter::default(), mpsc::channel());
+        let counted = drops.clone();
+        let (_, thread) = owner(Config::new(), move || {
+            for _ in 0..100 {
+                let handle = local_timer().add(HOUR, counted.never());
+                sender.send(handle).expect("the test listens");
+            }
+        });
+        let answers: Vec<_> = handles.into_iter().map(TimerHandle::cancel).collect();
+        assert!(!answers.contains(&Cancel::Running));
+        thread.join().expect("no panic");
+        assert_eq!((answers.len(), drops.get()), (100, 100));
+    }
+}
+
+#[test]
 fn cores_that_have_ended_shut_down() {
     let cores = Cores::builder().shards(3).start(|core| {
         // The first ends at once, and the others when they have noticed.

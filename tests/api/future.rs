@@ -42,22 +42,6 @@ fn pending(poller: &Poller, delay: Duration) -> Sleep {
 // ---- sleep
 
 #[test]
-fn a_sleep_ends_in_the_turn_that_reaches_its_deadline_and_wakes_once() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        let mut sleep = pending(&poller, TICK * 5);
-        pass(clock, 4);
-        assert!(poller.poll(&mut sleep).is_pending() && !sleep.is_elapsed());
-        assert_eq!(poller.woken(), 0);
-        pass(clock, 1);
-        assert!(sleep.is_elapsed());
-        assert!((0..3).all(|_| poller.poll(&mut sleep).is_ready()), "it stays ready");
-        pass(clock, 10);
-        assert_eq!((poller.woken(), poller.clones(), added()), (1, 0, 1));
-    });
-}
-
-#[test]
 fn the_deadline_counts_from_creation_and_the_timer_from_the_first_poll() {
     on_a_core(|clock| {
         let (mut late, poller) = (sleep(TICK * 5), Poller::new());
@@ -98,32 +82,6 @@ fn a_long_sleep_that_elapsed_before_its_first_poll_ends_in_the_next_turn() {
         assert!(poller.poll(&mut until).is_ready() && poller.poll(&mut long).is_pending());
         local_timer().turn();
         assert_eq!((poller.woken(), poller.poll(&mut long)), (1, Poll::Ready(())));
-    });
-}
-
-#[test]
-fn a_sleep_is_never_early_within_a_tick() {
-    on_a_core(|clock| {
-        clock.advance(TICK / 2);
-        let poller = Poller::new();
-        let mut sleep = pending(&poller, TICK);
-        clock.advance(Duration::from_nanos(999_999));
-        local_timer().turn();
-        assert!(poller.poll(&mut sleep).is_pending());
-        clock.advance(TICK / 2 + Duration::from_nanos(1));
-        local_timer().turn();
-        assert_eq!((poller.woken(), poller.poll(&mut sleep)), (1, Poll::Ready(())));
-    });
-}
-
-#[test]
-fn the_longest_sleep_waits() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        let mut sleep = pending(&poller, Duration::MAX);
-        clock.advance(HOUR * 24 * 36_500);
-        local_timer().turn();
-        assert!(poller.poll(&mut sleep).is_pending());
     });
 }
 

@@ -50,23 +50,6 @@ fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
 }
 
 #[test]
-fn a_sleep_fires_on_the_thread_that_has_its_timer() {
-    let (cores, timers) = start(1);
-    let poller = Poller::new();
-    let mut sleep = pending(&timers, &poller, TICK * 3);
-    assert_eq!(sleep.deadline(), cores.clock.now() + TICK * 3);
-    for _ in 0..2 {
-        cores.clock.advance(TICK);
-        cores.turn(0);
-        assert!(poller.poll(&mut sleep).is_pending() && !sleep.is_elapsed());
-    }
-    cores.clock.advance(TICK);
-    assert_eq!(cores.turn(0).fired, 1);
-    assert!(sleep.is_elapsed());
-    assert_eq!((poller.woken(), poller.poll(&mut sleep), poller.clones()), (1, Poll::Ready(()), 0));
-}
-
-#[test]
 fn a_sleep_may_change_threads_and_wakes_the_last() {
     fn is_free<T: Send + Unpin + 'static>() {}
     fn is_shared<T: Send + Sync + Clone>() {}

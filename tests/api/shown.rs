@@ -116,6 +116,10 @@ fn errors_are_sentences() {
     assert_reads_well(&ConfigError::AlreadyRunning, "timer");
     assert_reads_well(&ConfigError::TooManyShards { max: 16_384 }, "16384");
     assert!(ConfigError::AlreadyRunning.source().is_none());
+    let mut full = Shard::with_config(Config::new().limit(0)).expect("valid");
+    let error = full.try_add(TICK, ()).expect_err("it is full");
+    assert_reads_well(&error, "timer not added: ");
+    assert_eq!(format!("{error:?}"), "AddError { reason: Full, .. }");
 }
 
 #[test]

@@ -6,102 +6,28 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Counts, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{ManualClock, Shard, local_timer};
 
 use crate::{
-    common::{TICK, TICK_NANOS, any_magnitude, in_virtual_time, nanos, operations, seeded},
-    support::{HOUR, Log, expired, manual_shard},
+    common::{TICK, TICK_NANOS, any_magnitude, nanos, operations, seeded},
+    support::{HOUR, Log, expired, manual_shard, on_a_core, turn_after},
 };
 
-/// A shard or the thread's timer.
-trait Timers {
-    /// Adds an ordinary timer, or one with the given slack or range.
-    fn add(&mut self, kind: Kind, delay: Duration, id: usize) -> TimerHandle;
-    fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool;
-    /// Turns and returns what fired.
-    fn turn(&mut self) -> Vec<usize>;
-    fn time_until_next(&self) -> Option<Duration>;
-    fn counts(&self) -> Counts;
-}
+type Timers = Shard<usize>;
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Exact,
-    Within(Duration),
-    Spread(Duration),
-}
-use Kind::{Exact, Spread, Within};
-
-impl Timers for Shard<usize> {
-    fn add(&mut self, kind: Kind, delay: Duration, id: usize) -> TimerHandle {
-        match kind {
-            Exact => Shard::add(self, delay, id),
-            Within(slack) => self.add_within(delay, slack, id),
-            Spread(range) => self.add_spread(delay, range, id),
-        }
-    }
-
-    fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
-        Shard::reset(self, handle, delay)
-    }
-
-    fn turn(&mut self) -> Vec<usize> {
-        expired(self)
-    }
-
-    fn time_until_next(&self) -> Option<Duration> {
-        Shard::time_until_next(self)
-    }
-
-    fn counts(&self) -> Counts {
-        Shard::counts(self)
-    }
-}
-
-/// Callbacks of the thread's timer, which write their number.
-impl Timers for Log<usize> {
-    fn add(&mut self, kind: Kind, delay: Duration, id: usize) -> TimerHandle {
-        match kind {
-            Exact => local_timer().add(delay, self.writes(id)),
-            Within(slack) => local_timer().add_within(delay, slack, self.writes(id)),
-            Spread(range) => local_timer().add_spread(delay, range, self.writes(id)),
-        }
-    }
-
-    fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
-        handle.reset(delay)
-    }
-
-    fn turn(&mut self) -> Vec<usize> {
-        local_timer().turn();
-        self.take()
-    }
-
-    fn time_until_next(&self) -> Option<Duration> {
-        local_timer().time_until_next()
-    }
-
-    fn counts(&self) -> Counts {
-        local_timer().counts()
-    }
-}
-
-fn for_both(test: impl Fn(&mut dyn Timers, &ManualClock, fastrand::Rng) + Sync, seed: u64) {
-    let random = || fastrand::Rng::with_seed(seed);
-    let (mut shard, clock) = manual_shard();
-    test(&mut shard, &clock, random());
-    in_virtual_time(|clock| test(&mut Log::new(), clock, random()));
+/// The tick that the clock shows.
+fn tick(clock: &ManualClock) -> u64 {
+    nanos(clock.elapsed()) / TICK_NANOS
 }
 
 /// Sleeps until no timer is left. Returns the number of wakes, and the tick in which each fired.
-fn sleep_and_turn(timers: &mut dyn Timers, clock: &ManualClock) -> (usize, HashMap<usize, u64>) {
+fn sleep_and_turn(timers: &mut Timers, clock: &ManualClock) -> (usize, HashMap<usize, u64>) {
     let (mut wakes, mut fired) = (0, HashMap::new());
     while let Some(sleep) = timers.time_until_next() {
         clock.advance(sleep);
         wakes += 1;
-        let tick = nanos(clock.elapsed()) / TICK_NANOS;
-        for id in timers.turn() {
-            assert_eq!(fired.insert(id, tick), None, "{id} fires once");
+        for id in expired(timers) {
+            assert_eq!(fired.insert(id, tick(clock)), None, "{id} fires once");
         }
     }
     (wakes, fired)
@@ -120,163 +46,173 @@ fn window(due: Duration, slack: Duration) -> (u64, u64) {
 
 #[test]
 fn it_fires_within_the_slack_and_not_before() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
+    seeded(0..operations(20), |random| {
+        let (mut timers, clock) = manual_shard();
         let add = |id| {
             clock.advance(Duration::from_nanos(random.u64(..3 * TICK_NANOS)));
-            let (delay, slack) = (any_duration(&mut random), any_duration(&mut random));
-            timers.add(Within(slack), delay, id);
+            let (delay, slack) = (any_duration(random), any_duration(random));
+            timers.add_within(delay, slack, id);
             window(clock.elapsed() + delay, slack)
         };
         let windows: Vec<_> = (0..200).map(add).collect();
         // Some may be due already.
-        let now = nanos(clock.elapsed()) / TICK_NANOS;
-        let (_, fired) = sleep_and_turn(timers, clock);
+        let now = tick(&clock);
+        let (_, fired) = sleep_and_turn(&mut timers, &clock);
         for (id, (first, last)) in windows.into_iter().enumerate() {
             assert!((first..=last.max(now)).contains(&fired[&id]), "{} {first} {last}", fired[&id]);
         }
-    };
-    seeded(0..operations(20), |random| for_both(test, random.u64(..)));
+    });
 }
 
 #[test]
 fn it_is_never_late_for_a_loop_that_always_turns() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
-        let mut windows = BTreeMap::new();
-        for id in 0..usize::try_from(operations(20_000)).expect("few") {
-            clock.advance(Duration::from_nanos(random.u64(..TICK_NANOS)));
-            let delay = Duration::from_nanos(random.u64(..3 * TICK_NANOS));
-            let slack = Duration::from_nanos(random.u64(..5 * TICK_NANOS));
-            timers.add(Within(slack), delay, id);
-            windows.insert(id, window(clock.elapsed() + delay, slack));
-            let tick = nanos(clock.elapsed()) / TICK_NANOS;
-            for id in timers.turn() {
-                let (first, last) = windows.remove(&id).expect("it fires once");
-                assert!((first..=last).contains(&tick), "{tick} is not in {first}..={last}");
-            }
-            assert!(windows.values().all(|&(_, last)| last > tick), "none is overdue");
+    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
+    let mut windows = BTreeMap::new();
+    for id in 0..usize::try_from(operations(20_000)).expect("few") {
+        clock.advance(Duration::from_nanos(random.u64(..TICK_NANOS)));
+        let delay = Duration::from_nanos(random.u64(..3 * TICK_NANOS));
+        let slack = Duration::from_nanos(random.u64(..5 * TICK_NANOS));
+        timers.add_within(delay, slack, id);
+        windows.insert(id, window(clock.elapsed() + delay, slack));
+        let now = tick(&clock);
+        for id in expired(&mut timers) {
+            let (first, last) = windows.remove(&id).expect("it fires once");
+            assert!((first..=last).contains(&now), "{now} is not in {first}..={last}");
         }
-    };
-    for_both(test, 1);
+        assert!(windows.values().all(|&(_, last)| last > now), "none is overdue");
+    }
 }
 
 #[test]
 fn timers_with_slack_share_their_wake_ups() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
-        let mut wakes_of = |kind| {
-            for id in 0..1_000 {
-                let delay = Duration::from_micros(random.u64(60_000_000..61_000_000));
-                timers.add(kind, delay, id);
-            }
-            let (wakes, fired) = sleep_and_turn(timers, clock);
-            assert_eq!(fired.len(), 1_000);
-            wakes
-        };
-        let (without, with) = (wakes_of(Exact), wakes_of(Within(Duration::from_millis(512))));
-        // The windows lie within 1,512 ms, and any 512 ms have a multiple of 512 ticks.
-        assert!(without > 500 && with <= 3, "{with} wakes, and {without} without slack");
+    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
+    let mut wakes_of = |slack| {
+        for id in 0..1_000 {
+            let delay = Duration::from_micros(random.u64(60_000_000..61_000_000));
+            timers.add_within(delay, slack, id);
+        }
+        let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
+        assert_eq!(fired.len(), 1_000);
+        wakes
     };
-    for_both(test, 1);
+    let (without, with) = (wakes_of(Duration::ZERO), wakes_of(Duration::from_millis(512)));
+    // The windows lie within 1,512 ms, and any 512 ms have a multiple of 512 ticks.
+    assert!(without > 500 && with <= 3, "{with} wakes, and {without} without slack");
 }
 
 #[test]
 fn a_timer_far_ahead_is_linked_where_it_fires() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
-        let before = timers.counts().touched;
-        for id in 0..1_000 {
-            let delay = Duration::from_millis(random.u64(600_000..700_000));
-            timers.add(Within(Duration::from_secs(10)), delay, id);
-        }
-        let (wakes, fired) = sleep_and_turn(timers, clock);
-        assert_eq!(fired.len(), 1_000);
-        assert!(wakes <= 14, "{wakes} wakes in 110 s, of which 8,192 ticks are one");
-        assert_eq!(timers.counts().touched - before, 2_000, "each is linked and fired once");
-    };
-    for_both(test, 1);
+    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
+    for id in 0..1_000 {
+        let delay = Duration::from_millis(random.u64(600_000..700_000));
+        timers.add_within(delay, Duration::from_secs(10), id);
+    }
+    let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
+    assert_eq!(fired.len(), 1_000);
+    assert!(wakes <= 14, "{wakes} wakes in 110 s, of which 8,192 ticks are one");
+    assert_eq!(timers.counts().touched, 2_000, "each is linked once and fired once");
 }
 
 #[test]
 fn a_reset_makes_it_exact() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
-        for ticks in [1, 500, 100_000, 500_000] {
-            let (delay, slack) = (any_duration(&mut random), Duration::from_secs(1_000));
-            let within = timers.add(Within(slack), delay, 0);
-            let spread = timers.add(Spread(slack), delay, 1);
-            let due = window(clock.elapsed() + TICK * ticks, Duration::ZERO).0;
-            assert!(timers.reset(within, TICK * ticks) && timers.reset(spread, TICK * ticks));
-            let (_, fired) = sleep_and_turn(timers, clock);
-            assert_eq!((fired[&0], fired[&1]), (due, due));
-        }
-    };
-    for_both(test, 1);
+    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
+    for ticks in [1, 500, 100_000, 500_000] {
+        let (delay, slack) = (any_duration(&mut random), Duration::from_secs(1_000));
+        let within = timers.add_within(delay, slack, 0);
+        let spread = timers.add_spread(delay, slack, 1);
+        let due = window(clock.elapsed() + TICK * ticks, Duration::ZERO).0;
+        assert!(timers.reset(within, TICK * ticks) && timers.reset(spread, TICK * ticks));
+        let (_, fired) = sleep_and_turn(&mut timers, &clock);
+        assert_eq!((fired[&0], fired[&1]), (due, due));
+    }
 }
 
 #[test]
 fn without_slack_it_is_an_ordinary_timer() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, mut random: fastrand::Rng| {
+    seeded(0..operations(50), |random| {
+        let (mut timers, clock) = manual_shard();
         clock.advance(Duration::from_nanos(random.u64(..10 * TICK_NANOS)));
         timers.turn();
-        let delay = if random.bool() { Duration::ZERO } else { any_duration(&mut random) };
+        let delay = if random.bool() { Duration::ZERO } else { any_duration(random) };
+        timers.add(delay, 0);
+        timers.add_within(delay, Duration::ZERO, 1);
+        timers.add_spread(delay, Duration::ZERO, 2);
         // Less than the time to the next tick is none.
         let due = nanos(clock.elapsed() + delay);
-        let less = Duration::from_nanos(due.next_multiple_of(TICK_NANOS) - due + TICK_NANOS - 1);
-        let kinds = [Exact, Within(Duration::ZERO), Spread(Duration::ZERO), Within(less)];
-        for (id, kind) in kinds.into_iter().enumerate() {
-            timers.add(kind, delay, id);
-        }
-        let (_, fired) = sleep_and_turn(timers, clock);
+        let less = due.next_multiple_of(TICK_NANOS) - due + TICK_NANOS - 1;
+        timers.add_within(delay, Duration::from_nanos(less), 3);
+        let (_, fired) = sleep_and_turn(&mut timers, &clock);
         assert!((1..4).all(|id| fired[&id] == fired[&0]), "{fired:?}");
-    };
-    seeded(0..operations(50), |random| for_both(test, random.u64(..)));
+    });
 }
 
 /// No tick gets more than its share plus two, however many other timers come between them.
 #[test]
 fn spread_timers_are_apart() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, _| {
-        for (count, others) in
-            [10, 1_000].map(|count| [0, 1, 2, 20, 54, 143].map(|n| (count, n))).concat()
-        {
+    let (mut timers, clock) = manual_shard();
+    for count in [10, 1_000] {
+        for others in [0, 1, 2, 20, 54, 143] {
             for id in 0..count {
-                timers.add(Spread(TICK * 1_000), Duration::from_secs(2), id);
-                (0..others).for_each(|_| _ = timers.add(Exact, Duration::ZERO, usize::MAX));
-                timers.turn();
+                timers.add_spread(Duration::from_secs(2), TICK * 1_000, id);
+                (0..others).for_each(|_| _ = timers.add(Duration::ZERO, usize::MAX));
+                expired(&mut timers);
             }
-            let start = nanos(clock.elapsed()) / TICK_NANOS + 2_000;
-            let (_, fired) = sleep_and_turn(timers, clock);
+            let start = tick(&clock) + 2_000;
+            let (_, fired) = sleep_and_turn(&mut timers, &clock);
             let mut by_tick = [0; 1_001];
-            fired
-                .values()
-                .for_each(|&tick| by_tick[usize::try_from(tick - start).expect("few")] += 1);
+            for &tick in fired.values() {
+                by_tick[usize::try_from(tick - start).expect("few")] += 1;
+            }
             let most = by_tick.iter().max().copied();
-            assert!(
-                most <= Some(count.div_ceil(1_000) + 2),
-                "{most:?} of {count}, {others} between"
-            );
-            let tenths = by_tick.chunks(100).map(|tenth| tenth.iter().sum::<usize>());
-            let most = tenths.max();
-            assert!(most <= Some(count / 10 + 4), "{most:?} of {count}, {others} between");
+            assert!(most <= Some(count.div_ceil(1_000) + 2), "{most:?} of {count} and {others}");
+            let most = by_tick.chunks(100).map(|tenth| tenth.iter().sum::<usize>()).max();
+            assert!(most <= Some(count / 10 + 4), "{most:?} of {count} and {others}");
         }
-    };
-    for_both(test, 1);
+    }
 }
 
 #[test]
 fn the_longest_durations_are_accepted() {
-    let test = |timers: &mut dyn Timers, clock: &ManualClock, _| {
-        let (second, max) = (Duration::from_secs(1), Duration::MAX);
-        let mut handles = Vec::new();
-        for kind in [Within, Spread] {
-            for (delay, slack) in [(max, max), (second, max), (max, second)] {
-                handles.push(timers.add(kind(slack), delay, handles.len()));
-            }
+    let (mut timers, clock) = manual_shard();
+    let (second, max) = (Duration::from_secs(1), Duration::MAX);
+    let mut handles = Vec::new();
+    for (delay, slack) in [(max, max), (second, max), (max, second)] {
+        handles.push(timers.add_within(delay, slack, 0));
+        handles.push(timers.add_spread(delay, slack, 0));
+    }
+    clock.advance(TICK * 999);
+    assert_eq!(expired(&mut timers), [], "none is early");
+    clock.advance(HOUR);
+    assert_eq!(expired(&mut timers), [], "each has 584 years");
+    assert!(handles.iter().all(|&handle| timers.reset(handle, TICK)));
+    clock.advance(TICK);
+    assert_eq!(expired(&mut timers), [0; 6]);
+}
+
+/// The thread's timer chooses the ticks of a shard of payloads, but its own part of a range.
+#[test]
+fn callbacks_fire_when_payloads_do() {
+    on_a_core(|clock| {
+        let ((mut timers, time), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
+        let log = Log::new();
+        for id in 0..200 {
+            let (delay, slack) = (any_duration(&mut random), any_duration(&mut random));
+            timers.add_within(delay, slack, id);
+            local_timer().add_within(delay, slack, log.writes(id));
         }
-        clock.advance(TICK * 999);
-        assert!(timers.turn().is_empty(), "none is early");
-        clock.advance(HOUR);
-        assert!(timers.turn().is_empty(), "each has 584 years");
-        assert!(handles.iter().all(|&handle| timers.reset(handle, TICK)));
-        clock.advance(TICK);
-        assert_eq!(timers.turn().len(), handles.len());
-    };
-    for_both(test, 1);
+        while let Some(sleep) = timers.time_until_next() {
+            assert_eq!(local_timer().time_until_next(), Some(sleep));
+            clock.advance(sleep);
+            time.advance(sleep);
+            local_timer().turn();
+            assert_eq!(log.take(), expired(&mut timers));
+        }
+        for id in 0..10 {
+            local_timer().add_spread(TICK * 10, TICK * 100, log.writes(id));
+        }
+        assert_eq!(turn_after(clock, 9).fired, 0);
+        let tenths = [(); 10].map(|()| turn_after(clock, 10).fired);
+        assert!(tenths.iter().all(|&fired| fired <= 4), "{tenths:?}");
+        assert_eq!(turn_after(clock, 1).live, 0);
+    });
 }
