@@ -164,7 +164,7 @@ fn inside_a_callback_it_refuses_and_changes_nothing() {
             written.write([asked.get(), other, far].map(TimerHandle::cancel_wait));
         }));
         assert_eq!(turn_after(clock, 1).fired, 1);
-        let [refusal, ..] = log.take()[0].clone().map(|answer| answer.expect_err("inside"));
+        let [refusal, ..] = log.take()[0].map(|answer| answer.expect_err("inside"));
         assert!(!refusal.to_string().is_empty() && Error::source(&refusal).is_none());
         assert!(other.is_pending() && own.get().is_pending() && far.is_pending());
         assert_eq!(turn_after(clock, 1).fired, 1, "it goes on");

@@ -127,7 +127,8 @@ fn each_thread_makes_its_configuration_and_has_its_own_timer() {
         assert_eq!((len, until_next), (index + 1, Some(until)), "of thread {index}");
         made_on_expected.insert(ran_on);
     }
-    assert_eq!(HashSet::from_iter(made_on.lock().expect("sound").drain(..)), made_on_expected);
+    let made_on: HashSet<_> = made_on.lock().expect("sound").drain(..).collect();
+    assert_eq!(made_on, made_on_expected);
 }
 
 #[test]

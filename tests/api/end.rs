@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -165,7 +165,7 @@ fn own_timers_are_dropped_once_by_the_thread_that_ends() {
             assert_eq!(thread.join().is_err(), panicking);
             assert_eq!(callbacks.dropped_by(), [id; 8]);
         });
-        let handles = handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let handles = handles.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(handles.len(), 8);
         handles.iter().copied().for_each(assert_ended);
     }

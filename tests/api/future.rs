@@ -265,7 +265,7 @@ fn a_timeout_lends_its_future_and_its_sleep() {
         let shown = format!("{:?}", future::pending::<u8>());
         assert_eq!(format!("{:?}", guarded.get_ref()), shown);
         *guarded.get_mut() = future::pending();
-        let _: future::Pending<u8> = guarded.into_inner();
+        drop::<future::Pending<u8>>(guarded.into_inner());
         assert!(local_timer().is_empty());
     });
 }

@@ -195,7 +195,7 @@ fn a_stale_handle_never_reaches_the_next_shard_of_its_number() {
     let mut shards: Vec<Shard<u8>> = (0..20).map(|_| manual_shard().0).collect();
     let live: Vec<_> =
         shards.iter_mut().flat_map(|shard| [0, 1, 2].map(|id| shard.add(TICK, id))).collect();
-    assert_stale_everywhere(&Vec::from_iter(stale.iter().copied()));
+    assert_stale_everywhere(&stale.iter().copied().collect::<Vec<_>>());
     for &handle in &stale {
         for shard in &mut shards {
             assert_eq!((shard.cancel(handle), shard.reset(handle, Duration::ZERO)), (None, false));

@@ -4,6 +4,7 @@
 //! one, beside this directory: it counts allocations, measures time or memory, forks, takes all there is of something, runs for long, or
 //! needs other features.
 #![cfg(feature = "std")]
+#![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 #[path = "../common/lockstep.rs"]
 mod lockstep;

@@ -319,7 +319,9 @@ const NONE: (u64, u128, u128) = (0, 0, 0);
 #[test]
 fn lateness_before_the_first_turn_is_the_loops() {
     on_a_core(|clock| {
-        [10, 10, 12].iter().for_each(|&ticks| _ = local_timer().add(TICK * ticks, || ()));
+        for ticks in [10, 10, 12] {
+            local_timer().add(TICK * ticks, || ());
+        }
         assert_eq!(turn_after(clock, 14).fired, 3);
         assert_eq!(lateness(), [(3, 4, 10), NONE]);
         let percentile = own().loop_lateness.percentile(1.0);
@@ -330,7 +332,7 @@ fn lateness_before_the_first_turn_is_the_loops() {
 #[test]
 fn lateness_after_a_turn_that_was_behind_is_the_turns() {
     on_a_core(|clock| {
-        [10; 5].iter().for_each(|&ticks| _ = local_timer().add(TICK * ticks, || ()));
+        (0..5).for_each(|_| _ = local_timer().add(TICK * 10, || ()));
         clock.advance(TICK * 10);
         assert_eq!(local_timer().turn_within(2).fired, 2);
         clock.advance(TICK * 3);
@@ -478,7 +480,8 @@ fn levels_report_their_slots_and_how_many_are_occupied() {
         assert_eq!(occupied(), [0; 6]);
         // Two of them share a slot.
         let near = [10, 10, 20].map(|ticks| local_timer().add(TICK * ticks, || ()));
-        [HOUR, HOUR * 24].iter().for_each(|&delay| _ = local_timer().add(delay, never));
+        local_timer().add(HOUR, never);
+        local_timer().add(HOUR * 24, never);
         assert_eq!(occupied(), [2, 1, 1, 0, 0, 0]);
         near[2].cancel();
         assert_eq!(occupied(), [1, 1, 1, 0, 0, 0]);
@@ -572,7 +575,8 @@ fn a_loop_that_has_given_a_pass_up_may_sleep() {
     const NAME: &str = "a pass given up";
     let (_watch, stalls) = watch(TICK * 20, NAME);
     let (mut shard, clock) = virtual_shard(NAME);
-    [1, 100_000].iter().for_each(|&ticks| _ = shard.add(TICK * ticks, ticks));
+    shard.add(TICK, 1);
+    shard.add(TICK * 100_000, 2);
     clock.advance(TICK);
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));

@@ -133,7 +133,7 @@ fn no_timer_is_early_by_the_shortest_and_the_longest_ticks() {
     let micro = Duration::from_micros(1);
     let longest = Duration::from_nanos(u64::MAX);
     for (tick, delay, due) in [
-        (micro, Duration::from_nanos(1_000_500), Duration::from_nanos(1_001_000)),
+        (micro, Duration::from_nanos(1_000_500), Duration::from_micros(1_001)),
         (Duration::from_secs(3_600), NANOSECOND, Duration::from_secs(3_600)),
         (Duration::from_secs(1 << 33), NANOSECOND, Duration::from_secs(1 << 33)),
         (Duration::MAX, NANOSECOND, longest),

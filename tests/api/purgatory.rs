@@ -96,6 +96,12 @@ impl Seen {
     }
 }
 
+fn set_all(operations: &[Arc<Seen>]) {
+    for seen in operations {
+        seen.set();
+    }
+}
+
 /// Adds an operation that waits.
 fn wait<K: WatchKey>(
     own: &Purgatory<K, Op>,
@@ -159,7 +165,7 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
             wait(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
             seen
         });
-        all.iter().for_each(|seen| seen.set());
+        set_all(&all);
         assert_eq!((own.check_and_complete(&0), order.take()), (5, vec![0, 1, 2, 3, 4]));
     });
 }
@@ -226,7 +232,7 @@ fn a_panic_of_an_operation_harms_no_other() {
             wait(&own, ending.op_with(|| (), || panic!("while ending")), [0], 5);
             let well = add(&own, [0], 5);
             armed.set(true);
-            [&looking, &ending, &well].iter().for_each(|seen| seen.set());
+            set_all(&[Arc::clone(&looking), Arc::clone(&ending), Arc::clone(&well)]);
             assert_eq!(own.check_and_complete(&0), 2);
             ending.assert_ended(Completion::Condition);
             well.assert_ended(Completion::Condition);
@@ -392,7 +398,9 @@ impl<K: WatchKey> Joined<K> {
         joined: &[usize],
     ) -> Self {
         let started = Self { cores, group };
-        joined.iter().for_each(|&core| started.join(core));
+        for &core in joined {
+            started.join(core);
+        }
         started
     }
 
@@ -620,7 +628,8 @@ fn after_the_end_of_a_keys_core_the_other_keys_and_the_timeout_remain() {
         cores.settle();
         by_key.set();
         // The first of these reaches no core.
-        [1, 2].iter().for_each(|&key| cores.notify(0, key));
+        cores.notify(0, 1);
+        cores.notify(0, 2);
         cores.settle();
         cores.pass(5);
         by_key.assert_ended(Completion::Condition);
@@ -707,10 +716,11 @@ fn a_full_timer_takes_messages() {
     let cores = Joined::of(Lockstep::start_with(2, |config| config.limit(1)), group, &[0, 1]);
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
-    waits.iter().for_each(|seen| seen.set());
+    set_all(&waits);
     cores.group.notify(&1);
     cores.settle();
-    waits.iter().for_each(|seen| seen.assert_ended(Completion::Condition));
+    let ended = waits.map(|seen| seen.ended());
+    assert_eq!(ended, [(); 2].map(|()| [Completion::Condition]));
     cores.assert_empty(0..2);
     // Messages do not count towards the limit.
     cores.add(0, &[0], 50);
@@ -928,7 +938,8 @@ fn a_key_that_panics_for_an_ended_core_takes_no_other_batch_with_it() {
     well.set();
     cores.cores.end(1);
     cores.on(0, |own| {
-        [bomb(1), calm(2)].iter().for_each(|key| own.notify(key));
+        own.notify(&bomb(1));
+        own.notify(&calm(2));
         HURTS.set(true);
     });
     cores.turn([0]);
@@ -975,7 +986,9 @@ fn a_key_that_panics_in_a_full_batch_keeps_no_operation_from_completing() {
 #[test]
 fn a_key_that_panics_when_its_thread_ends_harms_nothing() {
     on_a_thread(|| {
-        [0, 1].iter().for_each(|&core| _ = add(&local_purgatory(), [bomb(core)], 50));
+        for core in [0, 1] {
+            add(&local_purgatory(), [bomb(core)], 50);
+        }
         HURTS.set(true);
     });
 }

@@ -48,6 +48,7 @@ fn debug_shows_figures() {
 
 #[test]
 fn every_public_type_has_debug() {
+    static REPORT: Mutex<String> = Mutex::new(String::new());
     fn prints(value: impl Debug) {
         assert!(!format!("{value:?}").is_empty() && !format!("{value:#?}").is_empty());
     }
@@ -86,7 +87,6 @@ fn every_public_type_has_debug() {
     let cores = cores.start(prints).expect("started");
     prints(&cores);
     assert!(cores.join().into_iter().all(|ended| ended.is_ok()));
-    static REPORT: Mutex<String> = Mutex::new(String::new());
     let hook = |report: &PanicReport<'_>| *REPORT.lock().expect("sound") = format!("{report:?}");
     configured(
         |config| config.on_panic(hook),

@@ -442,7 +442,9 @@ fn a_wake_hook_that_adds_is_not_called_inside_itself() {
         let hook = move || {
             count();
             let refs = refs.lock().expect("sound").clone();
-            refs.iter().for_each(|shard| _ = shard.add(TICK, || {}));
+            for shard in refs {
+                shard.add(TICK, || {});
+            }
         };
         let config = Config::new().tick(TICK).clock(&clock).on_wake(hook);
         config.install().expect("a new thread");
@@ -547,7 +549,7 @@ fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
         // The second reset of a timer sends no message.
         let reset_twice = || {
             let delays = [HOUR * 3; 2];
-            handles.iter().for_each(|it| assert!(delays.iter().all(|&delay| it.reset(delay))));
+            assert!(handles.iter().all(|it| delays.iter().all(|&delay| it.reset(delay))));
         };
         assert_eq!(wakes.during_sleep(reset_twice), 0);
         let _ = local_timer().turn();
