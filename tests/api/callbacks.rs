@@ -1,5 +1,6 @@
-//! Callbacks, hooks and destructors in virtual time: what they may do to the timer that runs them
-//! (P5), what `cancel` answers meanwhile (P3), the schedule of periodic timers, and panics (P6).
+//! Callbacks, hooks and destructors in virtual time. They may use the timer that runs them (P5) and
+//! may panic (P6). A `cancel` during a run has a defined answer (P3). Periodic timers keep their
+//! schedule.
 
 use std::{
     cell::{Cell, RefCell},

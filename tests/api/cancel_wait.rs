@@ -21,7 +21,7 @@ use crate::{
     support::{Log, OnDrop, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, turn_after},
 };
 
-/// A callback that reports that it runs, and then runs until it is told to end.
+/// A callback that reports its run, which lasts until the test ends it.
 struct Slow {
     runs: Receiver<()>,
     end: Sender<()>,

@@ -80,7 +80,7 @@ enum End {
     Panics,
 }
 
-/// A thread that turns when it is told to, until it ends.
+/// A thread that turns on request until it ends.
 struct Owner {
     shard: ShardRef,
     turn: mpsc::Sender<Option<End>>,
@@ -329,7 +329,7 @@ fn cancel_the_successors(number: u32) -> Option<Cancel> {
     answer
 }
 
-/// The number of the ended timer belongs to another thread by then (P12).
+/// The number of the ended timer belongs to another thread (P12).
 #[test]
 fn an_exiting_thread_owns_no_timer_of_its_successor() {
     let answer = after_the_timer(|| {

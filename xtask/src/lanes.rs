@@ -363,8 +363,8 @@ pub(crate) fn likely<'of>(lane: &'of str, source: &'of str) -> impl Iterator<Ite
         ("loom", "src/state/", "reset", ""),
         ("miri", "src/reclaim.rs", "races", ""),
         ("tests", "src/hooks.rs", "api", "callbacks::"),
-        ("tests", "src/purgatory/", "api", "purgatory_cores::"),
-        ("tests", "src/shard/end.rs", "api", "remote_end::"),
+        ("tests", "src/purgatory/", "api", "purgatory::"),
+        ("tests", "src/shard/end.rs", "api", "end::"),
     ];
     let found =
         TESTS.iter().filter(move |&&(of, place, ..)| of == lane && source.starts_with(place));
