@@ -22,7 +22,7 @@ const END: f64 = 0.75;
 /// Runs the example for some minutes. Returns whether memory and lateness stayed as they were.
 pub(crate) fn run(minutes: &str) -> Result<bool> {
     let run = Duration::from_secs(60 * minutes.parse::<u64>()?);
-    let build = "cargo build --release --locked --example idle_timeouts";
+    let build = "cargo build --release --features fd --locked --example idle_timeouts";
     let program = lanes::target().join("release/examples/idle_timeouts");
     println!("    {build} && {} {LOAD} --seconds {}", program.display(), run.as_secs());
     let mut cargo = Command::new("sh");
