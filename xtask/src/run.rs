@@ -1,252 +1,163 @@
-//! Runs lanes one after the other, or some side by side, and says how each went.
+//! Runs lanes and prints how each one ended.
 
 use std::{
-    fmt::{self, Display, Formatter},
-    io::{self, BufRead, BufReader, PipeReader},
+    fs::{self, File},
+    io,
     num::NonZeroUsize,
-    ops::Range,
-    process::{Child, ExitStatus},
-    sync::{
-        Mutex,
-        mpsc::{self, RecvTimeoutError},
-    },
+    process::{Command, ExitStatus},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
-use crate::{lane::Lane, stop};
+use crate::{
+    Result,
+    lanes::{self, Lane},
+    process::supervise,
+    root,
+};
 
-/// Why a command did not succeed, for the person who called it.
-#[derive(Debug)]
-pub(crate) struct Failure(pub(crate) String);
+/// A row of the table at the end.
+struct Row {
+    name: String,
+    outcome: Outcome,
+    took: Duration,
+}
 
-impl Display for Failure {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+/// Runs the chosen lanes and prints a table of all of them. Returns whether none failed.
+pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
+    let chosen: Vec<Lane> = lanes::all().iter().filter(|lane| is_chosen(lane)).cloned().collect();
+    if chosen.is_empty() {
+        return Err("no lane has that in its name".into());
     }
-}
-
-/// Runs `lanes` in order up to the first that fails, then prints a table of all of them. Neighbours that may run beside others run
-/// side by side.
-pub(crate) fn all(lanes: &[Lane]) -> Result<(), Failure> {
-    let (start, mut times) = (Instant::now(), vec![None; lanes.len()]);
-    let mut outcome = Ok(());
-    let mut next = 0;
-    while next < lanes.len() && outcome.is_ok() {
-        let neighbours = lanes[next..].iter().take_while(|lane| lane.beside_others).count().max(1);
-        let these = next..next + neighbours;
-        outcome = side_by_side(lanes, these.clone(), &mut times);
-        next = these.end;
+    let (start, mut rows) = (Instant::now(), Vec::new());
+    if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
+        for (name, reason) in lanes::too_new() {
+            rows.push(skipped(&name, reason));
+        }
     }
-    summarize(lanes, &times, start.elapsed());
-    outcome
+    rows.extend(run_each(&chosen));
+    print_table(&rows, start.elapsed());
+    Ok(!rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_))))
 }
 
-/// When a lane ended: how long it took, and whether it succeeded.
-type Time = Option<(Duration, bool)>;
-
-/// Neighbours that run side by side.
-struct Running<'times> {
-    /// Those that have not begun.
-    left: Range<usize>,
-    times: &'times mut [Time],
-    outcome: Result<(), Failure>,
+fn skipped(name: &str, reason: String) -> Row {
+    println!("SKIPPED {name}: {reason}");
+    Row { name: name.to_owned(), outcome: Outcome::Skipped(reason), took: Duration::ZERO }
 }
 
-/// Runs some of the lanes, as many at a time as there are cores; none begins after one has failed.
-fn side_by_side(lanes: &[Lane], these: Range<usize>, times: &mut [Time]) -> Result<(), Failure> {
-    let is_alone = these.len() == 1;
-    let workers = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(these.len());
-    let running = Mutex::new(Running { left: these, times, outcome: Ok(()) });
-    let lock = || running.lock().expect("nobody panics with it");
-    let next = || {
-        let mut running = lock();
-        if running.outcome.is_ok() { running.left.next() } else { None }
-    };
-    let work = || {
-        while let Some(index) = next() {
-            let (lane, start) = (&lanes[index], Instant::now());
-            let title = format!("\n==> [{}/{}] {}\n    {lane}", index + 1, lanes.len(), lane.name);
-            println!("{title}");
-            let outcome = if is_alone { one(lane, None) } else { beside(lane, &title) };
-            let mut running = lock();
-            running.times[index] = Some((start.elapsed(), outcome.is_ok()));
-            if running.outcome.is_ok() {
-                running.outcome = outcome;
+/// Runs the lanes in order; neighbours that may run beside each other share the cores.
+fn run_each(lanes: &[Lane]) -> Vec<Row> {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let rows = Mutex::new(Vec::new());
+    for neighbours in lanes.chunk_by(|lane, next| lane.beside && next.beside) {
+        let waiting = Mutex::new(neighbours.iter());
+        let work = || {
+            loop {
+                let lane = waiting.lock().expect("no lane panics").next();
+                let Some(lane) = lane else { return };
+                let row = run_lane(lane, neighbours.len() > 1);
+                rows.lock().expect("no lane panics").push(row);
             }
-        }
-    };
-    thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
-    running.into_inner().expect("nobody panics with it").outcome
-}
-
-/// Runs a lane beside others: what it prints comes when it has ended.
-fn beside(lane: &Lane, title: &str) -> Result<(), Failure> {
-    let mut printed = String::new();
-    let outcome = one(lane, Some(&mut printed));
-    println!("{title}\n{printed}");
-    outcome
-}
-
-/// Runs a lane, and keeps what it prints if that is wanted.
-fn one(lane: &Lane, kept: Option<&mut String>) -> Result<(), Failure> {
-    let failed = |why: String| {
-        let name = lane.name;
-        Failure(format!(
-            "lane \"{name}\" failed: {why}\n  to run it alone, from the root of the repository:\n    {lane}"
-        ))
-    };
-    let limit = lane.limit.unwrap_or(Duration::MAX);
-    let (verdict, status) =
-        watched(lane, kept, limit).map_err(|error| failed(error.to_string()))?;
-    if !status.success() {
-        return Err(failed(status.to_string()));
-    }
-    if lane.verdict && !is_ok(&verdict) {
-        return Err(failed("its last line holds no \"ok\":true".to_owned()));
-    }
-    Ok(())
-}
-
-/// What the process said last and how it ended; one that takes longer than `limit` is stopped.
-fn watched(
-    lane: &Lane,
-    kept: Option<&mut String>,
-    limit: Duration,
-) -> io::Result<(String, ExitStatus)> {
-    let (mut child, said) = started(lane, kept.is_some())?;
-    let process = child.id();
-    let (over, is_over) = mpsc::channel::<()>();
-    let watchdog = thread::spawn(move || {
-        let hangs = is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-        if hangs {
-            stop::tree(process).and(Err(io::Error::from(io::ErrorKind::TimedOut)))
-        } else {
-            Ok(())
-        }
-    });
-    let ended = last_line(said, kept).and_then(|last| Ok((last, child.wait()?)));
-    drop(over);
-    watchdog.join().unwrap_or_else(|_| Err(io::Error::other("the watchdog panicked")))?;
-    ended
-}
-
-/// Starts the process, and captures what it says if that is to be kept, or its last line is a verdict.
-fn started(lane: &Lane, is_kept: bool) -> io::Result<(Child, Option<PipeReader>)> {
-    let cannot = |error| io::Error::other(format!("cannot be started: {error}"));
-    let mut process = lane.process();
-    if !is_kept && !lane.verdict {
-        return Ok((process.spawn().map_err(cannot)?, None));
-    }
-    let (said, into) = io::pipe()?;
-    if is_kept {
-        process.stderr(into.try_clone()?);
-    }
-    // The process alone has the other end, once `process` is dropped.
-    Ok((process.stdout(into).spawn().map_err(cannot)?, Some(said)))
-}
-
-/// Keeps captured output or passes it on, line by line; the last one is the verdict. Empty where nothing was captured.
-fn last_line(said: Option<PipeReader>, mut kept: Option<&mut String>) -> io::Result<String> {
-    let mut last = String::new();
-    for line in said.into_iter().flat_map(|said| BufReader::new(said).lines()) {
-        last = line?;
-        match &mut kept {
-            Some(kept) => kept.extend([last.as_str(), "\n"]),
-            None => println!("{last}"),
-        }
-    }
-    Ok(last)
-}
-
-fn is_ok(verdict: &str) -> bool {
-    let packed: String = verdict.split_whitespace().collect();
-    packed.starts_with('{') && packed.contains("\"ok\":true")
-}
-
-fn summarize(lanes: &[Lane], times: &[Time], total: Duration) {
-    println!();
-    let width = lanes.iter().map(|lane| lane.name.len()).max().unwrap_or_default();
-    for (lane, time) in lanes.iter().zip(times) {
-        let word = match time {
-            None => "not run",
-            Some((_, true)) => "ok",
-            Some((_, false)) => "FAILED",
         };
-        let seconds =
-            time.map(|(time, _)| format!("{:8.1} s", time.as_secs_f64())).unwrap_or_default();
-        println!("{:width$}  {word:7} {seconds}", lane.name);
+        thread::scope(|scope| {
+            for _ in 0..cores.min(neighbours.len()) {
+                scope.spawn(work);
+            }
+        });
     }
-    println!("{:width$}  {:7} {:8.1} s", "", "total", total.as_secs_f64());
+    rows.into_inner().expect("no lane panics")
+}
+
+/// Runs one lane. Its output is printed at its end if it has company.
+fn run_lane(lane: &Lane, has_company: bool) -> Row {
+    let start = Instant::now();
+    let outcome = match lane.obstacle() {
+        Some((reason, false)) => return skipped(lane.name, reason),
+        Some((reason, true)) => Outcome::Failed(reason),
+        None => match execute(lane, has_company) {
+            Ok(Some(status)) if status.success() => Outcome::Passed,
+            Ok(Some(status)) => Outcome::Failed(status.to_string()),
+            Ok(None) => Outcome::Failed(format!("killed after {:?}", lane.limit)),
+            Err(error) => Outcome::Failed(error.to_string()),
+        },
+    };
+    Row { name: lane.name.to_owned(), outcome, took: start.elapsed() }
+}
+
+fn execute(lane: &Lane, has_company: bool) -> io::Result<Option<ExitStatus>> {
+    println!("\n==> {}\n    {}", lane.name, lane.command);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &lane.command]).current_dir(root());
+    if !has_company {
+        return supervise(&mut shell, lane.limit, |_| false);
+    }
+    let logs = root().join(lanes::target()).join("lanes");
+    fs::create_dir_all(&logs)?;
+    let path = logs.join(format!("{}.log", lane.name));
+    let log = File::create(&path)?;
+    shell.stdout(log.try_clone()?).stderr(log);
+    let status = supervise(&mut shell, lane.limit, |_| false);
+    let output = String::from_utf8_lossy(&fs::read(path)?).into_owned();
+    println!("\n==> output of {}\n{output}", lane.name);
+    status
+}
+
+/// Prints each row, and in the last line how many lanes ended in which way.
+fn print_table(rows: &[Row], total: Duration) {
+    println!();
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+    let mut counts = [0; 3];
+    for Row { name, outcome, took } in rows {
+        let (index, word, reason) = match outcome {
+            Outcome::Passed => (0, "passed", ""),
+            Outcome::Failed(reason) => (1, "FAILED", &reason[..]),
+            Outcome::Skipped(reason) => (2, "SKIPPED", &reason[..]),
+        };
+        counts[index] += 1;
+        println!("{name:width$}  {word:7} {:8.1} s  {reason}", took.as_secs_f64());
+    }
+    println!("{:width$}  total   {:8.1} s", "", total.as_secs_f64());
+    println!("{} passed, {} failed, {} skipped", counts[0], counts[1], counts[2]);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use super::*;
 
-    use super::{all, is_ok};
-    use crate::lane::Lane;
-
-    #[test]
-    fn a_verdict_is_a_json_object_that_says_ok() {
-        assert!(is_ok(r#"{"connections": 10, "ok": true}"#));
-        assert!(!is_ok(r#"{"connections": 10, "ok": false}"#));
-        assert!(!is_ok("ok"));
-        assert!(!is_ok(""));
+    fn lane(group: &'static str, beside: bool, command: &str) -> Lane {
+        let (name, limit) = ("a test of xtask", Duration::from_secs(1));
+        Lane { group, name, limit, beside, command: command.to_owned() }
     }
 
     #[test]
-    fn a_lane_that_fails_or_gives_no_verdict_is_a_failure() {
-        let version = Lane::new("version", "cargo --version");
-        let unknown = Lane::new("unknown", "cargo no-such-command");
-        assert!(all(std::slice::from_ref(&version)).is_ok());
-        assert!(all(&[version.clone().verdict()]).is_err());
-        let failure = all(&[version, unknown]).expect_err("cargo refuses it").to_string();
-        assert!(failure.starts_with("lane \"unknown\" failed: "), "{failure}");
-        assert!(failure.ends_with("    cargo no-such-command"), "{failure}");
+    fn lanes_pass_fail_time_out_and_are_skipped() {
+        for (command, passes) in [("true", true), ("exit 3", false), ("sleep 60", false)] {
+            let outcome = run_lane(&lane("test", false, command), false).outcome;
+            assert_eq!(outcome == Outcome::Passed, passes, "{command}: {outcome:?}");
+        }
+        // It is skipped where cargo-deny is missing and fails elsewhere.
+        let row = run_lane(&lane("all", false, "cargo deny --no-such-option"), false);
+        assert_ne!(row.outcome, Outcome::Passed);
     }
 
     #[test]
-    fn lanes_that_may_run_side_by_side_and_the_others_alone() {
-        let nap = || Lane::new("nap", "sleep 0.4").beside_others();
-        let begun = Instant::now();
-        assert!(all(&[nap(), nap()]).is_ok());
-        let together = begun.elapsed();
-        let is_one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-        assert!(together < Duration::from_millis(790) || is_one_core, "{together:?}");
-        let begun = Instant::now();
-        assert!(all(&[nap(), Lane::new("nap", "sleep 0.4"), nap()]).is_ok());
-        assert!(begun.elapsed() >= Duration::from_millis(1_200));
-    }
-
-    #[test]
-    fn after_a_failure_beside_it_no_lane_begins() {
-        let mark = crate::lane::target_base().join("xtask-mark");
-        let late = Lane::new("late", "touch").word(mark.display().to_string());
-        let fails = Lane::new("fails", "false").beside_others();
-        let failure =
-            all(&[fails.clone(), fails.verdict(), late]).expect_err("it fails").to_string();
-        assert!(failure.starts_with("lane \"fails\" failed: exit"), "{failure}");
-        assert!(!mark.exists());
-    }
-
-    #[test]
-    fn what_a_lane_prints_is_kept_and_its_last_line_is_its_verdict() {
-        let version = Lane::new("version", "cargo --version");
-        let mut printed = String::new();
-        assert!(super::one(&version, Some(&mut printed)).is_ok());
-        assert!(printed.starts_with("cargo 1.") && printed.ends_with('\n'), "{printed}");
-        assert!(super::one(&version.verdict(), Some(&mut String::new())).is_err());
-    }
-
-    #[test]
-    fn a_lane_that_hangs_is_stopped_with_all_it_has_started() {
-        let begun = Instant::now();
-        // A process that starts another, which has the output too.
-        let hangs =
-            Lane::new("hangs", "timeout 60 sleep 60").verdict().limit(Duration::from_millis(300));
-        let failure = all(&[hangs]).expect_err("it was stopped").to_string();
-        assert!(failure.starts_with("lane \"hangs\" failed: timed out"), "{failure}");
-        assert!(begun.elapsed() < Duration::from_secs(30), "the sleep holds the output open");
+    fn neighbours_run_at_the_same_time_and_others_alone() {
+        let nap = |beside| lane("all", beside, "sleep 0.4");
+        let took = |lanes: &[Lane]| {
+            let start = Instant::now();
+            assert_eq!(run_each(lanes).len(), lanes.len());
+            start.elapsed()
+        };
+        let is_one_core = thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        assert!(took(&[nap(true), nap(true)]) < Duration::from_millis(790) || is_one_core);
+        assert!(took(&[nap(true), nap(false), nap(true)]) >= Duration::from_millis(1_200));
     }
 }

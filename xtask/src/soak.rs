@@ -1,92 +1,142 @@
-//! The main job for a long time: the example `idle_timeouts` at full load, while its memory is watched. Fails when the example's
-//! verdict does, when its memory grows after the warm-up, or when its timers fire later in the second half than in the first.
-
-mod judge;
+//! The example `idle_timeouts` at full load for a long time. Fails if its verdict is not ok, if its
+//! memory grows after the warm-up, or if its timers fire later in the second half of the run.
 
 use std::{
-    fs,
-    process::{Child, Stdio},
-    thread,
+    fs::{self, File},
+    process::Command,
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use crate::{Result, lanes, process::supervise, root};
 
-use self::judge::{Late, Sample};
-use crate::{
-    lane::Lane,
-    run::{self, Failure},
-};
+/// As many connections as 20,000 open files allow, each with three packets a second. That keeps two
+/// cores a third busy. Load and server share the cores, so the limit of lateness is a wide one.
+const LOAD: &str = "--json --connections 9000 --idle-ms 1000 --late-limit-ms 100";
 
-const EXAMPLE: &str = "idle_timeouts";
+/// Connections are made in the first sixth of a run and have all talked a while later. The wheels
+/// touch new slots for two minutes more.
+const WARM: f64 = 0.3;
+/// Memory must not grow in the last part of a run.
+const END: f64 = 0.75;
 
-/// How long, and how much.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// How long the example runs.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_440))]
-    minutes: u64,
-    /// How many connections: the default is what 20 000 open files allow.
-    #[arg(long, default_value_t = 9_000)]
-    connections: u32,
-    /// After how many milliseconds of silence a connection is closed; it sends three packets in that time. The default keeps two
-    /// cores a third busy, the load included; with half of it a pause of the machine makes the load late, and the run void.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(200..=60_000))]
-    idle_ms: u64,
-}
-
-/// The example's own limit is for a machine with time to spare. Here the load and the server wait for the same cores.
-const LATE_LIMIT_MS: u64 = 100;
-
-/// How often memory is looked at in a run.
-const LOOKS: u32 = 60;
-
-/// See the module.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let seconds = options.minutes * 60;
-    run::all(&[Lane::new("build", "cargo build --release --locked --example").and(EXAMPLE)])?;
-    let lane = Lane::new("soak", "cargo run --quiet --release --locked --example")
-        .and(EXAMPLE)
-        .and(&format!("-- --json --seconds {seconds} --connections {}", options.connections))
-        .and(&format!("--idle-ms {} --late-limit-ms {LATE_LIMIT_MS}", options.idle_ms));
-    println!("    {lane}");
-    let start = Instant::now();
-    let mut child = lane
-        .process()
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| Failure(format!("the example cannot be started: {error}")))?;
-    let samples = watch(&mut child, start, Duration::from_secs(seconds));
-    let output = child
-        .wait_with_output()
-        .map_err(|error| Failure(format!("the example is lost: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let verdict: Value = serde_json::from_str(said.trim()).map_err(|error| {
-        Failure(format!("the example gave no verdict ({}): {error}", output.status))
-    })?;
-    let late = Late::all(&verdict);
-    judge::print(&samples, &late);
-    judge::verdict(&verdict, &samples, &late)
-}
-
-/// Looks at the example's memory now and then until it ends. (`cargo run` becomes the example.)
-fn watch(child: &mut Child, start: Instant, run: Duration) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    while child.try_wait().is_ok_and(|ended| ended.is_none()) {
-        if let Some(kib) = resident_kib(child.id()) {
-            samples.push(Sample { share: start.elapsed().as_secs_f64() / run.as_secs_f64(), kib });
-        }
-        thread::sleep(run / LOOKS);
+/// Runs the example for some minutes. Returns whether memory and lateness stayed as they were.
+pub(crate) fn run(minutes: &str) -> Result<bool> {
+    let run = Duration::from_secs(60 * minutes.parse::<u64>()?);
+    let build = "cargo build --release --features fd --locked --example idle_timeouts";
+    let program = lanes::target().join("release/examples/idle_timeouts");
+    println!("    {build} && {} {LOAD} --seconds {}", program.display(), run.as_secs());
+    let mut cargo = Command::new("sh");
+    let built = cargo.args(["-c", build]).current_dir(root()).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("the example does not build".into());
     }
-    samples
+    let log = root().join(lanes::target()).join("soak.json");
+    let file = File::create(&log)?;
+    let mut example = Command::new(root().join(program));
+    example.args(LOAD.split(' ')).args(["--seconds", &run.as_secs().to_string()]).stdout(file);
+    let (start, mut samples) = (Instant::now(), Vec::new());
+    let look = |process| {
+        let share = start.elapsed().as_secs_f64() / run.as_secs_f64();
+        samples.extend(resident_kib(process).map(|kib| (share, kib)));
+        false
+    };
+    let ended = supervise(&mut example, run + Duration::from_secs(300), look);
+    let verdict = fs::read_to_string(&log)?;
+    println!("{verdict}");
+    let mut complaints = Vec::new();
+    if !ended.is_ok_and(|status| status.is_some_and(|status| status.success())) {
+        complaints.push("the example's verdict is not ok".to_owned());
+    }
+    complaints.extend(growth(&samples));
+    complaints.extend(drift(&verdict, "p50", 500));
+    complaints.extend(drift(&verdict, "p99", 5_000));
+    for complaint in &complaints {
+        println!("FAILED: {complaint}");
+    }
+    Ok(complaints.is_empty())
 }
 
-/// What a process has in memory, if it is the example already.
+/// Returns the memory of a process.
 fn resident_kib(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    if field("Name:")? != EXAMPLE {
-        return None;
+    status.split_once("VmRSS:")?.1.split_whitespace().next()?.parse().ok()
+}
+
+/// Complains if memory at the end is more than before, by more than 2 % and 1 MiB: an allocator may
+/// keep some pages, and the slots of two wheels are 1 MiB.
+fn growth(samples: &[(f64, u64)]) -> Option<String> {
+    let most = |from: f64, to: f64| {
+        let part = samples.iter().filter(|(share, _)| (from..to).contains(share));
+        part.map(|(_, kib)| *kib).max()
+    };
+    let (Some(warm), Some(end)) = (most(WARM, END), most(END, f64::INFINITY)) else {
+        return Some(
+            "memory was never seen: there is no /proc, or the run was too short".to_owned(),
+        );
+    };
+    println!("memory: at most {warm} KiB after the warm-up, at most {end} KiB at the end");
+    (end > warm + warm / 50 + 1_024).then(|| format!("memory grew from {warm} to {end} KiB"))
+}
+
+/// Compares the median lateness of the stretches in both halves; one bad moment does not move it.
+/// Complains if it grows by more than half and by more than `allowed` microseconds.
+fn drift(verdict: &str, percentile: &str, allowed: u64) -> Option<String> {
+    let stretches = verdict.split_once("\"lateness_us_by_stretch\"").map_or("", |parts| parts.1);
+    let stretches = stretches.split(']').next().unwrap_or_default().split('}');
+    let late: Vec<u64> = stretches.filter_map(|stretch| number(stretch, percentile)).collect();
+    let (first, second) = late.split_at(late.len() / 2);
+    let middle = |half: &[u64]| {
+        let mut half = half.to_vec();
+        half.sort_unstable();
+        half.get(half.len() / 2).copied()
+    };
+    let (Some(before), Some(after)) = (middle(first), middle(second)) else {
+        return Some("the example says nothing of lateness in the course of the run".to_owned());
+    };
+    println!("lateness, {percentile}: {before} us in the first half, {after} us in the second");
+    (after > before + allowed.max(before / 2))
+        .then(|| format!("the {percentile} of lateness went from {before} to {after} us"))
+}
+
+/// Returns the number after a key, unless nothing was closed in that stretch.
+fn number(stretch: &str, key: &str) -> Option<u64> {
+    let value = |key: &str| {
+        let after = stretch.split_once(&format!("\"{key}\":"))?.1.trim_start();
+        after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    value("max").filter(|max: &u64| *max > 0).and_then(|_| value(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(p50: [u64; 4]) -> Option<String> {
+        let stretch = |p50| format!("{{\"p50\":{p50},\"p99\": 2000,\"max\":{}}}", 9 * p50);
+        let stretches = p50.map(stretch).join(",");
+        let verdict = format!("{{\"a\":[],\"lateness_us_by_stretch\":[{stretches}],\"p50\":1}}");
+        drift(&verdict, "p50", 500)
     }
-    field("VmRSS:")?.split_whitespace().next()?.parse().ok()
+
+    fn memory(kib: [u64; 4]) -> Option<String> {
+        growth(&[0.1, 0.35, 0.6, 0.85].into_iter().zip(kib).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_stays_as_it_was_is_ok() {
+        assert_eq!(late([1_000, 1_100, 1_050, 1_000]), None);
+        assert_eq!(late([1_000, 1_100, 0, 1_000]), None);
+        assert_eq!(memory([100, 50_000, 50_000, 50_900]), None);
+    }
+
+    #[test]
+    fn growth_drift_and_silence_are_failures() {
+        let message = "the p50 of lateness went from 1100 to 1900 us";
+        assert_eq!(late([1_000, 1_100, 1_800, 1_900]).as_deref(), Some(message));
+        assert_eq!(
+            memory([1, 1, 51_000, 80_000]).as_deref(),
+            Some("memory grew from 51000 to 80000 KiB")
+        );
+        assert!(growth(&[]).is_some() && drift("{}", "p50", 500).is_some());
+    }
 }

@@ -1,0 +1,140 @@
+//! Reads `break/faults.txt` and `break/survivors.txt`: records of lines `key  value`, parted by
+//! empty lines.
+
+use std::ops::Range;
+
+use super::{Mutant, orderings::Source};
+use crate::Result;
+
+/// The lines of a record.
+pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
+
+impl<'list> Record<'list> {
+    /// Returns the values of a key, one for each line.
+    pub(super) fn all(&self, key: &str) -> Vec<&'list str> {
+        self.0.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value).collect()
+    }
+
+    /// Returns the value of a key that must occur once.
+    pub(super) fn one(&self, key: &str) -> Result<&'list str> {
+        match self.all(key)[..] {
+            [value] if !value.is_empty() => Ok(value),
+            _ => Err(format!("a record needs one line `{key}`: {:?}", self.0[0]).into()),
+        }
+    }
+}
+
+/// Reads the records of a list. Each must have a name and a reason, and keys of `keys` only.
+pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Record<'list>>> {
+    let mut records = vec![Record(Vec::new())];
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        if key.is_empty() {
+            records.push(Record(Vec::new()));
+        } else if keys.contains(&key) {
+            records.last_mut().expect("there is one").0.push((key, value.trim()));
+        } else {
+            return Err(format!("a record has no line `{key}`: {line}").into());
+        }
+    }
+    records.retain(|record| !record.0.is_empty());
+    for record in &records {
+        record.one("name")?;
+        record.all("why").first().ok_or_else(|| format!("no reason: {:?}", record.0[0]))?;
+    }
+    Ok(records)
+}
+
+/// Plants the fault of a record in the text of its file. Fails unless its place is there once.
+pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
+    let (name, wanted) = (fault.one("name")?, fault.all("find").join("\n"));
+    let mut region = 0..text.len();
+    if let [function] = fault.all("within")[..] {
+        let bodies = Source::parse(text)?.functions(function);
+        let [body] = &bodies[..] else {
+            return Err(format!("\"{name}\": {file} has not one function {function}").into());
+        };
+        region = body.clone();
+    }
+    let places = find(text, region, &wanted);
+    let [place] = &places[..] else {
+        let count = places.len();
+        return Err(
+            format!("\"{name}\" is found {count} times in {file}, not once:\n{wanted}").into()
+        );
+    };
+    let with = fault.all("with").join("\n");
+    let mut mutant = Mutant::new(name.to_owned(), file, text, place.clone(), &with);
+    mutant.is_planted = true;
+    mutant.by = fault.all("by").first().map(|by| (*by).to_owned());
+    Ok(mutant)
+}
+
+/// Returns every place in `region` where `wanted` stands, however rustfmt has laid it out.
+fn find(text: &str, region: Range<usize>, wanted: &str) -> Vec<Range<usize>> {
+    let (code, wanted) = (dense(&text[region.clone()]), dense(wanted));
+    let is_wanted =
+        |window: &&[(usize, u8)]| window.iter().zip(&wanted).all(|(one, other)| one.1 == other.1);
+    let found = code.windows(wanted.len().max(1)).filter(is_wanted);
+    let place = |window: &[(usize, u8)]| {
+        let end = window[window.len() - 1].0 + 1;
+        region.start + window[0].0..region.start + end
+    };
+    found.map(place).collect()
+}
+
+/// Returns the bytes of `text` and where they are, without white space and trailing commas.
+fn dense(text: &str) -> Vec<(usize, u8)> {
+    let mut dense: Vec<(usize, u8)> = Vec::new();
+    for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| !byte.is_ascii_whitespace()) {
+        if b")]}".contains(&byte) {
+            let _ = dense.pop_if(|last| last.1 == b',');
+        }
+        dense.push((at, byte));
+    }
+    dense
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "fn a() { fence(SeqCst); } fn b() { look(1,\n 2,\n); fence(SeqCst); }";
+
+    fn planted(lines: &str) -> Result<String> {
+        let list = format!("# a list\n\nname  n\nwhy   it is\nwhy   gone\n{lines}\n");
+        let records = records(&list, super::super::FAULT_KEYS)?;
+        plant(&records[0], "src/a.rs", SOURCE).map(|mutant| mutant.broken)
+    }
+
+    #[test]
+    fn a_fault_replaces_what_it_finds() {
+        let look = "look(1,\n 2,\n)";
+        for (lines, expected) in [
+            ("find  look(1, 2)\nwith  close()", SOURCE.replace(look, "close()")),
+            ("find  look(1, 2);", SOURCE.replace(&format!("{look};"), "")),
+            (
+                "within a\nfind  fence(SeqCst);\nwith  ();",
+                SOURCE.replacen("fence(SeqCst)", "()", 1),
+            ),
+            ("find  2);\nfind  fence(\nwith  2); (", SOURCE.replace("2,\n); fence(", "2); (")),
+        ] {
+            assert_eq!(planted(lines).expect(lines), expected);
+        }
+    }
+
+    #[test]
+    fn a_fault_that_is_not_found_once_or_lacks_a_part_is_an_error() {
+        for (lines, expected) in [
+            ("find  fence(SeqCst);", "found 2 times in src/a.rs"),
+            ("find  fence(AcqRel);", "found 0 times"),
+            ("within c\nfind  look", "not one function c"),
+            ("fnd   look", "no line `fnd`"),
+            ("\nname  m\n", "no reason"),
+            ("name  m\n", "one line `name`"),
+        ] {
+            let error = planted(lines).expect_err(lines).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

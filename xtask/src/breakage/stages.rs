@@ -1,0 +1,180 @@
+//! The tests that a mutant has to get past.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use super::{Mutant, directory};
+use crate::{
+    Result,
+    lanes::{self, Lane, entries, programs, stem},
+    process::supervise,
+};
+
+/// All tests of a stage, or one of them. The stages are the lanes of the group `break`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Test {
+    stage: &'static str,
+    /// What builds and runs the programs with the tests.
+    command: String,
+    /// The test's name; empty for all.
+    name: String,
+    /// The time that the sound library may take.
+    limit: Duration,
+}
+
+impl Test {
+    /// Makes the tests of that name in some programs of a stage, or in all.
+    fn new(stage: &'static Lane, programs: Option<&str>, name: &str) -> Self {
+        let (start, all) = stage.command.split_once('{').expect("programs are in braces");
+        let command = format!("{start}{}", programs.unwrap_or(all.trim_end_matches('}')));
+        Self { stage: stage.name, command, name: name.to_owned(), limit: stage.limit }
+    }
+}
+
+/// The copy of the repository, and the tests that the sound library has passed there.
+#[derive(Debug)]
+pub(super) struct Stages {
+    /// The root of the copy to build.
+    pub(super) copy: PathBuf,
+    /// How long the sound library took to pass.
+    proven: HashMap<Test, Duration>,
+}
+
+impl Stages {
+    pub(super) fn new(copy: &Path) -> Self {
+        Self { copy: copy.to_owned(), proven: HashMap::new() }
+    }
+
+    /// Returns all tests of each stage that can notice a mutant. A weaker ordering makes no
+    /// difference to tests that this processor runs.
+    pub(super) fn all(mutant: &Mutant) -> impl Iterator<Item = Test> {
+        let sees_orderings = |name| matches!(name, "loom" | "loom-epoch" | "miri");
+        let stages = lanes::all().iter().filter(|lane| lane.group == "break");
+        stages
+            .filter(move |stage| mutant.is_planted || sees_orderings(stage.name))
+            .map(|stage| Test::new(stage, None, ""))
+    }
+
+    /// Returns the test that should notice a mutant, if there still is one of that name.
+    pub(super) fn expected(&self, mutant: &Mutant) -> Option<Test> {
+        let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
+        let stage = lanes::all().iter().find(|lane| lane.group == "break" && lane.name == stage)?;
+        let declaration = format!("fn {}(", name.rsplit("::").next()?);
+        let has = |path: &PathBuf| declares(path, &declaration);
+        if name.contains("tests::") {
+            let is_there = has(&self.copy.join("src"));
+            return is_there.then(|| Test::new(stage, Some("--lib"), name));
+        }
+        let package = stage.command.split_once("-p ")?.1.split(' ').next()?;
+        let directory = self.copy.join(package.trim_start_matches("corewheel")).join("tests");
+        let program = programs(&directory).into_iter().find(has)?;
+        Some(Test::new(stage, Some(&format!("--test {}", stem(&program))), name))
+    }
+
+    /// Runs a test on the sound library, unless it has passed before. Fails if it does not pass.
+    pub(super) fn prove(&mut self, test: &Test) -> Result<()> {
+        if !self.proven.contains_key(test) {
+            let start = Instant::now();
+            if let Some(by) = self.notice(test)? {
+                return Err(format!("the sound library fails {by}").into());
+            }
+            println!("    sound: {} {}", test.stage, test.name);
+            self.proven.insert(test.clone(), start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Runs a test on the copy as it is. Returns the stage and the test that fail.
+    pub(super) fn notice(&self, test: &Test) -> Result<Option<String>> {
+        let Test { stage, command, name, limit } = test;
+        let build = format!("{command} --no-run");
+        let (ended, output) = self.run(&build, *limit, |_| false)?;
+        if ended != Some(true) {
+            return Err(format!("\"{build}\" fails:\n{output}").into());
+        }
+        let exact = if name.is_empty() { "" } else { "--exact" };
+        let limit =
+            self.proven.get(test).map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
+        let (ended, output) =
+            self.run(&format!("{command} -- {exact} {name}"), limit, has_failed)?;
+        Ok((ended != Some(true)).then(|| format!("{stage}: {}", culprit(&output))))
+    }
+
+    /// Runs a command until it ends or its output is enough. Returns whether it succeeded, if it
+    /// ended, and its output.
+    fn run(
+        &self,
+        command: &str,
+        limit: Duration,
+        enough: impl Fn(&str) -> bool,
+    ) -> Result<(Option<bool>, String)> {
+        let log = directory()?.join("output.log");
+        let file = File::create(&log)?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(&self.copy);
+        shell.stdout(file.try_clone()?).stderr(file);
+        let text = || fs::read(&log).map(|text| String::from_utf8_lossy(&text).into_owned());
+        let look = |_| text().is_ok_and(|text| enough(&text));
+        let status = supervise(&mut shell, limit, look)?;
+        Ok((status.map(|status| status.success()), text()?))
+    }
+}
+
+/// Returns whether a file, or one below a directory, has the text.
+fn declares(path: &Path, text: &str) -> bool {
+    if path.is_dir() {
+        return entries(path).iter().any(|path| declares(path, text));
+    }
+    fs::read_to_string(path).is_ok_and(|source| source.contains(text))
+}
+
+/// Returns whether a test has failed, so that the others need not run.
+fn has_failed(output: &str) -> bool {
+    results(output).any(|(_, result)| result.ends_with("FAILED"))
+}
+
+/// Returns the tests that have begun, in order, and what their lines say of each.
+fn results(output: &str) -> impl Iterator<Item = (&str, &str)> {
+    output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
+}
+
+/// Returns the test that failed, or that was running at the end, or else the first complaint.
+fn culprit(output: &str) -> String {
+    let failed = results(output).find(|(_, result)| result.ends_with("FAILED"));
+    let unfinished =
+        |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
+    let named = failed.or_else(|| results(output).filter(unfinished).last());
+    let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
+    // A process that aborts in a test may not have printed its name. Its thread has the same one.
+    let thread = || {
+        let panic = output.lines().find_map(|line| line.strip_prefix("thread '"))?;
+        panic.split('\'').next()
+    };
+    let error = || output.lines().find(|line| line.starts_with("error: "));
+    name.or_else(thread).or_else(error).unwrap_or("it does not end").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_culprit_is_the_test_that_failed_or_was_running() {
+        for (output, expected) in [
+            ("running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ok\n", "b::c"),
+            ("test a ... ok\ntest b - should panic ... a word\nthread panicked. aborting.\n", "b"),
+            ("test a ... ok\ntest b ... ", "b"),
+            ("running 1 test\nthread 'b' (7) panicked at src/b.rs:1:1:\naborting\n", "b"),
+            ("test a ... ok\nerror: Undefined Behavior: gone\n", "error: Undefined Behavior: gone"),
+            ("test a ... ignored, slow\n", "it does not end"),
+        ] {
+            assert_eq!(culprit(output), expected);
+            assert_eq!(has_failed(output), output.contains("FAILED"));
+        }
+    }
+}
