@@ -255,8 +255,7 @@ pub(crate) fn miri() -> Vec<Lane> {
 }
 
 /// The programs of `tests/` in which threads meet, for the sanitizers.
-const THREADED: [&str; 7] =
-    ["across_cores", "api", "future_stress", "history", "races", "remote_stress", "stress"];
+const THREADED: [&str; 5] = ["across_cores", "api", "history", "races", "stress"];
 
 /// The tests with threads, under a sanitizer, and not those of the wheel, which has neither threads nor `unsafe`, nor what one thread
 /// does at random and a model knows: without `--target`, build scripts and macros would be built with it as well. One test leaks, as its

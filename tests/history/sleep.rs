@@ -1,0 +1,355 @@
+//! Sleeps that last too long.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{Cancel, ManualClock, PreparedSleep, ShardRef, TimerHandle, local_timer};
+
+use crate::{
+    DEBT, HOUR, RESETS, TOO_LONG, Wakes, add_debt, add_elsewhere, cancel_elsewhere,
+    cancel_on_a_thread,
+    common::{TICK, on_a_thread, operations, seeded},
+    counter, counts, never, on_a_core, on_a_core_that_sleeps, turn_after, turn_twice,
+};
+
+/// tokio #6683: the next wake-up was computed from one wheel while an earlier timer came to another. Here the earlier timer
+/// comes from the owner, or from another core.
+#[test]
+fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
+    let ways: [fn(Duration, Box<dyn FnOnce() + Send>); 2] = [
+        |delay, run| _ = local_timer().add(delay, run),
+        |delay, run| _ = add_elsewhere(&local_timer().shard_ref(), delay, run),
+    ];
+    for add in ways {
+        on_a_core_that_sleeps(|clock, wakes| {
+            let runs = Arc::default();
+            for delay in (1..=20).map(|ticks| TICK * ticks).rev() {
+                let sleep = local_timer().prepare_sleep();
+                assert!(sleep.timeout().is_none_or(|timeout| timeout > delay), "too long a sleep");
+                add(delay, Box::new(counts(&runs)));
+                assert_eq!(wakes.take(), 1, "so it is woken");
+                drop(sleep);
+                local_timer().turn();
+            }
+            for ran in 1..=20 {
+                assert_eq!(local_timer().prepare_sleep().timeout(), Some(TICK));
+                turn_after(clock, 1);
+                assert_eq!(runs.load(Ordering::SeqCst), ran);
+            }
+        });
+    }
+}
+
+/// The same on real threads: a timer that is added at any moment of falling asleep runs in time.
+#[test]
+fn bug_02_a_timer_added_while_its_owner_fell_asleep_was_late() {
+    on_a_thread(|| {
+        let (to, adds) = mpsc::channel::<(ShardRef, Arc<AtomicUsize>)>();
+        let adder = thread::spawn(move || {
+            for (to, runs) in adds {
+                to.add(Duration::from_micros(10), counts(&runs));
+            }
+        });
+        local_timer().add(HOUR, never);
+        let runs = Arc::new(AtomicUsize::new(0));
+        for round in 1..=usize::try_from(operations(500).min(5_000)).expect("few") {
+            to.send((local_timer().shard_ref(), Arc::clone(&runs))).expect("it listens");
+            let begun = Instant::now();
+            while runs.load(Ordering::SeqCst) < round {
+                let sleep = local_timer().prepare_sleep();
+                thread::park_timeout(sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG));
+                assert!(begun.elapsed() < TOO_LONG, "nobody woke it");
+                local_timer().turn();
+            }
+        }
+        drop(to);
+        adder.join().expect("it ends");
+    });
+}
+
+/// A thread that has announced its sleep, and what it knows of its timers.
+struct Sleeper<'core> {
+    clock: &'core ManualClock,
+    wakes: &'core Wakes,
+    announced: Option<PreparedSleep<'static>>,
+    woken: bool,
+    live: Vec<(TimerHandle, Duration)>,
+}
+
+impl Sleeper<'_> {
+    /// Any change of the timers, at times a new sleep or the end of one.
+    fn any_operation(&mut self, random: &mut fastrand::Rng) {
+        match random.u32(..10) {
+            0..3 => self.add(random.u32(..30)),
+            3..6 => self.reset(random),
+            6..8 => self.cancel(random),
+            8 => self.cancel_all(),
+            _ => self.sleep_again(),
+        }
+        self.woken |= self.wakes.take() > 0;
+    }
+
+    fn add(&mut self, ticks: u32) {
+        let handle = local_timer().add(TICK * ticks, || {});
+        self.live.push((handle, self.clock.elapsed() + TICK * ticks));
+    }
+
+    /// Also to the present.
+    fn reset(&mut self, random: &mut fastrand::Rng) {
+        let Some(place) = (!self.live.is_empty()).then(|| random.usize(..self.live.len())) else {
+            return;
+        };
+        let delay = TICK * random.u32(..30);
+        let (handle, deadline) = &mut self.live[place];
+        assert!(handle.reset(delay));
+        *deadline = self.clock.elapsed() + delay;
+    }
+
+    fn cancel(&mut self, random: &mut fastrand::Rng) {
+        if !self.live.is_empty() {
+            let (handle, _) = self.live.swap_remove(random.usize(..self.live.len()));
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+        }
+    }
+
+    fn cancel_all(&mut self) {
+        assert!(self.live.drain(..).all(|(handle, _)| handle.cancel() == Cancel::Cancelled));
+    }
+
+    /// The sleep ends; a turn; another begins.
+    fn sleep_again(&mut self) {
+        self.announced = None;
+        self.clock.advance(TICK * 3);
+        local_timer().turn();
+        let now = self.clock.elapsed();
+        self.live.retain(|&(_, deadline)| deadline > now);
+        assert_eq!(local_timer().len(), self.live.len());
+        self.announced = Some(local_timer().prepare_sleep());
+        self.woken = false;
+    }
+
+    /// It sleeps at most until the earliest deadline.
+    fn assert_wakes_in_time(&self) {
+        let earliest = self.live.iter().map(|&(_, deadline)| deadline).min();
+        let (Some(earliest), Some(sleep)) = (earliest, &self.announced) else { return };
+        let wakes =
+            sleep.timeout().is_some_and(|timeout| self.clock.elapsed() + timeout <= earliest);
+        assert!(wakes || self.woken, "asleep for {:?}, due at {earliest:?}", sleep.timeout());
+    }
+}
+
+/// tokio-util #6752 (the last one removed), #8274 (reset to the present), #8320 (all removed): the task was not woken.
+#[test]
+fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
+    seeded(0..operations(20).min(200), |random| {
+        let seed = random.u64(..);
+        on_a_core_that_sleeps(|clock, wakes| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut sleeper =
+                Sleeper { clock, wakes, announced: None, woken: false, live: Vec::new() };
+            for _ in 0..500 {
+                sleeper.any_operation(&mut random);
+                sleeper.assert_wakes_in_time();
+            }
+        });
+    });
+}
+
+/// tokio-util #8274, Go #47762: a reset to the present and one that shortens wake the sleeper, from any thread; one that
+/// lengthens lets no timer run early.
+#[test]
+fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
+    for delay in [0, 1, 500, 200_000].map(|ticks| TICK * ticks) {
+        for (reset, is_periodic) in RESETS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+            on_a_core_that_sleeps(|clock, wakes| {
+                let (timer, (runs, run)) = (local_timer(), counter());
+                let handle =
+                    if is_periodic { timer.add_periodic(HOUR, run) } else { timer.add(HOUR, run) };
+                let sleep = timer.prepare_sleep();
+                assert!(reset(handle, delay * 2) && reset(handle, delay));
+                assert!(wakes.take() > 0, "the sleeper would come too late");
+                drop(sleep);
+                assert!(timer.prepare_sleep().timeout().is_some_and(|timeout| timeout <= delay));
+                timer.turn();
+                clock.advance(delay);
+                turn_twice();
+                assert_eq!((runs.get(), handle.is_pending()), (1, is_periodic));
+                assert_eq!(reset(handle, HOUR * 3), is_periodic);
+                clock.advance(HOUR * 2);
+                let is_cancelled = cancel_elsewhere(handle) == Cancel::Cancelled;
+                assert_eq!((turn_twice(), is_cancelled), (0, is_periodic));
+            });
+        }
+    }
+}
+
+/// pingora #983: the flag was looked at before the waiter was registered, and what was set in between woke nobody. (The order
+/// of the two is what `loom-tests/tests/sleep.rs` explores: `a_debt_from_another_core_is_never_slept_through`.) Here
+/// a request comes just before the announcement, just after it, and at any moment.
+#[test]
+fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
+    on_a_core_that_sleeps(|_, wakes| {
+        cancel_on_a_thread(add_debt()).join().expect("all were cancelled");
+        assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO), "it was before");
+        assert_eq!((local_timer().turn().collected, wakes.take()), (DEBT, 0));
+        let handles = add_debt();
+        let sleep = local_timer().prepare_sleep();
+        assert!(sleep.timeout() > Some(Duration::ZERO));
+        cancel_on_a_thread(handles).join().expect("all were cancelled");
+        assert_eq!(wakes.take(), 1, "it was after");
+        drop(sleep);
+    });
+    on_a_thread(|| {
+        for round in 0..operations(50).min(2_000) {
+            let handles = add_debt();
+            let canceller = cancel_on_a_thread(handles);
+            // Elsewhere in each round.
+            (0..round * 20).for_each(|_| std::hint::spin_loop());
+            let begun = Instant::now();
+            while local_timer().counts().held < DEBT as u64 {
+                let sleep = local_timer().prepare_sleep();
+                thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
+                assert!(begun.elapsed() < TOO_LONG, "nobody woke it");
+            }
+            canceller.join().expect("all were cancelled");
+            assert_eq!(local_timer().turn().collected, DEBT);
+        }
+    });
+}
+
+/// Very short timers from elsewhere, while the owner does nothing but turn: none is lost.
+#[test]
+fn bug_17_from_another_core_a_timer_found_before_it_was_marked_was_dropped() {
+    on_a_thread(|| {
+        let (owner, runs) = (local_timer().shard_ref(), Arc::new(AtomicUsize::new(0)));
+        let timers = usize::try_from(operations(20_000).min(200_000)).expect("few");
+        let adder = {
+            let runs = Arc::clone(&runs);
+            thread::spawn(move || {
+                (0..timers).for_each(|_| _ = owner.add(Duration::ZERO, counts(&runs)))
+            })
+        };
+        let begun = Instant::now();
+        while runs.load(Ordering::SeqCst) < timers {
+            local_timer().turn();
+            assert!(begun.elapsed() < TOO_LONG * 3, "lost: {:?}", local_timer().counts());
+        }
+        adder.join().expect("it ends");
+        assert_eq!((local_timer().counts().fired, local_timer().len()), (timers as u64, 0));
+    });
+}
+
+/// Kafka #4704 (KAFKA-6653): who could not get the lock left without completing, and nobody looked again. Here the only
+/// lock that is tried and left alone is that of the default wake-up. Eight threads make the sleeper's debts, again
+/// and again.
+#[test]
+fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
+    const THREADS: usize = 8;
+    on_a_thread(|| {
+        let senders: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (sender, handles) = mpsc::channel::<Vec<TimerHandle>>();
+                thread::spawn(move || {
+                    let cancelled = |handle: TimerHandle| handle.cancel() == Cancel::Cancelled;
+                    assert!(handles.into_iter().flatten().all(cancelled));
+                });
+                sender
+            })
+            .collect();
+        for _ in 0..operations(8).min(400) {
+            let debts: Vec<_> =
+                senders.iter().map(|_| (0..3).flat_map(|_| add_debt()).collect()).collect();
+            for (sender, handles) in senders.iter().zip(debts) {
+                sender.send(handles).expect("it listens");
+            }
+            let begun = Instant::now();
+            while !local_timer().is_empty() {
+                // As long as a debt can come together.
+                if local_timer().len() >= DEBT {
+                    let sleep = local_timer().prepare_sleep();
+                    thread::park_timeout(sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG));
+                }
+                assert!(begun.elapsed() < TOO_LONG, "nobody woke it: {:?}", local_timer().counts());
+                local_timer().turn();
+            }
+        }
+    });
+}
+
+/// Erlang/OTP #4127: the flag that asks for a wake-up was cleared just before the sleep, and the scheduler slept for ever. (The
+/// races are in `loom-tests/tests/sleep.rs`.)
+#[test]
+fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
+    // What comes after the announcement and before the sleep ends it at once.
+    on_a_thread(|| {
+        let handles = add_debt();
+        let sleep = local_timer().prepare_sleep();
+        cancel_on_a_thread(handles).join().expect("all were cancelled");
+        let begun = Instant::now();
+        thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
+        drop(sleep);
+        assert!(begun.elapsed() < TOO_LONG, "it was forgotten");
+        assert_eq!(local_timer().turn().collected, DEBT);
+    });
+    // The end of an older announcement, a turn, a second announcement: none of them takes the flag away.
+    on_a_core_that_sleeps(|clock, wakes| {
+        let handles = add_debt();
+        let mut sleep = local_timer().prepare_sleep();
+        for _ in 0..3 {
+            assert!(sleep.timeout() > Some(TICK));
+            sleep = local_timer().prepare_sleep();
+            assert_eq!(local_timer().turn().fired, 0);
+        }
+        clock.advance(TICK);
+        cancel_on_a_thread(handles).join().expect("all were cancelled");
+        assert_eq!(wakes.take(), 1);
+        // The same debt does not keep it awake, and does not let it sleep before it has been taken in.
+        drop(sleep);
+        assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
+        assert_eq!(
+            (local_timer().turn().collected, local_timer().prepare_sleep().timeout()),
+            (DEBT, None)
+        );
+    });
+}
+
+/// embassy #3758, #6528, #3672: a deadline passed, or another alarm was set, between working out the next one and setting the
+/// alarm for it: the alarm never came, and all timers stood still. Here time passes at every step of a loop that also
+/// adds.
+#[test]
+fn bug_36_a_deadline_that_passed_before_the_alarm_was_set_stopped_everything() {
+    seeded(0..operations(20).min(500), |random| {
+        let mut pauses: Vec<_> = (0..1_000).map(|_| random.u32(..30) * random.u32(..2)).collect();
+        on_a_core(|clock| {
+            let mut pause = || clock.advance(TICK * pauses.pop().unwrap_or(0) / 2);
+            let (runs, run) = counter();
+            local_timer().add_periodic(TICK * 3, run.clone());
+            for added in 1..300 {
+                let late = clock.clone();
+                let counts = run.clone();
+                local_timer().add(TICK * (added % 20), move || {
+                    counts();
+                    late.advance(TICK * (added % 7));
+                });
+                pause();
+                let sleep = local_timer().prepare_sleep();
+                pause();
+                let slept = sleep.timeout().expect("a periodic timer is pending");
+                assert!(slept <= TICK * 3, "asleep for {slept:?}");
+                clock.advance(slept);
+                drop(sleep);
+                let before = runs.get();
+                local_timer().turn();
+                assert!(runs.get() > before, "what it has slept for is due");
+                pause();
+            }
+        });
+    });
+}
