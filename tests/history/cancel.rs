@@ -81,7 +81,7 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
     let handles = [(); 20].map(|()| delays.map(|delay| shard.add(delay, drops.one())));
     let kept = shard.add(delays[2], drops.one());
     on_a_thread(|| {
-        assert!(handles.iter().flatten().all(|handle| handle.cancel() == Cancel::Cancelled))
+        assert!(handles.iter().flatten().all(|handle| handle.cancel() == Cancel::Cancelled));
     });
     assert!(
         handles
@@ -100,40 +100,6 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
     assert!(shard.next_expired().is_some() && shard.next_expired().is_none() && !kept.is_pending());
     assert!(shard.next_deadline().is_none());
     assert_sound(shard.counts());
-}
-
-/// Netty #2662, as it was: each timer is cancelled from another thread the moment it has been added, while its owner moves,
-/// turns and uses its node again.
-#[test]
-fn bug_13_a_timer_cancelled_at_once_from_elsewhere_was_linked_again() {
-    let (sender, added) = mpsc::channel::<TimerHandle>();
-    let canceller = thread::spawn(move || {
-        added.iter().filter(|handle| handle.cancel() == Cancel::Cancelled).count()
-    });
-    let (drops, timers) = (Drops::default(), operations(20_000).min(200_000));
-    let counts = on_a_thread(|| {
-        for round in 0..timers {
-            let held = drops.one();
-            let delay = Duration::from_micros(round % 3 * 500);
-            let handle = local_timer().add(delay, move || drop(held));
-            sender.send(handle).expect("the canceller listens");
-            if round % 2 == 0 {
-                let _moved_or_cancelled = handle.reset(delay + TICK);
-            }
-            local_timer().turn();
-        }
-        drop(sender);
-        let begun = Instant::now();
-        while !local_timer().is_empty() {
-            local_timer().turn();
-            assert!(begun.elapsed() < TOO_LONG, "a timer is left: {:?}", local_timer().counts());
-        }
-        local_timer().counts()
-    });
-    assert_sound(counts);
-    let cancelled = canceller.join().expect("it ends") as u64;
-    assert_eq!((counts.added, counts.cancelled, counts.held), (timers, cancelled, 0));
-    assert_eq!(drops.count() as u64, timers);
 }
 
 /// Each timer is added, reset and cancelled from three other threads at once, while its owner turns.
@@ -284,33 +250,6 @@ fn bug_30_stop_while_running_claimed_to_have_stopped() {
     });
 }
 
-/// Kafka #19759 (KAFKA-19312): an operation was completed by two at once. Two threads and the timer want to; one does.
-#[test]
-fn bug_31_an_operation_was_completed_twice() {
-    for _ in 0..operations(300).min(3_000) {
-        on_a_core(|clock| {
-            let (completions, start) = (Arc::new(AtomicUsize::new(0)), Barrier::new(3));
-            let by_timer = Arc::clone(&completions);
-            let handle =
-                local_timer().add(TICK, move || _ = by_timer.fetch_add(1, Ordering::SeqCst));
-            let complete = || {
-                start.wait();
-                if handle.cancel() == Cancel::Cancelled {
-                    completions.fetch_add(1, Ordering::SeqCst);
-                }
-            };
-            thread::scope(|scope| {
-                scope.spawn(complete);
-                scope.spawn(complete);
-                start.wait();
-                turn_after(clock, 1);
-            });
-            local_timer().turn();
-            assert_eq!((completions.load(Ordering::SeqCst), local_timer().len()), (1, 0));
-        });
-    }
-}
-
 /// Kafka #2195, #8657: two locks, taken in two orders. Here a callback runs and waits for a lock of the user's, whose
 /// holder does with that timer, its owner and others what it likes: nothing of ours is locked while user code runs.
 #[test]
@@ -345,39 +284,6 @@ fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
         assert_eq!((turn.fired, turn.collected, turn.live), (1, DEBT, 0));
         assert_eq!(run.cancel(), Cancel::Ended);
     });
-}
-
-/// Kafka #17842 (KAFKA-18027), and the brokers that ran out of memory (#19928, #20654): an operation that was completed
-/// while it was being watched on several keys stayed on their lists, with all it held.
-#[test]
-fn bug_34_an_operation_completed_between_two_keys_stayed_watched() {
-    for completed_after in 0..4 {
-        for cancel in CANCELS {
-            on_a_core(|clock| {
-                let (drops, mut watched) = (Drops::default(), Vec::new());
-                let held = drops.one();
-                let handle = local_timer().add(TICK, move || drop(held));
-                for key in 0..4 {
-                    if key == completed_after {
-                        assert_eq!(cancel(handle), Cancel::Cancelled);
-                        assert_eq!(local_timer().turn().live, 0);
-                    }
-                    watched.push(handle);
-                }
-                assert_eq!(drops.count(), 1, "the lists keep nothing alive");
-                // In its node is another one now, whom none of the lists can complete.
-                let next = local_timer().add(TICK, || ());
-                for handle in watched {
-                    assert_eq!(
-                        (handle.cancel(), cancel_elsewhere(handle)),
-                        (Cancel::Ended, Cancel::Ended)
-                    );
-                    assert!(!handle.is_pending() && !handle.reset(HOUR));
-                }
-                assert!(next.is_pending() && turn_after(clock, 1).fired == 1);
-            });
-        }
-    }
 }
 
 /// Agrona. Its identifiers carry no generation: a stale one cancels whoever has the place now.

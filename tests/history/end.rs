@@ -3,16 +3,13 @@
 use std::{
     collections::BTreeMap,
     panic::resume_unwind,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use corewheel::{
-    Cancel, Config, Cores, ManualClock, Shard, ShardRef, TimerHandle, Wheel, local_timer,
+    Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, local_timer,
 };
 
 use crate::{
@@ -131,40 +128,6 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
             }
         }
         assert!(left.is_empty(), "{left:?} were lost");
-    }
-}
-
-/// Timers for a core that ends at that moment: each runs, or is dropped with the core, or comes back; and all that
-/// captured something let go of it.
-#[test]
-fn bug_28_and_bug_41_timers_of_a_retired_processor_were_lost() {
-    for _ in 0..operations(200).min(2_000) {
-        let drops = Drops::default();
-        let (send, owners) = mpsc::channel::<ShardRef>();
-        let owner = thread::spawn(move || {
-            in_virtual_time(|_| {
-                send.send(local_timer().shard_ref()).expect("somebody waits");
-                (0..20).for_each(|_| _ = local_timer().turn());
-                local_timer().counts()
-            })
-        });
-        let to = owners.recv().expect("it lives");
-        let (mut handles, mut refused) = (Vec::new(), 0);
-        for _ in 0..200 {
-            let held = drops.one();
-            match to.try_add(Duration::ZERO, move || drop(held)) {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    refused += 1;
-                    // The callback is there, and may be run here.
-                    (error.into_inner())();
-                }
-            }
-        }
-        owner.join().expect("no panic");
-        assert_eq!(handles.len() + refused, 200);
-        assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
-        assert_eq!(drops.count(), 200, "a callback leaked");
     }
 }
 

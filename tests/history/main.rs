@@ -263,6 +263,6 @@ fn add_debt() -> Vec<TimerHandle> {
 /// (Not on a scoped thread: waiting for one of those would use up the token of `unpark`.)
 fn cancel_on_a_thread(handles: Vec<TimerHandle>) -> JoinHandle<()> {
     thread::spawn(move || {
-        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled))
+        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
     })
 }

@@ -100,7 +100,7 @@ fn bug_07_a_deadline_of_the_present_tick_panicked() {
             for present in 0..3 {
                 deadlines_around_the_present(now, inserted, None, present);
                 (now - 1..=now + 1).for_each(|moved| {
-                    deadlines_around_the_present(now, inserted, Some(moved), present)
+                    deadlines_around_the_present(now, inserted, Some(moved), present);
                 });
             }
         }

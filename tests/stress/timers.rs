@@ -382,7 +382,10 @@ fn what_races_with_the_end_of_a_shard_gets_true_answers() {
             (0..turns).for_each(|_| _ = local_timer().turn());
             // The others may all come too late on a busy machine.
             while round % 3 == 1 && local_timer().turn().fired == 0 {}
-            assert!(round % 5 > 0, "as it must");
+            if round % 5 == 0 {
+                // As `panic!` does, but silently.
+                resume_unwind(Box::new("as planned"));
+            }
         });
         let shards = [shards.recv().expect("it has a timer")];
         let (senders, receivers) = channels(OTHERS);
@@ -423,7 +426,9 @@ fn of_those_who_want_to_end_a_timer_one_wins() {
         let (senders, receivers) = channels(2);
         for given in receivers {
             scope.spawn(move || {
-                given.iter().for_each(|given| _ = given.record.cancel(given.handle, false));
+                for Given { handle, record, .. } in given {
+                    record.cancel(handle, false);
+                }
             });
         }
         let owner = scope.spawn(move || {

@@ -323,7 +323,7 @@ pub(crate) fn proving() -> Vec<Lane> {
         Lane::new(
             "tests",
             "cargo test -p corewheel --features fd,metrics,tracing --locked --test races --test across_cores --test api --test memory --test stress \
-             --test shard_limit --test remote_memory --test exports",
+             --test shard_limit --test exports",
         )
         .target("break/debug"),
         Lane::new("shuttle", "cargo test --release -p shuttle-tests --locked --test everything")
@@ -439,16 +439,13 @@ mod tests {
     fn every_test_with_threads_is_under_the_sanitizers() {
         // They count allocations, measure pauses, fork, ask for more features, or for all shards there can be, which is more memory than
         // the machine has where each byte has shadows.
-        const EXCUSED: [&str; 10] = [
-            "allocations",
+        const EXCUSED: [&str; 7] = [
             "exports",
             "fork",
             "idle_connections",
             "memory",
             "no_pauses",
             "origins",
-            "purgatory_memory",
-            "remote_memory",
             "shard_limit",
         ];
         for file in names_in(&root().join("tests")) {

@@ -1,30 +1,16 @@
-//! Memory is bounded (P8): few bytes for a timer, none for one that has gone, in bounded steps: counted by an allocator.
-#![cfg(feature = "std")]
+//! A timer takes few bytes, and none when it has gone; memory goes back in bounded steps.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
+use std::hint::black_box;
 
-use std::{hint::black_box, thread, time::Duration};
-
-use common::{TICK, in_virtual_time, operations};
 use corewheel::{Cancel, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer};
-use counting::{alone, held};
 
-/// Bytes held since some moment.
-struct Since(i64);
+use crate::{
+    alone_in_virtual_time, cancel_elsewhere,
+    common::{TICK, in_virtual_time, operations},
+    counting::{alone, held},
+    signed,
+};
 
-impl Since {
-    fn now() -> Self {
-        Self(held())
-    }
-
-    fn bytes(&self) -> i64 {
-        held() - self.0
-    }
-}
-
-/// What 24 bytes of payload are.
 type Payload = [u64; 3];
 
 /// With the feature `origins` a shard remembers where each timer was added.
@@ -157,24 +143,24 @@ fn any_delay(random: &mut fastrand::Rng) -> u32 {
 /// Bytes for `count` live timers, and after all of them were taken out by `cancel_all`.
 fn fill_and_empty<T: Timers>(
     timers: &mut T,
-    before: &Since,
+    before: i64,
     count: usize,
     cancel_all: impl FnOnce(&mut T, &[T::Handle]),
 ) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut handles = Vec::with_capacity(count);
-    let own = i64::try_from(count * size_of::<T::Handle>()).expect("small");
+    let own = signed(count * size_of::<T::Handle>());
     timers.turn();
-    let empty = before.bytes() - own;
+    let empty = held() - before - own;
     handles.extend((0..count).map(|_| timers.add(any_delay(&mut random))));
-    let full = before.bytes() - own;
-    let most = T::BYTES * i64::try_from(count).expect("small");
+    let full = held() - before - own;
+    let most = T::BYTES * signed(count);
     assert!(full - empty <= most, "{} bytes for {count}", full - empty);
     assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
     cancel_all(timers, &handles);
     (0..enough_turns(count)).for_each(|_| _ = timers.turn());
     assert_eq!(timers.live(), 0);
-    let left = before.bytes() - own;
+    let left = held() - before - own;
     assert!(
         left - empty <= (full - empty) / 10,
         "{left} bytes left of {full}, with none it was {empty}"
@@ -192,8 +178,8 @@ struct OnItsCore;
 impl Test for OnItsCore {
     fn run<T: Timers>(&self, make: &mut dyn FnMut() -> T) {
         for &count in sizes() {
-            let before = Since::now();
-            fill_and_empty(&mut make(), &before, count, |timers, handles| {
+            let before = held();
+            fill_and_empty(&mut make(), before, count, |timers, handles| {
                 assert!(handles.iter().all(|&handle| timers.cancel(handle)));
             });
         }
@@ -205,23 +191,18 @@ fn a_timer_takes_few_bytes_and_gives_them_back() {
     for_each_kind(&OnItsCore);
 }
 
-fn cancel_elsewhere(handles: &[TimerHandle]) {
-    let cancel = |handle: &TimerHandle| assert_eq!(handle.cancel(), Cancel::Cancelled);
-    thread::scope(|scope| _ = scope.spawn(|| handles.iter().for_each(cancel)));
-}
-
 #[test]
 fn what_was_cancelled_from_elsewhere_is_given_back_too() {
     let _alone = alone();
     for &count in sizes() {
-        let before = Since::now();
-        fill_and_empty(&mut OfShard::default(), &before, count, |_, handles| {
-            cancel_elsewhere(handles)
+        let before = held();
+        fill_and_empty(&mut OfShard::default(), before, count, |_, handles| {
+            cancel_elsewhere(handles);
         });
         in_virtual_time(|clock| {
-            let before = Since::now();
-            fill_and_empty(&mut OfThread(clock.clone()), &before, count, |_, handles| {
-                cancel_elsewhere(handles)
+            let before = held();
+            fill_and_empty(&mut OfThread(clock.clone()), before, count, |_, handles| {
+                cancel_elsewhere(handles);
             });
         });
     }
@@ -234,7 +215,7 @@ impl Test for Churn {
         let mut random = fastrand::Rng::with_seed(1);
         let mut timers = make();
         let mut handles: Vec<_> = (0..20_000).map(|_| timers.add(any_delay(&mut random))).collect();
-        let before = Since::now();
+        let before = held();
         for pair in 0..operations(100_000) {
             let place = random.usize(..handles.len());
             timers.cancel(handles[place]);
@@ -243,7 +224,7 @@ impl Test for Churn {
                 timers.turn();
             }
         }
-        assert!(before.bytes() < 20_000, "{} bytes more than before the churn", before.bytes());
+        assert!(held() - before < 20_000, "{} bytes more than before the churn", held() - before);
     }
 }
 
@@ -258,9 +239,9 @@ struct Growth;
 impl Test for Growth {
     fn run<T: Timers>(&self, make: &mut dyn FnMut() -> T) {
         const GROWN: usize = 2_000;
-        let before = Since::now();
+        let before = held();
         let mut timers = make();
-        let empty = before.bytes();
+        let empty = held() - before;
         let mut going = timers.add(10_000);
         for _ in 0..GROWN {
             assert!(timers.cancel(going));
@@ -268,8 +249,8 @@ impl Test for Growth {
             timers.add(10_000);
         }
         assert_eq!(timers.live(), GROWN + 1);
-        let most = T::BYTES * i64::try_from(GROWN).expect("small");
-        assert!(before.bytes() - empty <= most, "{} bytes for {GROWN}", before.bytes() - empty);
+        let most = T::BYTES * signed(GROWN);
+        assert!(held() - before - empty <= most, "{} bytes for {GROWN}", held() - before - empty);
     }
 }
 
@@ -300,7 +281,7 @@ impl Test for Bursts {
             }
             gone[first..].iter().for_each(|&handle| assert!(timers.cancel(handle)));
             (0..enough_turns(Self::BURST)).for_each(|_| _ = timers.turn());
-            let more = before.get_or_insert_with(Since::now).bytes();
+            let more = held() - *before.get_or_insert_with(held);
             assert!(more < 50_000, "{more} bytes more after burst {burst} than after the first");
         }
         assert_eq!(timers.live(), Self::BASE);
@@ -320,22 +301,21 @@ fn bursts_come_and_go() {
 /// Payloads of those cancelled here go at once; of those cancelled elsewhere, in the next turn.
 #[test]
 fn payloads_go_back_before_their_timers_memory_does() {
-    let _alone = alone();
-    in_virtual_time(|clock| {
+    alone_in_virtual_time(|clock| {
         let add = || {
-            local_timer().add(Duration::from_secs(30), {
+            local_timer().add(TICK * 30_000, {
                 let payload = vec![0_u8; 10_000];
                 move || drop(payload)
             })
         };
         let mut handles: Vec<_> = (0..100).map(|_| add()).collect();
-        let before = Since::now();
+        let before = held();
         handles.drain(..50).for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
-        assert!(before.bytes() <= -500_000);
+        assert!(held() - before <= -500_000);
         cancel_elsewhere(&handles);
         assert_eq!(local_timer().counts().held, 50);
         clock.advance(TICK);
         local_timer().turn();
-        assert!(before.bytes() <= -990_000, "{} bytes", before.bytes());
+        assert!(held() - before <= -990_000, "{} bytes", held() - before);
     });
 }

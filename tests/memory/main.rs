@@ -1,0 +1,74 @@
+//! Memory, counted by an allocator: it is bounded (P8), and the steady state neither allocates nor frees (P4).
+#![cfg(feature = "std")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/counting.rs"]
+mod counting;
+#[path = "../common/polling.rs"]
+mod polling;
+
+mod purgatory;
+mod remote;
+mod steady;
+mod timers;
+
+use std::{hint::black_box, time::Duration};
+
+use common::{TICK, in_virtual_time, on_a_thread};
+use corewheel::{
+    Cancel, Completion, DelayedOperation, ManualClock, TimerHandle, Turn, local_timer,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Runs a test in virtual time, while no other test of this program runs.
+fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
+    let _alone = counting::alone();
+    in_virtual_time(test);
+}
+
+/// Converts a count for comparison with bytes.
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).expect("small")
+}
+
+/// Advances the clock, and turns until no message is left.
+fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    loop {
+        let turn = local_timer().turn();
+        if !turn.behind {
+            return turn;
+        }
+    }
+}
+
+fn never() {
+    unreachable!("this callback must not run");
+}
+
+/// Returns a callback that is stored without a box.
+fn small() -> impl FnOnce() + Send + 'static {
+    let captured = [7_u64; 4];
+    move || _ = black_box(captured)
+}
+
+fn cancel_all(handles: &[TimerHandle]) {
+    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+}
+
+fn cancel_elsewhere(handles: &[TimerHandle]) {
+    on_a_thread(|| cancel_all(handles));
+}
+
+/// An operation that never completes.
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _how: Completion) {}
+}
