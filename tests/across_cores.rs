@@ -443,7 +443,9 @@ fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
         in_virtual_time(|_| {
             let ran = Arc::default();
             let ask = |from: usize| {
-                elsewhere(|own| (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name))));
+                elsewhere(|own| {
+                    (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name)))
+                });
             };
             ask(0);
             let _ = local_timer().turn_within(budget);

@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{
-    Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, local_timer,
-};
+use corewheel::{Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, local_timer};
 
 use crate::{
     CountsDrop, Drops, HOUR, cancel_elsewhere,

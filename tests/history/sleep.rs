@@ -1,11 +1,7 @@
 //! Sleeps that last too long.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc,
-    },
+    sync::{Arc, atomic::Ordering, mpsc},
     thread,
     time::{Duration, Instant},
 };

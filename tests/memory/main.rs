@@ -17,7 +17,7 @@ use std::{hint::black_box, time::Duration};
 
 use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{
-    Cancel, Completion, DelayedOperation, ManualClock, TimerHandle, Turn, local_timer,
+    Cancel, Completion, DelayedOperation, ManualClock, ShardRef, TimerHandle, Turn, local_timer,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -25,7 +25,24 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Runs a test in virtual time, while no other test of this program runs.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
     let _alone = counting::alone();
+    free_garbage();
     in_virtual_time(test);
+}
+
+/// Returns references to a thread's timer that has ended, and to timers that another thread had added.
+fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
+    on_a_thread(|| {
+        let shard = local_timer().shard_ref();
+        let add = || (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect();
+        let handles = on_a_thread(add);
+        local_timer().turn();
+        (shard, handles)
+    })
+}
+
+/// Frees what earlier timers have left to the epochs: the ends of other timers do that.
+fn free_garbage() {
+    (0..10).for_each(|_| drop(ended(1)));
 }
 
 /// Converts a count for comparison with bytes.

@@ -85,7 +85,7 @@ impl Stream<'_> {
 /// held in each tenth is the same from the second one on.
 #[test]
 fn ten_million_operations_take_no_more_than_the_first() {
-    let all = if cfg!(debug_assertions) { 200_000 } else { 10_000_000 };
+    let all = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     let begun = Instant::now();
     alone_in_virtual_time(|clock| {
         let mut stream = Stream {
@@ -132,7 +132,7 @@ fn ten_million_operations_take_no_more_than_the_first() {
 /// what they took has gone back, but for the pages that a timer keeps.
 #[test]
 fn the_memory_of_a_burst_goes_back() {
-    const MANY: u64 = 100_000;
+    const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
     alone_in_virtual_time(|clock| {
         let purgatory = Purgatory::new();
         let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();

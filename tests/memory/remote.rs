@@ -12,7 +12,7 @@ use crate::{
     HOUR, alone_in_virtual_time, cancel_all,
     common::{TICK, on_a_thread, operations},
     counting::{alone, calls, held},
-    never, signed, small, turn_after,
+    ended, free_garbage, never, signed, small, turn_after,
 };
 
 // ---- bursts
@@ -138,17 +138,6 @@ fn bursts_of_which_few_stay_take_no_more_and_more() {
 
 // ---- the end
 
-/// A thread's timer that has ended, and what it took while it lived.
-fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
-    on_a_thread(|| {
-        let shard = local_timer().shard_ref();
-        let handles =
-            on_a_thread(|| (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect());
-        local_timer().turn();
-        (shard, handles)
-    })
-}
-
 #[test]
 fn adding_to_a_timer_that_has_ended_takes_no_memory() {
     let _alone = alone();
@@ -177,8 +166,7 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
         while shard.try_add(TICK, small()).is_ok() {}
         owner.join().expect("no panic");
     }
-    // What they were frees with the ends of other timers.
-    (0..10).for_each(|_| drop(ended(1)));
+    free_garbage();
     assert!(held() - before < 500_000, "{} bytes left", held() - before);
 }
 
@@ -205,8 +193,7 @@ fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     println!("{kept} bytes kept for {TIMERS}");
     assert!(kept < signed(TIMERS) * 150, "{kept} bytes");
     drop(shard);
-    // What it was frees with the ends of other timers.
-    (0..10).for_each(|_| drop(ended(1)));
+    free_garbage();
     assert!(held() - before < 300_000, "{} bytes left", held() - before);
 }
 
@@ -219,7 +206,7 @@ fn tens_of_thousands_of_timers_come_and_go() {
     let mut stale: Vec<(ShardRef, [TimerHandle; 3])> = Vec::with_capacity(KEPT + 1);
     let mut before = None;
     let rounds = if cfg!(debug_assertions) {
-        operations(5_000).min(50_000)
+        operations(2_000).min(50_000)
     } else {
         operations(40_000).min(200_000)
     };
@@ -253,7 +240,7 @@ fn tens_of_thousands_of_timers_come_and_go() {
         stale.push((shard, [own, from_here, moved]));
         if round % 1_000 == 999 {
             stale.clear();
-            (0..10).for_each(|_| drop(ended(1)));
+            free_garbage();
             let more = held() - *before.get_or_insert_with(held);
             assert!(more < 500_000, "{more} bytes more after {round} timers");
         }
