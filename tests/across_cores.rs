@@ -74,18 +74,6 @@ fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
     );
 }
 
-/// What has arrived counts, before the owner turns again.
-#[test]
-fn arrivals_keep_to_the_limit() {
-    let fill = || elsewhere(|own| (0..1_000).filter(|_| own.try_add(HOUR, never).is_ok()).count());
-    with(Config::new().limit(100), || {
-        assert_eq!(fill(), 100);
-        for _ in 0..3 {
-            assert_eq!((local_timer().turn().live, fill()), (100, 0));
-        }
-    });
-}
-
 // ---- what wakes a sleeper
 
 /// With a hook that counts how often it is called, and fails the first times.

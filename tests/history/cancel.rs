@@ -145,46 +145,6 @@ fn bug_13_from_another_core_a_cancelled_timer_was_linked_again() {
     assert_eq!(drops.count() as u64, timers);
 }
 
-/// Waiting for a callback to end: from elsewhere it lasts until then; from within the callback, or anywhere in its
-/// owner's turn, it would last for ever, and is refused.
-#[test]
-fn bug_20_and_bug_33_waiting_for_ones_own_callback_stood_still() {
-    ends_soon(|| {
-        on_a_core(|clock| {
-            let own = Rc::new(Cell::new(None::<TimerHandle>));
-            let handle = Rc::clone(&own);
-            own.set(Some(local_timer().add(TICK, move || {
-                assert!(handle.get().expect("it was added").cancel_wait().is_err());
-            })));
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            assert_eq!(own.get().and_then(|handle| handle.cancel_wait().ok()), Some(Cancel::Ended));
-            let pending = local_timer().add(TICK, never);
-            assert_eq!(pending.cancel_wait().ok(), Some(Cancel::Cancelled));
-        });
-        let (running, ended) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
-        let (begun, ending) = (Arc::clone(&running), Arc::clone(&ended));
-        let (send, handles) = mpsc::channel();
-        let owner = thread::spawn(move || {
-            in_virtual_time(|clock| {
-                let handle = local_timer().add(TICK, move || {
-                    begun.wait();
-                    thread::sleep(Duration::from_millis(20));
-                    ending.store(true, Ordering::SeqCst);
-                });
-                send.send(handle).expect("somebody waits");
-                turn_after(clock, 1).fired
-            })
-        });
-        let handle: TimerHandle = handles.recv().expect("it was added");
-        running.wait();
-        assert!(
-            handle.cancel_wait().is_ok() && ended.load(Ordering::SeqCst),
-            "it has waited for the end"
-        );
-        assert_eq!(owner.join().expect("no assertion failed"), 1);
-    });
-}
-
 /// Cancels (0, 1), resets (2, 3) or fires (4) one timer that is due in two ticks; each answer must fit those before.
 fn answers_fit(clock: &ManualClock, steps: [usize; 4]) {
     let (runs, run) = counter();

@@ -161,7 +161,7 @@ fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
 
 /// pingora #983: the flag was looked at before the waiter was registered, and what was set in between woke nobody. (The order
 /// of the two is what `loom-tests/tests/sleep.rs` explores: `a_debt_from_another_core_is_never_slept_through`.) Here
-/// a request comes just before the announcement, just after it, and at any moment.
+/// a request comes just before the announcement and just after it.
 #[test]
 fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
     on_a_core_that_sleeps(|_, wakes| {
@@ -174,22 +174,6 @@ fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
         cancel_on_a_thread(handles).join().expect("all were cancelled");
         assert_eq!(wakes.take(), 1, "it was after");
         drop(sleep);
-    });
-    on_a_thread(|| {
-        for round in 0..operations(50).min(2_000) {
-            let handles = add_debt();
-            let canceller = cancel_on_a_thread(handles);
-            // Elsewhere in each round.
-            (0..round * 20).for_each(|_| std::hint::spin_loop());
-            let begun = Instant::now();
-            while local_timer().counts().held < DEBT as u64 {
-                let sleep = local_timer().prepare_sleep();
-                thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
-                assert!(begun.elapsed() < TOO_LONG, "nobody woke it");
-            }
-            canceller.join().expect("all were cancelled");
-            assert_eq!(local_timer().turn().collected, DEBT);
-        }
     });
 }
 
@@ -234,7 +218,6 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
 /// races are in `loom-tests/tests/sleep.rs`.)
 #[test]
 fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
-    // What comes after the announcement and before the sleep ends it at once.
     on_a_thread(|| {
         let handles = add_debt();
         let sleep = local_timer().prepare_sleep();
@@ -244,26 +227,6 @@ fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
         drop(sleep);
         assert!(begun.elapsed() < TOO_LONG, "it was forgotten");
         assert_eq!(local_timer().turn().collected, DEBT);
-    });
-    // The end of an older announcement, a turn, a second announcement: none of them takes the flag away.
-    on_a_core_that_sleeps(|clock, wakes| {
-        let handles = add_debt();
-        let mut sleep = local_timer().prepare_sleep();
-        for _ in 0..3 {
-            assert!(sleep.timeout() > Some(TICK));
-            sleep = local_timer().prepare_sleep();
-            assert_eq!(local_timer().turn().fired, 0);
-        }
-        clock.advance(TICK);
-        cancel_on_a_thread(handles).join().expect("all were cancelled");
-        assert_eq!(wakes.take(), 1);
-        // The same debt does not keep it awake, and does not let it sleep before it has been taken in.
-        drop(sleep);
-        assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
-        assert_eq!(
-            (local_timer().turn().collected, local_timer().prepare_sleep().timeout()),
-            (DEBT, None)
-        );
     });
 }
 

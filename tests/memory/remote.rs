@@ -17,7 +17,7 @@ use crate::{
 
 // ---- bursts
 
-const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+const BURST: usize = 100_000;
 
 /// How the timers of a burst end.
 #[derive(Clone, Copy, Debug)]
