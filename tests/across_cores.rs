@@ -315,8 +315,8 @@ fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
 
 // ---- the clock
 
-/// The owner holds a clock that goes back. Other threads would otherwise add by what the clock shows, which to the owner is long
-/// ago: also if the owner does not know it yet, or has read the clock but once.
+/// The owner holds a clock that goes back: without that, timers of other threads would be early. In three cases: the owner has
+/// seen the clock go back, has not seen it yet, or has read the clock only once.
 #[test]
 fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
     for (adds_before, turns_after) in [(true, true), (true, false), (false, false)] {

@@ -46,7 +46,7 @@ fn recorded(test: impl FnOnce(&Snapshotter)) {
     metrics::with_local_recorder(&recorder, || test(&snapshotter));
 }
 
-/// What has been told of a shard, by metric and who did it.
+/// The exported values of a shard, by metric and label `by`.
 #[derive(Debug)]
 struct Told(HashMap<String, DebugValue>);
 

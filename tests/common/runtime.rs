@@ -1,4 +1,4 @@
-//! What holds of every runtime that drives its thread's timer.
+//! Tests for every runtime that drives its thread's timer.
 
 #[path = "wake_ups.rs"]
 mod wake_ups;
@@ -27,7 +27,7 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
     thread::spawn(test).join().expect("no panic")
 }
 
-/// Tests all of it on threads of their own.
+/// Runs all tests, each on a new thread.
 pub(crate) fn drives_the_timer(run: impl Run) {
     for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
         let run = run.clone();
@@ -43,9 +43,9 @@ fn fires_in_order_and_never_early() -> Task<'static> {
             let order = Rc::clone(&order);
             let task: Task<'_> = Box::pin(async move {
                 let (begun, delay) = (Instant::now(), Duration::from_millis(millis));
+                local_timer().add(delay, move || order.borrow_mut().push(millis));
                 sleep(delay).await;
                 assert!(begun.elapsed() >= delay, "early");
-                order.borrow_mut().push(millis);
             });
             Some(task)
         });
@@ -85,7 +85,7 @@ fn is_woken_from_other_threads(run: impl Run) {
     let thread = thread::spawn(move || {
         run(Box::pin(async {
             sender.send(local_timer().shard_ref()).expect("it is waited for");
-            // No timer of its own: one would hide a wake-up that is lost.
+            // No timer here: it would hide a lost wake-up.
             poll_fn(|cx| {
                 WAITS.set(Some(cx.waker().clone()));
                 if IS_OVER.get() { Poll::Ready(()) } else { Poll::Pending }

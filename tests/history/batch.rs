@@ -60,7 +60,7 @@ fn changes_in_the_middle_of_a_batch(batch: usize, before: usize) {
 #[test]
 fn bug_03_a_sibling_moved_in_the_middle_of_a_batch_broke_it() {
     (0..8).for_each(|before| changes_in_the_middle_of_a_batch(12, before));
-    // So many that the lists of a tick are walked ahead.
+    // Enough for the lists of a tick to be prefetched.
     let many = if cfg!(miri) { 20 } else { 10_000 };
     for before in [0, 1, many / 2, many - 4] {
         changes_in_the_middle_of_a_batch(many, before);
@@ -241,7 +241,7 @@ fn bug_16_another_core_reset_others_of_the_batch_while_its_first_ran() {
     }
 }
 
-/// DPDK 7079e29f: a timer was linked before it was marked as pending; who found it in between took it off for good. Here a
+/// DPDK 7079e29f: a timer was linked before it was marked as pending; an owner that found it in between took it off for good. Here a
 /// wake hook, called from within the add, turns when the timer is due already.
 #[test]
 fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
@@ -344,7 +344,7 @@ fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     fn again(clock: ManualClock, way: u32, runs: Rc<Cell<u32>>) {
         let callback = move || {
             runs.set(runs.get() + 1);
-            // Time goes on meanwhile: by now it is overdue.
+            // The clock advances, so the next timer is overdue.
             clock.advance(TICK * way);
             again(clock, way, runs);
         };

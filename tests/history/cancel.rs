@@ -188,7 +188,7 @@ fn bug_30_stop_and_reset_gave_answers_that_contradict() {
     });
 }
 
-/// The same from within the run: it cannot be undone and is not said to be.
+/// A callback that cancels its own one-shot timer is told `Running`, and the run goes on.
 #[test]
 fn bug_30_stop_while_running_claimed_to_have_stopped() {
     on_a_core(|clock| {

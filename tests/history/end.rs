@@ -67,12 +67,15 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
 
 /// Adds a timer in every place where one can be: near, far and further, with slack, in a crowd, moved ahead, moved
 /// back, and late. Their ticks by id.
-fn add_everywhere(shard: &mut Shard<usize>) -> BTreeMap<usize, Duration> {
+fn add_everywhere<T>(
+    shard: &mut Shard<T>,
+    payload: impl Fn(usize) -> T,
+) -> BTreeMap<usize, Duration> {
     let (begun, mut deadlines) = (shard.now(), BTreeMap::new());
     let far = [1, 2, 2_047, 2_048, 131_071, 131_072, 200_000, 10_000_000, u32::MAX]
         .map(|ticks| TICK * ticks);
     for (id, delay) in far.into_iter().chain([TICK * 77; 200]).enumerate() {
-        let handle = shard.add(delay, id);
+        let handle = shard.add(delay, payload(id));
         deadlines.insert(id, delay);
         if id % 3 == 0 {
             let moved = if id % 2 == 0 { delay * 2 } else { TICK * 40 };
@@ -83,12 +86,12 @@ fn add_everywhere(shard: &mut Shard<usize>) -> BTreeMap<usize, Duration> {
     for slack in [TICK * 512, TICK * 400_000] {
         let id = deadlines.len();
         // The tick that is a multiple of the largest power of two.
-        shard.add_within(TICK * 300_000, slack, id);
+        shard.add_within(TICK * 300_000, slack, payload(id));
         deadlines.insert(id, if slack < TICK * 10_000 { TICK * 300_032 } else { TICK * 524_288 });
     }
     for past in [begun, begun.checked_sub(HOUR).unwrap_or(begun)] {
         let id = deadlines.len();
-        shard.add_at(past, id);
+        shard.add_at(past, payload(id));
         deadlines.insert(id, Duration::ZERO);
     }
     deadlines
@@ -104,7 +107,7 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
     {
         let clock = ManualClock::new();
         let (begun, mut retired, mut heir) = (clock.now(), shard(&clock), shard(&clock));
-        let mut left = add_everywhere(&mut retired);
+        let mut left = add_everywhere(&mut retired, |id| id);
         clock.advance(TICK * 100);
         retired.turn_within(budget);
         for expired in std::iter::from_fn(|| retired.next_expired()).take(taken) {
@@ -146,50 +149,17 @@ fn bug_28_timers_of_a_retired_processor_came_back_with_their_old_deadlines() {
     }
 }
 
-/// How many each of these adds.
-const ADDED: usize = 6 * 300;
-
-/// Ticks to be due in: near, far, further and never; and in one tick so many that they are a crowd.
+/// Ticks to be due in: near, far, further and never.
 const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
 
-/// A wheel with timers in every place, of which it has handed out one of those that are due.
-fn wheel_of(drops: &Drops) -> Wheel<CountsDrop> {
-    let mut wheel = Wheel::new();
-    for delay in DELAYS {
-        for copy in 0..300 {
-            let spread = if delay == 77 { 0 } else { copy };
-            let key = wheel.insert(delay + spread, drops.one());
-            assert!(copy % 3 > 0 || wheel.reset(key, delay + 2 * spread));
-        }
-    }
-    drop(wheel.advance(100).next());
-    wheel.insert(0, drops.one());
-    wheel.insert_within(1 << 20, 1 << 20, drops.one());
-    wheel
-}
+/// How many timers a test adds for each of these.
+const COPIES: usize = 300;
+const ADDED: usize = DELAYS.len() * COPIES;
 
-/// The same of a shard, and some that another thread has cancelled.
-fn shard_of(drops: &Drops, clock: &ManualClock) -> Shard<CountsDrop> {
-    let mut shard = shard(clock);
-    for delay in DELAYS.map(|ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX)) {
-        for copy in 0..300 {
-            let handle = shard.add(delay, drops.one());
-            assert!(copy % 3 > 0 || shard.reset(handle, delay * 2));
-            assert!(copy % 7 > 0 || cancel_elsewhere(handle) == Cancel::Cancelled);
-        }
-    }
-    clock.advance(TICK * 100);
-    shard.turn();
-    drop(shard.next_expired());
-    shard.add_at(clock.now() - TICK, drops.one());
-    shard.add_within(HOUR, HOUR, drops.one());
-    shard
-}
-
-/// The same of a thread's timer, one-shot and periodic, in place and boxed.
+/// Adds to the thread's timer: one-shot and periodic, in place and boxed.
 fn fill_the_threads_timer(drops: &Drops) {
     for delay in DELAYS.map(|ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX)) {
-        for copy in 0..75 {
+        for copy in 0..COPIES / 4 {
             let (once, large) = (drops.one(), (drops.one(), [copy; 20]));
             let (again, private) = (drops.one(), drops.one());
             let handle = local_timer().add(delay, move || drop(once));
@@ -204,19 +174,29 @@ fn fill_the_threads_timer(drops: &Drops) {
 /// glommio #239.
 #[test]
 fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
-    let (drops, clock) = (Drops::default(), ManualClock::new());
-    drop(wheel_of(&drops));
-    assert_eq!(drops.count(), ADDED + 2, "of a wheel");
-
-    let drops = Drops::default();
-    drop(shard_of(&drops, &clock));
-    assert_eq!(drops.count(), ADDED + 2, "of a shard");
-
-    let drops = Drops::default();
-    let (pending, dropped) = (shard_of(&drops, &clock).drain(), drops.count());
-    assert_eq!(pending.len() + dropped, ADDED + 2, "of a drained shard");
-    drop(pending);
-    assert_eq!(drops.count(), ADDED + 2);
+    let (drops, mut wheel) = (Drops::default(), Wheel::<CountsDrop>::new());
+    for delay in DELAYS {
+        for copy in 0..COPIES as u64 {
+            let key = wheel.insert(delay + copy, drops.one());
+            assert!(copy % 3 > 0 || wheel.reset(key, delay * 2));
+        }
+    }
+    drop(wheel.advance(100).next());
+    drop(wheel);
+    assert_eq!(drops.count(), ADDED, "of a wheel");
+    for drains in [false, true] {
+        let (drops, clock) = (Drops::default(), ManualClock::new());
+        let mut shard = shard(&clock);
+        let added = 1 + add_everywhere(&mut shard, |_| drops.one()).len();
+        assert_eq!(cancel_elsewhere(shard.add(HOUR, drops.one())), Cancel::Cancelled);
+        clock.advance(TICK * 100);
+        shard.turn();
+        drop(shard.next_expired());
+        let pending = if drains { shard.drain() } else { Vec::new() };
+        assert!(!drains || pending.len() + drops.count() == added);
+        drop((pending, shard));
+        assert_eq!(drops.count(), added, "of a shard");
+    }
 }
 
 /// glommio.

@@ -43,92 +43,37 @@ fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
     }
 }
 
-/// A thread that has announced its sleep, and what it knows of its timers.
-struct Sleeper<'core> {
-    clock: &'core ManualClock,
-    wakes: &'core Wakes,
-    announced: Option<PreparedSleep<'static>>,
-    woken: bool,
-    live: Vec<(TimerHandle, Duration)>,
-}
-
-impl Sleeper<'_> {
-    /// Any change of the timers, at times a new sleep or the end of one.
-    fn any_operation(&mut self, random: &mut fastrand::Rng) {
-        match random.u32(..10) {
-            0..3 => self.add(random.u32(..30)),
-            3..6 => self.reset(random),
-            6..8 => self.cancel(random),
-            8 => self.cancel_all(),
-            _ => self.sleep_again(),
-        }
-        self.woken |= self.wakes.take() > 0;
-    }
-
-    fn add(&mut self, ticks: u32) {
-        let handle = local_timer().add(TICK * ticks, || {});
-        self.live.push((handle, self.clock.elapsed() + TICK * ticks));
-    }
-
-    /// Also to the present.
-    fn reset(&mut self, random: &mut fastrand::Rng) {
-        let Some(place) = (!self.live.is_empty()).then(|| random.usize(..self.live.len())) else {
-            return;
-        };
-        let delay = TICK * random.u32(..30);
-        let (handle, deadline) = &mut self.live[place];
-        assert!(handle.reset(delay));
-        *deadline = self.clock.elapsed() + delay;
-    }
-
-    fn cancel(&mut self, random: &mut fastrand::Rng) {
-        if !self.live.is_empty() {
-            let (handle, _) = self.live.swap_remove(random.usize(..self.live.len()));
-            assert_eq!(handle.cancel(), Cancel::Cancelled);
-        }
-    }
-
-    fn cancel_all(&mut self) {
-        assert!(self.live.drain(..).all(|(handle, _)| handle.cancel() == Cancel::Cancelled));
-    }
-
-    /// The sleep ends; a turn; another begins.
-    fn sleep_again(&mut self) {
-        self.announced = None;
-        self.clock.advance(TICK * 3);
-        local_timer().turn();
-        let now = self.clock.elapsed();
-        self.live.retain(|&(_, deadline)| deadline > now);
-        assert_eq!(local_timer().len(), self.live.len());
-        self.announced = Some(local_timer().prepare_sleep());
-        self.woken = false;
-    }
-
-    /// It sleeps at most until the earliest deadline.
-    fn assert_wakes_in_time(&self) {
-        let earliest = self.live.iter().map(|&(_, deadline)| deadline).min();
-        let (Some(earliest), Some(sleep)) = (earliest, &self.announced) else { return };
-        let wakes =
-            sleep.timeout().is_some_and(|timeout| self.clock.elapsed() + timeout <= earliest);
-        assert!(wakes || self.woken, "asleep for {:?}, due at {earliest:?}", sleep.timeout());
-    }
-}
-
-/// tokio-util #6752 (the last one removed), #8274 (reset to the present), #8320 (all removed): the task was not woken.
+/// tokio-util #6752 (the last one removed), #8274 (reset to the present), #8320 (all removed): the task was not woken. Each
+/// change comes under an announced sleep, and so does a new timer after it.
 #[test]
 fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
-    seeded(0..operations(20).min(200), |random| {
-        let seed = random.u64(..);
+    type Change = fn([TimerHandle; 2]);
+    let changes: [(Change, usize, u32); 4] = [
+        (|[first, _]| assert!(first.reset(Duration::ZERO)), 1, 3),
+        (|[_, last]| assert!(last.reset(TICK)), 1, 3),
+        (|[_, last]| assert_eq!(last.cancel(), Cancel::Cancelled), 0, 2),
+        (|both| assert_eq!(both.map(TimerHandle::cancel), [Cancel::Cancelled; 2]), 0, 1),
+    ];
+    for (change, wakes_it, expected) in changes {
         on_a_core_that_sleeps(|clock, wakes| {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let mut sleeper =
-                Sleeper { clock, wakes, announced: None, woken: false, live: Vec::new() };
-            for _ in 0..500 {
-                sleeper.any_operation(&mut random);
-                sleeper.assert_wakes_in_time();
+            let (runs, run) = counter();
+            let handles = [10, 20].map(|ticks| local_timer().add(TICK * ticks, run.clone()));
+            let sleep = local_timer().prepare_sleep();
+            assert_eq!(sleep.timeout(), Some(TICK * 10));
+            change(handles);
+            assert_eq!(wakes.take(), wakes_it);
+            local_timer().add(TICK * 2, run);
+            assert_eq!(wakes.take(), 1 - wakes_it, "one wake is enough");
+            drop(sleep);
+            local_timer().turn();
+            while let Some(timeout) = local_timer().prepare_sleep().timeout() {
+                assert!(timeout <= TICK * 18);
+                clock.advance(timeout);
+                assert!(local_timer().turn().fired > 0, "a timer was due");
             }
+            assert_eq!(runs.get(), expected);
         });
-    });
+    }
 }
 
 /// tokio-util #8274, Go #47762: a reset to the present and one that shortens wake the sleeper, from any thread; one that
@@ -214,8 +159,8 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
     });
 }
 
-/// Erlang/OTP #4127: the flag that asks for a wake-up was cleared just before the sleep, and the scheduler slept for ever. (The
-/// races are in `loom-tests/tests/sleep.rs`.)
+/// Erlang/OTP #4127: the flag that asks for a wake-up was cleared just before the sleep, and the scheduler slept for ever. The
+/// races are in `loom-tests/tests/sleep.rs`.
 #[test]
 fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
     on_a_thread(|| {

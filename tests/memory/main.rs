@@ -5,6 +5,8 @@
 mod common;
 #[path = "../common/counting.rs"]
 mod counting;
+#[path = "../common/kinds.rs"]
+mod kinds;
 #[path = "../common/polling.rs"]
 mod polling;
 
