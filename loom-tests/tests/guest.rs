@@ -45,7 +45,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
             // Relaxed, here and below: what orders them is what the model is about.
             work.store(1, Ordering::Relaxed);
             core.add(TICK * 2, move || {
-                _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed)
+                _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
             })
         });
         assert_eq!(local_timer().turn().fired, 0);

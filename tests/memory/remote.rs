@@ -17,7 +17,7 @@ use crate::{
 
 // ---- bursts
 
-const BURST: usize = 100_000;
+const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
 /// How the timers of a burst end.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,9 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
             on_a_thread(|| {
                 // The first look makes a thread known to the epochs.
                 assert!(handles[0].is_pending());
-                assert_eq!(calls(|| cancel_all(&handles)), (0, 0), "a cancel allocates nothing");
+                let counted = calls(|| cancel_all(&handles));
+                // After earlier bursts, a thread may free what they have left.
+                assert!(counted == (0, 0) || others > 0 && counted.0 == 0, "{counted:?}");
             });
         }
         End::CancelledBeforeTheyArrive => {
