@@ -432,7 +432,7 @@ fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
             let ran = Arc::default();
             let ask = |from: usize| {
                 elsewhere(|own| {
-                    (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name)))
+                    (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name)));
                 });
             };
             ask(0);

@@ -16,7 +16,7 @@ use corewheel::{Cancel, ManualClock, Shard, TimerHandle, Wheel, local_timer};
 
 use crate::{
     CANCELS, DEBT, Drops, HOUR, RESETS, TOO_LONG, add_elsewhere, assert_sound, cancel_elsewhere,
-    common::{TICK, in_virtual_time, on_a_thread, operations},
+    common::{TICK, on_a_thread, operations},
     counter, counts, ends_soon, never, on_a_core, shard, turn_after, turn_twice,
 };
 

@@ -6,11 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, ManualClock, PreparedSleep, TimerHandle, local_timer};
+use corewheel::{Cancel, TimerHandle, local_timer};
 
 use crate::{
-    DEBT, HOUR, RESETS, TOO_LONG, Wakes, add_debt, add_elsewhere, cancel_elsewhere,
-    cancel_on_a_thread,
+    DEBT, HOUR, RESETS, TOO_LONG, add_debt, add_elsewhere, cancel_elsewhere, cancel_on_a_thread,
     common::{TICK, on_a_thread, operations, seeded},
     counter, counts, on_a_core, on_a_core_that_sleeps, turn_after, turn_twice,
 };
