@@ -5,6 +5,7 @@ mod common;
 use std::{
     collections::HashMap,
     io,
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -45,8 +46,35 @@ fn recorded(test: impl FnOnce(&Snapshotter)) {
     metrics::with_local_recorder(&recorder, || test(&snapshotter));
 }
 
+/// The exported values of a shard, by metric and label `by`.
+#[derive(Debug)]
+struct Told(HashMap<String, DebugValue>);
+
+impl Told {
+    fn counter(&self, name: &str) -> u64 {
+        let Some(&DebugValue::Counter(count)) = self.0.get(name) else {
+            panic!("{name}: {self:?}")
+        };
+        count
+    }
+
+    fn gauge(&self, name: &str) -> f64 {
+        let Some(DebugValue::Gauge(value)) = self.0.get(name) else { panic!("{name}: {self:?}") };
+        value.0
+    }
+
+    /// Asserts that `number` durations were told, each within `expected` seconds.
+    fn assert_durations(&self, name: &str, number: usize, expected: Range<f64>) {
+        let Some(DebugValue::Histogram(told)) = self.0.get(name) else {
+            panic!("{name}: {self:?}")
+        };
+        assert_eq!(told.len(), number);
+        assert!(told.iter().all(|duration| expected.contains(&duration.0)), "{told:?}");
+    }
+}
+
 /// What has been told of the shard of that name since the last look, by metric and who did it.
-fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
+fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
     let name_of = |key: &CompositeKey| {
         let label =
             |wanted: &str| key.key().labels().find(|label| label.key() == wanted).map(Label::value);
@@ -54,7 +82,7 @@ fn told(snapshotter: &Snapshotter, shard: &str) -> HashMap<String, DebugValue> {
         (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
     };
     let told = snapshotter.snapshot().into_vec().into_iter();
-    told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect()
+    Told(told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect())
 }
 
 #[test]
@@ -72,10 +100,7 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
         let first = told(snapshotter, "told");
-        let count = |name: &str| match first.get(name) {
-            Some(DebugValue::Counter(count)) => *count,
-            other => panic!("{name}: {other:?}"),
-        };
+        let count = |name| first.counter(name);
         assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (6, 2));
         assert_eq!(
             (count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")),
@@ -86,14 +111,8 @@ fn the_recorder_is_told_what_has_changed() {
             (1, 0)
         );
         assert_eq!((count("corewheel_turns_total"), count("corewheel_runs_total")), (1, 2));
-        assert!(
-            matches!(first.get("corewheel_live"), Some(DebugValue::Gauge(live)) if (0.9..1.1).contains(&live.0))
-        );
-        let Some(DebugValue::Histogram(late)) = first.get("corewheel_lateness_seconds loop") else {
-            panic!("no lateness");
-        };
-        assert_eq!(late.len(), 2);
-        assert!(late.iter().all(|late| (0.002..0.002_5).contains(&late.0)), "{late:?}");
+        assert!((0.9..1.1).contains(&first.gauge("corewheel_live")));
+        first.assert_durations("corewheel_lateness_seconds loop", 2, 0.002..0.002_5);
 
         // Only what has come since.
         shard.add(TICK, 6);
@@ -101,15 +120,8 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
         let second = told(snapshotter, "told");
-        assert!(
-            matches!(second.get("corewheel_added_total"), Some(DebugValue::Counter(1))),
-            "{second:?}"
-        );
-        let Some(DebugValue::Histogram(late)) = second.get("corewheel_lateness_seconds loop")
-        else {
-            panic!("no lateness");
-        };
-        assert_eq!(late.len(), 1);
+        assert_eq!(second.counter("corewheel_added_total"), 1);
+        second.assert_durations("corewheel_lateness_seconds loop", 1, 0.0..0.001);
     });
 }
 
@@ -219,12 +231,11 @@ fn the_recorder_is_told_how_long_callbacks_took() {
         clock.advance(TICK);
         assert_eq!(local_timer().turn().fired, 2);
         Exporter::new().export();
-        let told = told(snapshotter, "timed");
-        let Some(DebugValue::Histogram(took)) = told.get("corewheel_callback_seconds") else {
-            panic!("{told:?}")
-        };
-        assert_eq!(took.len(), 2);
-        assert!(took.iter().all(|took| (0.003..0.003_75).contains(&took.0)), "{took:?}");
+        told(snapshotter, "timed").assert_durations(
+            "corewheel_callback_seconds",
+            2,
+            0.003..0.003_75,
+        );
     });
 }
 
@@ -241,20 +252,9 @@ fn a_successor_is_told_from_its_first_timer_on() {
                 assert_eq!(turn(&mut shard), 1);
             }
             exporter.export();
-            let told = told(snapshotter, "a name of two");
-            assert!(
-                matches!(told.get("corewheel_fired_total"), Some(DebugValue::Counter(n)) if *n == timers),
-                "{told:?}"
-            );
+            assert_eq!(told(snapshotter, "a name of two").counter("corewheel_fired_total"), timers);
         }
     });
-}
-
-fn gauge(told: &HashMap<String, DebugValue>, name: &str) -> f64 {
-    match told.get(name) {
-        Some(DebugValue::Gauge(value)) => value.0,
-        other => panic!("{name}: {other:?}"),
-    }
 }
 
 /// What a shard did last is told after its end, and that nothing of it is left; a successor's gauges are its own.
@@ -266,20 +266,17 @@ fn the_end_of_a_shard_is_told() {
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));
         let _ = ends.time_until_next();
         exporter.export();
-        let live = |name| gauge(&told(snapshotter, name), "corewheel_live");
+        let live = |name| told(snapshotter, name).gauge("corewheel_live");
         assert!((2.9..3.1).contains(&live("ends")));
         drop(ends.drain());
         exporter.export();
         let last = told(snapshotter, "ends");
-        assert!(
-            matches!(last.get("corewheel_handed_back_total"), Some(DebugValue::Counter(3))),
-            "{last:?}"
-        );
-        assert!(gauge(&last, "corewheel_live") < 0.1);
+        assert_eq!(last.counter("corewheel_handed_back_total"), 3);
+        assert!(last.gauge("corewheel_live") < 0.1);
         exporter.export();
         let after = told(snapshotter, "ends");
         assert!(
-            !matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
+            !matches!(after.0.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
             "{after:?}"
         );
         drop(ends);
@@ -294,11 +291,11 @@ fn the_end_of_a_shard_is_told() {
         exporter.export();
         let before = told(snapshotter, "dropped");
         let gauges = ["corewheel_live", "corewheel_longest_turn_seconds"];
-        assert!(gauges.iter().all(|name| gauge(&before, name) > 0.0), "{before:?}");
+        assert!(gauges.iter().all(|name| before.gauge(name) > 0.0), "{before:?}");
         drop(dropped);
         exporter.export();
         let after = told(snapshotter, "dropped");
-        assert!(gauges.iter().all(|name| gauge(&after, name) == 0.0), "{after:?}");
+        assert!(gauges.iter().all(|name| after.gauge(name) == 0.0), "{after:?}");
 
         // One after the other with the same name and, unless another test takes it, number.
         for timers in [2, 1] {

@@ -192,21 +192,16 @@ fn simulate(groups: u64) -> Found {
     found
 }
 
+/// With a thousand connections and with a hundred thousand.
 #[test]
-fn every_silent_connection_is_found_at_its_tick_and_no_other() {
-    for groups in [1, 100] {
+fn each_silent_connection_is_found_at_its_tick_and_costs_the_same_among_any_number() {
+    let [small, large] = [1, 100].map(|groups| {
         let found = simulate(groups);
-        assert!(
-            found.closed == expected_closings(groups),
-            "{groups} groups: not the closings expected"
-        );
+        let is_expected = found.closed == expected_closings(groups);
+        assert!(is_expected, "{groups} groups: not the closings expected");
         assert_eq!(found.live, groups * GROUP * 8 / 10, "the talking ones are still there");
-    }
-}
-
-#[test]
-fn a_packet_and_an_empty_tick_cost_the_same_at_a_thousand_and_at_a_hundred_thousand() {
-    let (small, large) = (simulate(1), simulate(100));
+        found
+    });
     assert_eq!(small.packets.most, 1, "a packet moves one entry");
     assert_eq!(small.packets.touched, small.packets.times);
     assert_eq!(small.empty_ticks.touched, 0, "an empty tick touches none");

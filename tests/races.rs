@@ -91,7 +91,7 @@ fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], 
                 "who is told `Ended` sees what was done: {told:?}"
             ),
             (0, &[winner]) => {
-                assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before")
+                assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before");
             }
             (0, []) => left += 1,
             _ => panic!("fired {fired} times and cancelled by {winners:?}"),

@@ -177,129 +177,95 @@ fn words(source: &Source) -> Vec<Finding> {
 
 // ---- each rule still bites
 
-/// The lines of a fake source that a rule finds.
-fn found(rule: Rule, file: &str, text: &str) -> Vec<usize> {
-    rule(&Source::new(file, text)).into_iter().map(|(line, _)| line).collect()
+/// A rule, a file, its text, and the lines where the rule finds something.
+type Case<'a> = (Rule, &'a str, &'a str, &'a [usize]);
+
+fn assert_finds(cases: &[Case<'_>]) {
+    for &(rule, file, text, expected) in cases {
+        let found: Vec<_> = rule(&Source::new(file, text)).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(found, expected, "{file}:\n{text}");
+    }
 }
 
 #[test]
 fn order_finds_what_comes_later_or_has_no_place() {
-    assert_eq!(
-        found(order, "src/clock.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;"),
-        [2]
-    );
-    assert_eq!(
-        found(order, "src/wheel/slot.rs", "use crate::{\n    tick::Tick,\n    shard::{A, B},\n};"),
-        [3, 3]
-    );
-    assert_eq!(found(order, "src/wheel.rs", "fn a() {\n    crate::local::turn();\n}"), [2]);
-    assert_eq!(found(order, "src/wheel.rs", "use super::slab::Slab;"), [1]);
-    assert_eq!(found(order, "src/wheel/slot.rs", "use super::super::slab::Slab;"), [1]);
-    assert_eq!(found(order, "src/wheel.rs", "use crate::TimerHandle;"), [1]);
-    assert_eq!(found(order, "src/novelty.rs", "use crate::tick::Tick;"), [1]);
+    let nested = "use crate::{\n    tick::Tick,\n    shard::{A, B},\n};";
+    assert_finds(&[
+        (order, "src/clock.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;", &[2]),
+        (order, "src/wheel/slot.rs", nested, &[3, 3]),
+        (order, "src/wheel.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
+        (order, "src/wheel.rs", "use super::slab::Slab;", &[1]),
+        (order, "src/wheel/slot.rs", "use super::super::slab::Slab;", &[1]),
+        (order, "src/wheel.rs", "use crate::TimerHandle;", &[1]),
+        (order, "src/novelty.rs", "use crate::tick::Tick;", &[1]),
+    ]);
 }
 
 #[test]
 fn order_allows_what_comes_before_and_tests() {
     let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n}";
-    assert_eq!(found(order, "src/wheel.rs", tests), []);
-    assert_eq!(found(order, "src/wheel/tests.rs", "use crate::local::turn;"), []);
-    assert_eq!(
-        found(
-            order,
-            "src/wheel.rs",
-            "use crate::{limits, tick::Tick, wheel::slot};\n// crate::local"
-        ),
-        []
-    );
-    assert_eq!(found(order, "src/wheel/slot.rs", "use super::level;\nuse self::part::Part;"), []);
-    assert_eq!(found(order, "src/lib.rs", "pub use crate::local::local_timer;"), []);
+    let before = "use crate::{limits, tick::Tick, wheel::slot};\n// crate::local";
+    assert_finds(&[
+        (order, "src/wheel.rs", tests, &[]),
+        (order, "src/wheel/tests.rs", "use crate::local::turn;", &[]),
+        (order, "src/wheel.rs", before, &[]),
+        (order, "src/wheel/slot.rs", "use super::level;\nuse self::part::Part;", &[]),
+        (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
+    ]);
 }
 
 #[test]
-fn homes_finds_strangers() {
+fn homes_finds_strangers_and_leaves_residents_text_and_tests_alone() {
     let atomics = "use std::{\n    sync::{Arc, atomic::AtomicU64},\n    time::Instant,\n};";
-    assert_eq!(found(homes, "src/state.rs", atomics), [2]);
-    assert_eq!(found(homes, "src/state.rs", "use core::sync::atomic;"), [1]);
-    assert_eq!(found(homes, "src/state.rs", "use crossbeam_epoch::pin;"), [1]);
-    assert_eq!(found(homes, "src/shard.rs", "let now = std::time::Instant::now();"), [1]);
-    assert_eq!(found(homes, "src/slab.rs", "let quote = '\"';\nunsafe { read() }"), [2]);
+    let texts = "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";";
+    assert_finds(&[
+        (homes, "src/state.rs", atomics, &[2]),
+        (homes, "src/state.rs", "use core::sync::atomic;", &[1]),
+        (homes, "src/state.rs", "use crossbeam_epoch::pin;", &[1]),
+        (homes, "src/shard.rs", "let now = std::time::Instant::now();", &[1]),
+        (homes, "src/slab.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
+        (homes, "src/sync/native.rs", "pub(crate) use std::sync::atomic::fence;", &[]),
+        (homes, "src/clock/fast.rs", "Instant::now()", &[]),
+        (homes, "src/reclaim.rs", "unsafe { guard.defer_unchecked(free) }", &[]),
+        (homes, "src/slab.rs", texts, &[]),
+        (homes, "src/slab.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
+    ]);
 }
 
 #[test]
-fn homes_leaves_residents_text_and_tests_alone() {
-    assert_eq!(found(homes, "src/sync/native.rs", "pub(crate) use std::sync::atomic::fence;"), []);
-    assert_eq!(found(homes, "src/clock/fast.rs", "Instant::now()"), []);
-    assert_eq!(found(homes, "src/reclaim.rs", "unsafe { guard.defer_unchecked(free) }"), []);
-    assert_eq!(
-        found(
-            homes,
-            "src/slab.rs",
-            "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";"
-        ),
-        []
-    );
-    assert_eq!(
-        found(homes, "src/slab.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}"),
-        []
-    );
-}
-
-#[test]
-fn reasons_finds_silent_operations() {
-    assert_eq!(found(reasons, "src/state.rs", "fn a() {\n    word.load(Acquire)\n}"), [2]);
-    assert_eq!(
-        found(
-            reasons,
-            "src/state.rs",
-            "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}"
-        ),
-        [3]
-    );
-    assert_eq!(
-        found(
-            reasons,
-            "src/state.rs",
-            "// Release: publishes the payload.\nword.load(Ordering::Acquire)"
-        ),
-        [2]
-    );
-    assert_eq!(found(reasons, "src/state.rs", "// Relaxed: fine.\nword.load(Relaxed)"), [2]);
+fn reasons_finds_silent_operations_and_accepts_a_comment_in_reach() {
+    let above = "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}";
+    let other = "// Release: publishes the payload.\nword.load(Ordering::Acquire)";
     let far = format!(
         "// SeqCst: orders it with the sleeper.\n{}fence(SeqCst);",
         "b();\n".repeat(REASON_REACH + 1)
     );
-    assert_eq!(found(reasons, "src/parker.rs", &far), [REASON_REACH + 3]);
-}
-
-#[test]
-fn reasons_accepts_a_comment_in_reach() {
     let swap = "// AcqRel: takes the payload, publishes the claim.\n// Relaxed on failure: nothing is read.\n\
                 word.compare_exchange(\n    old,\n    new,\n    Ordering::AcqRel,\n    Ordering::Relaxed,\n)";
-    assert_eq!(found(reasons, "src/state.rs", swap), []);
     let long = format!(
         "// SeqCst: a long story,\n{}fence(SeqCst);",
         "// told at length,\n".repeat(2 * REASON_REACH)
     );
-    assert_eq!(found(reasons, "src/parker.rs", &long), []);
-    assert_eq!(
-        found(reasons, "src/state.rs", "use crate::sync::Ordering::{Acquire, Release};"),
-        []
-    );
+    assert_finds(&[
+        (reasons, "src/state.rs", "fn a() {\n    word.load(Acquire)\n}", &[2]),
+        (reasons, "src/state.rs", above, &[3]),
+        (reasons, "src/state.rs", other, &[2]),
+        (reasons, "src/state.rs", "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
+        (reasons, "src/parker.rs", &far, &[REASON_REACH + 3]),
+        (reasons, "src/state.rs", swap, &[]),
+        (reasons, "src/parker.rs", &long, &[]),
+        (reasons, "src/state.rs", "use crate::sync::Ordering::{Acquire, Release};", &[]),
+    ]);
 }
 
 #[test]
 fn words_finds_synonyms_in_names_and_comments() {
-    assert_eq!(
-        found(words, "src/a.rs", "// The Buckets of a level.\nlet slot = 1;\nlet next_bucket = 2;"),
-        [1, 3]
-    );
-    assert_eq!(
-        found(words, "src/a.rs", "struct TimeoutWheel;\nfn schedule(a: u64);\n/// On schedule."),
-        [1, 2]
-    );
-    assert_eq!(
-        found(words, "src/a.rs", "// Slots, deadlines; a bucketful.\nlet a = \"bucket\";"),
-        []
-    );
+    let names = "struct TimeoutWheel;\nfn schedule(a: u64);\n/// On schedule.";
+    let comments = "// The Buckets of a level.\nlet slot = 1;\nlet next_bucket = 2;";
+    let allowed = "// Slots, deadlines; a bucketful.\nlet a = \"bucket\";";
+    assert_finds(&[
+        (words, "src/a.rs", comments, &[1, 3]),
+        (words, "src/a.rs", names, &[1, 2]),
+        (words, "src/a.rs", allowed, &[]),
+    ]);
 }

@@ -18,80 +18,78 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
 use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Explores every interleaving of `model` with up to three preemptions (`LOOM_MAX_PREEMPTIONS` says otherwise, and with
-/// `COREWHEEL_LOOM_EXHAUSTIVE` there is no bound; its value is for how many minutes), prints how many there were, and fails below
-/// `floor`: a model that loom cannot see into would pass after one. (A library that is broken on purpose must fail for what the model says:
-/// with `COREWHEEL_LOOM_NO_FLOOR` there is no floor.)
+/// A model with a floor of this many interleavings takes about ten seconds or more.
+pub const LONG: usize = 8_500;
+
+/// Explores every interleaving of `model` with up to three preemptions, prints their number and fails below `floor`: loom
+/// explores a single interleaving of a model that it cannot see into.
+///
+/// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits each model to its value in
+/// minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted fault must fail an assertion of the model. With
+/// `COREWHEEL_LOOM_LANE=short` models with a floor of [`LONG`] or more pass unexplored, with `long` all others do.
 ///
 /// # Panics
 ///
 /// If the model fails, or explores too little.
-pub fn explore(name: &str, floor: usize, model: impl Fn() + Send + Sync + 'static) {
-    explore_within(3, name, floor, model);
+pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
+    explore_within(3, floor, model);
 }
 
-/// For how long a model is explored without a bound, if it is.
-fn exhaustive() -> Option<Duration> {
-    let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok()?;
-    Some(Duration::from_secs(
-        60 * minutes.parse::<u64>().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes"),
-    ))
-}
-
-/// As [`explore`], with up to so many preemptions: for models that would take minutes with three.
+/// Explores every interleaving of `model` with up to `preemptions` preemptions; see [`explore`]. For models that take
+/// minutes with three.
 ///
 /// # Panics
 ///
-/// As [`explore`].
-pub fn explore_within(
-    preemptions: usize,
-    name: &str,
-    floor: usize,
-    model: impl Fn() + Send + Sync + 'static,
-) {
-    // What is global and not loom's (the ledger of shard numbers, what epochs have given up) is to be the same in every
-    // execution, so models run one at a time.
+/// If the model fails, or explores too little.
+pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
+    // The type of a closure ends with the path of its function, which is the test. The thread's name would not do: with one
+    // thread the harness runs tests on its main thread.
+    let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
+    let name = name.rsplit("::").next().unwrap_or(name);
+    if env::var("COREWHEEL_LOOM_LANE").is_ok_and(|lane| (lane == "long") != (floor >= LONG)) {
+        println!("{name}: left to the other lane");
+        return;
+    }
+    // Shard numbers and the garbage of epochs are global and not loom's. They must be equal in every execution, so models
+    // run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Now, because a model that fails in the owner of a thread-local timer may abort before the harness can say which.
+    // A model that fails in the owner of a thread-local timer may abort before the harness prints its name.
     println!("{name} ...");
-    let count = Arc::new(AtomicUsize::new(0));
+    let time = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok().map(|minutes| {
+        let minutes: u64 =
+            minutes.parse().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes");
+        Duration::from_secs(60 * minutes)
+    });
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
-    let time = exhaustive();
     builder.max_duration = time;
     builder.checkpoint_interval = 1_000;
     builder.preemption_bound = match time {
         Some(_) => None,
         None => builder.preemption_bound.or(Some(preemptions)),
     };
-    let (counted, start) = (Arc::clone(&count), Instant::now());
+    let (count, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let counted = Arc::clone(&count);
     builder.check(move || {
         // Relaxed: loom runs one execution at a time.
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
     let explored = count.load(Ordering::Relaxed);
-    println!(
-        "{name}: {explored} interleavings{}",
-        match time {
-            Some(time) if start.elapsed() >= time => ", and there are more",
-            Some(_) => ", all there are",
-            None => "",
-        }
-    );
-    let floor = match time {
-        _ if env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some() => 0,
-        // Without a bound loom knows better which interleavings are the same, and needs fewer.
-        Some(_) => 2,
-        None => floor,
+    let (rest, floor) = match time {
+        Some(time) if start.elapsed() >= time => (", and there are more", 2),
+        // Without a bound loom recognizes more interleavings as equal, and needs fewer.
+        Some(_) => (", all there are", 2),
+        None => ("", floor),
     };
+    println!("{name}: {explored} interleavings{rest} in {:.1?}", start.elapsed());
     assert!(
-        explored >= floor,
+        explored >= floor || env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some(),
         "{name} explored {explored} interleavings, fewer than {floor}: is it blind?"
     );
 }
@@ -108,6 +106,30 @@ pub const TICK: Duration = Duration::from_millis(1);
 pub fn shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(config(&clock)).expect("valid"), clock)
+}
+
+/// Returns a shard in virtual time, its clock and the handle of its only timer, which is due.
+///
+/// # Panics
+///
+/// If there are too many shards.
+#[must_use]
+pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+    let (mut shard, clock) = shard();
+    let handle = shard.add(TICK, payload);
+    clock.advance(TICK);
+    (shard, clock, handle)
+}
+
+/// Asserts that `added` timers were added and that none of them and none of their messages is left.
+///
+/// # Panics
+///
+/// If something is left.
+pub fn assert_all_ended(counts: &Counts, added: u64) {
+    let Counts { live, fired, cancelled, held, queued, panicked, .. } = *counts;
+    assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");
+    assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
 /// A shard in virtual time, its clock, and a timer `1` in a page of its own: when that has ended, the next turn retires its
@@ -189,6 +211,22 @@ pub fn local() -> ManualClock {
     let clock = ManualClock::new();
     config(&clock).install().expect("the thread has none");
     clock
+}
+
+/// Installs this thread's timer in virtual time; returns its clock and a reference to it.
+#[must_use]
+pub fn core() -> (ManualClock, ShardRef) {
+    (local(), local_timer().shard_ref())
+}
+
+/// Adds a timer to `core` on another thread, and waits for that thread.
+pub fn add_elsewhere(
+    core: &ShardRef,
+    delay: Duration,
+    callback: impl FnOnce() + Send + 'static,
+) -> TimerHandle {
+    let core = core.clone();
+    elsewhere(move || core.add(delay, callback))
 }
 
 /// Sets the stage for a race: what happens in here is not explored.
@@ -286,6 +324,12 @@ impl SeesOnDrop {
         let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
         (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
     }
+}
+
+/// Sets `work` and cancels the timer, as another thread does.
+pub fn work_and_cancel(work: &Modelled, handle: TimerHandle) -> Cancel {
+    work.store(1, loom::sync::atomic::Ordering::Relaxed);
+    handle.cancel()
 }
 
 impl Drop for SeesOnDrop {

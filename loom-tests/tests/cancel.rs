@@ -3,70 +3,32 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use corewheel::{Cancel, ManualClock, local_timer};
+use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, config, elsewhere, expired, explore, local, race, runs, shard,
-    shard_with_a_page_to_spare, stage,
+    SeesOnDrop, TICK, add_elsewhere, add_four, assert_all_ended, elsewhere, expired, explore,
+    local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage, work_and_cancel,
 };
 
 #[test]
 fn fire_or_cancel_has_one_winner() {
-    explore("fire_or_cancel_has_one_winner", 30, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
-        clock.advance(TICK);
+    explore(30, || {
+        let (mut shard, _clock, handle) = shard_with_due(());
         let canceller = thread::spawn(move || handle.cancel());
         let fired = expired(&mut shard).len();
         let answer = canceller.join().unwrap();
-        assert_eq!(
-            fired == 0,
-            answer == Cancel::Cancelled,
-            "{fired} fired, and the canceller was told {answer:?}"
-        );
+        assert_eq!(fired == 0, answer == Cancel::Cancelled, "{answer:?}");
         assert!(expired(&mut shard).is_empty());
-        let counts = shard.counts();
-        assert_eq!(
-            (counts.added, counts.live, counts.held, counts.fired + counts.cancelled),
-            (1, 0, 0, 1)
-        );
-    });
-}
-
-#[test]
-fn who_is_told_ended_sees_what_the_callback_did() {
-    explore("who_is_told_ended_sees_what_the_callback_did", 45, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
-        let runs = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&runs);
-        // Relaxed, here and below: whatever orders them is what the model is about.
-        let handle = local_timer().add(TICK, move || counted.store(1, Ordering::Relaxed));
-        clock.advance(TICK);
-        let seen = Arc::clone(&runs);
-        let canceller = thread::spawn(move || {
-            let answer = handle.cancel();
-            (answer, seen.load(Ordering::Relaxed))
-        });
-        let fired = local_timer().turn().fired;
-        let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(runs.load(Ordering::Relaxed), fired);
-        match answer {
-            Cancel::Cancelled => assert_eq!(fired, 0),
-            Cancel::Running => assert_eq!(fired, 1),
-            Cancel::Ended => {
-                assert_eq!((fired, seen), (1, 1), "the callback's writes must be visible")
-            }
-        }
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 #[test]
 fn of_two_cancels_and_the_owner_one_wins() {
-    explore("of_two_cancels_and_the_owner_one_wins", 200, || {
+    explore(200, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));
@@ -85,10 +47,8 @@ fn of_two_cancels_and_the_owner_one_wins() {
 
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
-    explore("a_stale_handle_never_reaches_the_next_timer_of_its_node", 35, || {
-        let (mut shard, clock) = shard();
-        let first = shard.add(TICK, 1);
-        clock.advance(TICK);
+    explore(35, || {
+        let (mut shard, clock, first) = shard_with_due(1);
         let canceller = thread::spawn(move || first.cancel());
         let fired = expired(&mut shard);
         // If the first has ended, the second takes its node.
@@ -105,7 +65,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 /// As above, but the node's page has gone in between: the second timer is in a new one. A page whose timer is held stays.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
-    explore("a_stale_handle_never_reaches_the_next_timer_in_a_new_page", 160, || {
+    explore(160, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
@@ -114,7 +74,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
         let (added, in_a_new_page) = add_four(&mut shard, first);
         assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
         assert_eq!(fired.is_empty(), canceller.join().unwrap() == Cancel::Cancelled);
-        assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
+        assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
         assert_eq!(expired(&mut shard), [2; 4]);
         assert_eq!((shard.len(), shard.counts().held), (1, 0));
@@ -123,7 +83,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
 
 #[test]
 fn a_timer_cancelled_while_it_is_moved_never_fires() {
-    explore("a_timer_cancelled_while_it_is_moved_never_fires", 5, || {
+    explore(5, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         let canceller = thread::spawn(move || handle.cancel());
@@ -140,9 +100,8 @@ fn a_timer_cancelled_while_it_is_moved_never_fires() {
 /// during the run, or before it, forbids every later run.
 #[test]
 fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
-    explore("a_cancel_before_the_owner_has_placed_the_timer_holds", 40, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
+    explore(40, || {
+        let clock = local();
         let runs = Rc::new(Cell::new(0));
         let counted = Rc::clone(&runs);
         let handle = local_timer().add_periodic(TICK, move || counted.set(counted.get() + 1));
@@ -162,7 +121,7 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
 /// The other thread looks while the owner adds, fires and adds again.
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
-    explore("is_pending_is_true_only_of_its_own_timer", 80, || {
+    explore(80, || {
         let (mut shard, clock) = shard();
         let first = shard.add(TICK, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
@@ -178,61 +137,47 @@ fn is_pending_is_true_only_of_its_own_timer() {
 /// Cancelling a timer through a shared handle races with its firing as any other.
 #[test]
 fn a_local_timer_that_was_shared_has_one_winner() {
-    explore("a_local_timer_that_was_shared_has_one_winner", 30, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
+    explore(30, || {
+        let clock = local();
         let handle = local_timer().add_local(TICK, || ()).share();
         clock.advance(TICK);
         let canceller = thread::spawn(move || handle.cancel());
         let fired = local_timer().turn().fired;
         assert_eq!(fired == 0, canceller.join().unwrap() == Cancel::Cancelled);
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert!(local_timer().is_empty());
     });
 }
 
-/// As above, but the node is used again at once: the canceller may find a later word than the one that the callback's end
-/// has left.
-#[test]
-fn who_is_told_ended_sees_the_callback_also_after_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_reuse", 75, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
-        let ran = Arc::new(AtomicUsize::new(0));
-        let noted = Arc::clone(&ran);
-        let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
-        clock.advance(TICK);
-        let canceller = thread::spawn(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
-        let _ = local_timer().turn();
-        let private = local_timer().add_local(TICK * 100, || ());
-        private.cancel();
-        local_timer().add(TICK * 100, || ());
-        let (answer, seen) = canceller.join().unwrap();
-        assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
-    });
-}
-
-/// As above, whatever becomes of the node next: each word that it gets tells of what came before.
+/// S2: a canceller that is told `Ended` sees what the callback did, whatever becomes of the node next: it may find any of
+/// the words that the node gets.
 #[test]
 fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
-    explore("a private timer has the node, and fires", 150, || {
+    explore(45, || told_ended_after(|_| ()));
+    explore(75, || {
+        told_ended_after(|_| {
+            local_timer().add_local(TICK * 100, || ()).cancel();
+            local_timer().add(TICK * 100, || ());
+        });
+    });
+    // A private timer has the node, and fires.
+    explore(150, || {
         told_ended_after(|clock| {
             local_timer().add_local(TICK, || ());
             clock.advance(TICK);
-            let _ = local_timer().turn();
+            local_timer().turn();
         });
     });
-    explore("a private timer has the node, and is shared", 110, || {
-        told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share());
-    });
-    explore("a timer has the node, and another thread cancels it", 420, || {
+    explore(110, || told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share()));
+    explore(420, || {
         told_ended_after(|_| {
             let next = local_timer().add(TICK, || ());
             elsewhere(move || next.cancel());
-            let _ = local_timer().turn();
+            local_timer().turn();
         });
     });
-    explore("a timer has the node, and fires with its message queued", 700, || {
+    // The next timer fires with its message queued.
+    explore(700, || {
         told_ended_after(|clock| {
             let next = local_timer().add(TICK, || ());
             clock.advance(TICK);
@@ -240,45 +185,43 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
             assert_eq!(local_timer().turn().fired, 1);
         });
     });
-    explore("the node stands for a timer from elsewhere, which fires", 420, || {
+    // The node stands for a timer from another core, which fires.
+    explore(420, || {
         told_ended_after(|clock| {
-            let core = local_timer().shard_ref();
-            elsewhere(move || core.add(TICK, || ()));
-            let _ = local_timer().turn();
+            add_elsewhere(&local_timer().shard_ref(), TICK, || ());
+            local_timer().turn();
             clock.advance(TICK);
             assert_eq!(local_timer().turn().fired, 1);
         });
     });
 }
 
-/// A timer fires, and its node is used again, while another thread cancels it.
+/// Fires a timer and uses its node again, while another thread cancels it.
 fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     let clock = local();
     let ran = Arc::new(AtomicUsize::new(0));
-    let noted = Arc::clone(&ran);
+    let [noted, seen] = [(); 2].map(|()| Arc::clone(&ran));
+    // Relaxed, all: the model is about what orders them.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
-    let canceller = race(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
-    let _ = local_timer().turn();
+    let canceller = race(move || (handle.cancel(), seen.load(Ordering::Relaxed)));
+    let fired = local_timer().turn().fired;
     reuse(&clock);
     let (answer, seen) = canceller.join().unwrap();
+    assert_eq!((ran.load(Ordering::Relaxed), fired == 0), (fired, answer == Cancel::Cancelled));
     assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
 }
 
 /// S1: what a thread did before it cancelled a running periodic timer happens before the owner drops the callback.
 #[test]
 fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
-    explore("a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel", 40, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
+    explore(40, || {
+        let clock = local();
         let (captured, work, seen) = SeesOnDrop::watched();
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
-        let canceller = thread::spawn(move || {
-            work.store(1, Ordering::Relaxed);
-            handle.cancel()
-        });
-        let _ = local_timer().turn();
+        let canceller = thread::spawn(move || work_and_cancel(&work, handle));
+        local_timer().turn();
         let dropped = seen.load(Ordering::Relaxed);
         let answer = canceller.join().unwrap();
         assert!(dropped == 0 || dropped == 11, "{answer:?}, but the destructor saw {dropped}");
@@ -288,20 +231,19 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
 /// Cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
-    explore("a_run_that_two_cancel_is_the_last", 120, || {
-        let clock = ManualClock::new();
-        config(&clock).install().unwrap();
+    explore(120, || {
+        let clock = local();
         let own = Rc::new(Cell::new(None::<corewheel::TimerHandle>));
         let inside = Rc::clone(&own);
         let handle = local_timer().add_periodic(TICK, move || {
-            inside.get().map(corewheel::TimerHandle::cancel);
+            inside.get().map(TimerHandle::cancel);
         });
         own.set(Some(handle));
         clock.advance(TICK);
         let canceller = thread::spawn(move || handle.cancel());
-        let _ = local_timer().turn();
+        local_timer().turn();
         let answer = canceller.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!((local_timer().len(), local_timer().counts().held), (0, 0), "{answer:?}");
     });
 }
@@ -315,54 +257,45 @@ fn works(work: &AtomicUsize) {
 
 #[test]
 fn cancel_wait_returns_when_the_callback_has() {
-    explore("cancel_wait_returns_when_the_callback_has", 60, || {
-        let clock = local();
-        let work = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&work);
-        let handle = local_timer().add(TICK, move || works(&work));
-        clock.advance(TICK);
-        let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
-        let fired = local_timer().turn().fired;
-        let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(
-            (fired, seen),
-            if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) },
-            "{answer:?}"
+    explore(60, || wait_for_a_callback(|run| local_timer().add(TICK, run), || ()));
+}
+
+/// The timer comes from another core, and its node may have the next one already.
+#[test]
+fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
+    explore(450, || {
+        wait_for_a_callback(
+            |run| add_elsewhere(&local_timer().shard_ref(), TICK, run),
+            || _ = add_elsewhere(&local_timer().shard_ref(), TICK, || ()),
         );
     });
 }
 
-/// The same of a timer from elsewhere, whose node may have the next timer already.
-#[test]
-fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
-    explore("cancel_wait_returns_when_the_callback_of_a_guest_has", 450, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
-        let work = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&work);
-        let handle = stage(|| {
-            let adder = core.clone();
-            let handle = elsewhere(move || adder.add(TICK, move || works(&work)));
-            let _ = local_timer().turn();
-            clock.advance(TICK);
-            handle
-        });
-        let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
-        let fired = local_timer().turn().fired;
-        elsewhere(move || core.add(TICK, || ()));
-        let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(
-            (fired, seen),
-            if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) },
-            "{answer:?}"
-        );
+fn wait_for_a_callback(
+    add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle,
+    reuse: impl FnOnce(),
+) {
+    let clock = local();
+    let work = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&work);
+    let handle = stage(|| {
+        let handle = add(Box::new(move || works(&work)));
+        local_timer().turn();
+        clock.advance(TICK);
+        handle
     });
+    let canceller = race(move || (handle.cancel_wait().unwrap(), seen.load(Ordering::Relaxed)));
+    let fired = local_timer().turn().fired;
+    reuse();
+    let (answer, seen) = canceller.join().unwrap();
+    let expected = if answer == Cancel::Cancelled { (0, 0) } else { (1, 2) };
+    assert_eq!((fired, seen), expected, "{answer:?}");
 }
 
 /// What the last run uses can be freed: no run goes on, and none is to come.
 #[test]
 fn cancel_wait_returns_when_the_last_run_has() {
-    explore("cancel_wait_returns_when_the_last_run_has", 320, || {
+    explore(320, || {
         let clock = local();
         let work = Arc::new(AtomicUsize::new(0));
         let (seen, in_use) = (Arc::clone(&work), Arc::new(AtomicUsize::new(0)));
@@ -394,12 +327,11 @@ fn cancel_wait_returns_when_the_last_run_has() {
 /// timer has one ending, and the sums agree.
 #[test]
 fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
-    explore("each_of_two_timers_that_two_threads_cancel_has_one_ending", 9_000, || {
+    explore(9_000, || {
         let (mut shard, clock) = shard();
         let handles = [0, 1].map(|id| shard.add(TICK, id));
         clock.advance(TICK);
-        let cancellers =
-            [(); 2].map(|()| thread::spawn(move || handles.map(corewheel::TimerHandle::cancel)));
+        let cancellers = [(); 2].map(|()| thread::spawn(move || handles.map(TimerHandle::cancel)));
         let mut endings = [0; 2];
         for id in expired(&mut shard) {
             endings[id] += 1;

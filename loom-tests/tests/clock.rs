@@ -12,7 +12,7 @@ use loom_tests::{TICK, explore};
 
 #[test]
 fn who_sees_the_new_time_sees_what_came_before_it() {
-    explore("who_sees_the_new_time_sees_what_came_before_it", 39, || {
+    explore(39, || {
         let (clock, work) = (ManualClock::new(), Arc::new(AtomicU32::new(0)));
         let mover = {
             let (clock, work) = (clock.clone(), Arc::clone(&work));

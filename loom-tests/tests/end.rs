@@ -12,17 +12,17 @@ use loom::{
 };
 use loom_tests::{
     SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard,
-    shard_with_a_page_to_spare, stage,
+    shard_with_a_page_to_spare, stage, work_and_cancel,
 };
 
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore("a_cancel_that_races_with_the_last_drain_gets_a_true_answer", 300_000, || {
+    explore(300_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handles = [(); 2].map(|()| shard.add(TICK, Arc::clone(&payload)));
-        let canceller = thread::spawn(move || handles.map(corewheel::TimerHandle::cancel));
+        let canceller = thread::spawn(move || handles.map(TimerHandle::cancel));
         let handed_back = shard.drain();
         let answers = canceller.join().unwrap();
         let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
@@ -30,21 +30,18 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
         assert!(!answers.contains(&Cancel::Running));
         drop(handed_back);
         assert_eq!(Arc::strong_count(&payload), 1, "every payload was dropped");
-        assert_eq!(handles.map(corewheel::TimerHandle::cancel), [Cancel::Ended; 2]);
+        assert_eq!(handles.map(TimerHandle::cancel), [Cancel::Ended; 2]);
     });
 }
 
 /// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
-    explore("a_payload_dropped_at_the_end_sees_what_came_before_its_cancel", 200_000, || {
+    explore(200_000, || {
         let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add(TICK, payload);
-        let canceller = thread::spawn(move || {
-            work.store(1, Ordering::Relaxed);
-            handle.cancel()
-        });
+        let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
         let seen = seen.load(Ordering::Relaxed);
         if canceller.join().unwrap() == Cancel::Cancelled {
@@ -56,7 +53,7 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore("a_handle_of_a_shard_that_is_gone_never_reaches_its_successor", 850_000, || {
+    explore(850_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());
@@ -74,7 +71,7 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
 /// A page is retired and let go of while a thread asks for a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
-    explore_within(2, "cancel_and_page_reclaimed", 45_000, || {
+    explore_within(2, 45_000, || {
         let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
         shard.cancel(stale);
         let canceller = thread::spawn(move || stale.cancel());
@@ -90,36 +87,31 @@ fn cancel_and_page_reclaimed() {
 /// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
 #[test]
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
-    explore_within(
-        2,
-        "who_is_told_ended_sees_what_came_before_also_in_a_new_page",
-        240_000,
-        || {
-            let (mut shard, clock, first) = shard_with_a_page_to_spare();
-            let work = Arc::new(AtomicUsize::new(0));
-            let seen = Arc::clone(&work);
-            let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
-            work.store(1, Ordering::Relaxed);
-            clock.advance(TICK);
-            let fired = expired(&mut shard);
-            shard.turn();
-            let (added, in_a_new_page) = add_four(&mut shard, first);
-            assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
-            let (answer, seen) = canceller.join().unwrap();
-            assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
-            assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
-            assert!(added.into_iter().all(corewheel::TimerHandle::is_pending));
-            clock.advance(TICK);
-            assert_eq!(expired(&mut shard), [2; 4]);
-        },
-    );
+    explore_within(2, 240_000, || {
+        let (mut shard, clock, first) = shard_with_a_page_to_spare();
+        let work = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&work);
+        let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
+        work.store(1, Ordering::Relaxed);
+        clock.advance(TICK);
+        let fired = expired(&mut shard);
+        shard.turn();
+        let (added, in_a_new_page) = add_four(&mut shard, first);
+        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+        let (answer, seen) = canceller.join().unwrap();
+        assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
+        assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
+        assert!(added.into_iter().all(TimerHandle::is_pending));
+        clock.advance(TICK);
+        assert_eq!(expired(&mut shard), [2; 4]);
+    });
 }
 
 /// The timer is handed back, by the deadline that the other thread was told it has: one that is still being moved by the
 /// old one.
 #[test]
 fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore("a_reset_that_races_with_the_last_drain_gets_a_true_answer", 120_000, || {
+    explore(120_000, || {
         let (mut shard, clock, handle) = stage(|| {
             let (mut shard, clock) = shard();
             let handle = shard.add(TICK, ());
@@ -137,7 +129,7 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
 /// The owner cancels a timer that another thread is moving, and then ends.
 #[test]
 fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
-    explore_within(2, "a_timer_cancelled_while_it_is_moved_ends_once_at_the_end", 6600, || {
+    explore_within(2, 6600, || {
         let (mut shard, handle) = stage(|| {
             let (mut shard, _clock) = shard();
             let handle = shard.add(TICK, 1);
@@ -156,7 +148,7 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 /// As `cancel_and_page_reclaimed`.
 #[test]
 fn reset_and_page_reclaimed() {
-    explore_within(2, "reset_and_page_reclaimed", 6_500, || {
+    explore_within(2, 6_500, || {
         let (mut shard, _clock, stale) = stage(|| {
             let (mut shard, clock, stale) = shard_with_a_page_to_spare();
             shard.cancel(stale);

@@ -16,7 +16,7 @@ use loom::sync::{
     Condvar, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
-use loom_tests::{TICK, elsewhere, explore, local, race, stage};
+use loom_tests::{TICK, assert_all_ended, elsewhere, explore, local, race, stage};
 
 /// A task: what it did before it polled, and what its wakes have seen of that.
 #[derive(Default)]
@@ -78,7 +78,7 @@ fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
             assert!(task.poll(&mut sleep).is_pending());
             sleep
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(local_timer().len(), 1);
         (clock, sleep)
     })
@@ -87,12 +87,7 @@ fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
 /// Nothing is left: neither timers, nor messages, nor wakers.
 fn assert_over(tasks: &[&Arc<Task>]) {
     let counts = local_timer().counts();
-    assert_eq!(
-        (counts.live, counts.held, counts.queued, counts.panicked),
-        (0, 0, 0, 0),
-        "{counts:?}"
-    );
-    assert_eq!(counts.added, counts.fired + counts.cancelled, "{counts:?}");
+    assert_all_ended(&counts, counts.added);
     for task in tasks {
         assert_eq!(Arc::strong_count(task), 1);
     }
@@ -101,15 +96,15 @@ fn assert_over(tasks: &[&Arc<Task>]) {
 /// A first poll, while time passes and the owner turns: whoever is told to wait is woken.
 #[test]
 fn no_wake_is_lost_by_a_first_poll() {
-    explore("no_wake_is_lost_by_a_first_poll", 67, || {
+    explore(67, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
         clock.advance(TICK);
-        let _ = local_timer().turn();
+        local_timer().turn();
         let (polled, mut sleep) = polling.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(task.woken(), usize::from(polled.is_pending()));
         assert!(task.poll(&mut sleep).is_ready());
         assert_over(&[&task]);
@@ -119,15 +114,15 @@ fn no_wake_is_lost_by_a_first_poll() {
 /// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore("the_waker_of_the_last_poll_is_woken", 150, || {
+    explore(150, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         clock.advance(TICK);
         let poller = Arc::clone(&last);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
-        let _ = local_timer().turn();
+        local_timer().turn();
         let (polled, mut sleep) = polling.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         match polled {
             Poll::Ready(()) => assert!(first.woken() <= 1 && last.woken() == 0),
             Poll::Pending => assert_eq!((first.woken(), last.woken()), (0, 1)),
@@ -141,15 +136,15 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// may see that before it sees the new time. Then it is woken itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
-    explore("a_waker_that_changes_while_time_passes_is_woken_once", 310, || {
+    explore(310, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         let poller = Arc::clone(&last);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
         clock.advance(TICK);
-        let _ = local_timer().turn();
+        local_timer().turn();
         let (polled, mut sleep) = polling.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(last.woken(), usize::from(polled.is_pending()));
         assert!(first.woken() <= 1);
         assert!(last.poll(&mut sleep).is_ready());
@@ -160,7 +155,7 @@ fn a_waker_that_changes_while_time_passes_is_woken_once() {
 /// The waker changes on another thread before the owner has heard of the timer.
 #[test]
 fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
-    explore("a_waker_that_changes_before_the_timer_arrives_is_woken_once", 1200, || {
+    explore(1200, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = sleep(1);
         let pollers = [&first, &last].map(Arc::clone);
@@ -168,13 +163,13 @@ fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
             assert!(pollers.iter().all(|poller| poller.poll(&mut sleep).is_pending()));
             sleep
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         let mut sleep = polling.join().unwrap();
         clock.advance(TICK);
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!((first.woken(), last.woken()), (0, 1));
         assert!(last.poll(&mut sleep).is_ready());
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_over(&[&first, &last]);
     });
 }
@@ -182,14 +177,14 @@ fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
 /// A drop on another thread is a cancel: it wins, or the task is woken.
 #[test]
 fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
-    explore("a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all", 55, || {
+    explore(55, || {
         let task = Task::new();
         let (clock, sleep) = polled(&task, 1);
         clock.advance(TICK);
         let dropping = race(move || drop(sleep));
         let fired = local_timer().turn().fired;
         dropping.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(task.woken(), fired);
         assert_over(&[&task]);
     });
@@ -198,7 +193,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
 /// The same, of one that the owner has not heard of.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
-    explore("a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind", 600, || {
+    explore(600, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
@@ -208,9 +203,9 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
             is_pending
         });
         clock.advance(TICK);
-        let _ = local_timer().turn();
+        local_timer().turn();
         let is_pending = dropping.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert!(task.woken() <= usize::from(is_pending));
         assert_over(&[&task]);
     });
@@ -219,7 +214,7 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
 /// Moved to later from another thread while it fires: the task may be woken for nothing, and it is woken in time.
 #[test]
 fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
-    explore("a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline", 1_000, || {
+    explore(1_000, || {
         let task = Task::new();
         let (clock, mut sleep) = polled(&task, 1);
         clock.advance(TICK);
@@ -229,13 +224,13 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
             assert!(poller.poll(&mut sleep).is_pending(), "early");
             sleep
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         let mut sleep = moving.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         let for_nothing = task.woken();
         assert!(for_nothing <= 1 && task.poll(&mut sleep).is_pending());
         clock.advance(TICK);
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(task.woken(), for_nothing + 1);
         assert!(task.poll(&mut sleep).is_ready());
         assert_over(&[&task]);
@@ -276,7 +271,7 @@ impl Sleeper {
 /// The owner's thread ends while another one begins to wait there: that is woken, and told.
 #[test]
 fn nothing_hangs_when_the_owner_ends() {
-    explore("nothing_hangs_when_the_owner_ends", 210, || {
+    explore(210, || {
         let owner = race(|| {
             let (_clock, mut sleep) = sleep(1);
             race(move || Arc::<Sleeper>::default().run(&mut sleep))
@@ -289,7 +284,7 @@ fn nothing_hangs_when_the_owner_ends() {
 /// The same, of one that waits there already, and whose waker changes.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
-    explore("a_waker_that_changes_while_the_owner_ends_is_woken", 1_300, || {
+    explore(1_300, || {
         let owner = race(|| {
             let (_clock, mut sleep) = polled(&Task::new(), 1);
             race(move || Arc::<Sleeper>::default().run(&mut sleep))
@@ -302,7 +297,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// The owner may fire it and then ends: who was woken by the first is told that it is over, and nobody hangs.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore("the_last_turn_wakes_or_the_end_does", 940, || {
+    explore(940, || {
         let owner = race(|| {
             let (clock, mut sleep) = sleep(1);
             let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));

@@ -12,8 +12,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Dropped, Drops, TICK, config, elsewhere, explore, explore_within, local, place, race, runs,
-    stage,
+    Dropped, Drops, TICK, add_elsewhere, assert_all_ended, config, core, elsewhere, explore,
+    explore_within, local, place, race, runs, stage,
 };
 
 /// Two nodes are in the pool, and nothing else is there.
@@ -22,43 +22,30 @@ fn with_two_nodes(core: &ShardRef) {
     for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
     }
-    let _ = local_timer().turn();
+    local_timer().turn();
     assert!(local_timer().is_empty());
 }
 
 /// A timer from elsewhere that has arrived and is due in a tick.
 fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
-    let adder = core.clone();
-    let handle = elsewhere(move || adder.add(TICK, callback));
-    let _ = local_timer().turn();
+    let handle = add_elsewhere(core, TICK, callback);
+    local_timer().turn();
     assert_eq!(local_timer().len(), 1);
     handle
-}
-
-/// Nothing is left of so many timers that were added: neither of them nor of their messages.
-fn assert_all_ended(added: u64) {
-    let counts = local_timer().counts();
-    assert_eq!(
-        (counts.added, counts.live, counts.fired + counts.cancelled),
-        (added, 0, added),
-        "{counts:?}"
-    );
-    assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
 }
 
 /// The callback sees what came before the add.
 #[test]
 fn a_timer_added_from_elsewhere_fires_once() {
-    explore("a_timer_added_from_elsewhere_fires_once", 85, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(85, || {
+        let (clock, core) = core();
         let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let noted = Arc::clone(&seen);
         let adder = race(move || {
             // Relaxed, here and below: what orders them is what the model is about.
             work.store(1, Ordering::Relaxed);
             core.add(TICK * 2, move || {
-                _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed)
+                _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
             })
         });
         assert_eq!(local_timer().turn().fired, 0);
@@ -68,15 +55,14 @@ fn a_timer_added_from_elsewhere_fires_once() {
         let fired = runs(&clock, 4);
         assert!(fired == [2] || fired == [3], "two ticks from when it was added: {fired:?}");
         assert_eq!((seen.load(Ordering::Relaxed), handle.cancel()), (11, Cancel::Ended));
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 #[test]
 fn a_timer_cancelled_before_it_arrives_ends_once() {
-    explore("a_timer_cancelled_before_it_arrives_ends_once", 8_600, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(8_600, || {
+        let (clock, core) = core();
         let kept = Arc::new(());
         let captured = Arc::clone(&kept);
         let adder = race(move || {
@@ -92,16 +78,15 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
         let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
         assert_eq!(fired + cancelled, 1, "{answers:?}");
         assert_eq!(Arc::strong_count(&kept), 1);
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 /// Moved by two threads while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
-    explore("a_timer_moved_before_it_arrives_fires_once_as_moved", 4_700, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(4_700, || {
+        let (clock, core) = core();
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             let other = race(move || handle.reset(TICK * 2));
@@ -111,16 +96,15 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
         assert_eq!(adder.join().unwrap(), (true, true));
         let fired = runs(&clock, 5);
         assert!(fired == [2] || fired == [3], "{fired:?}");
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 /// The owner has the handle before it has seen the timer, while another thread moves it.
 #[test]
 fn the_owner_cancels_a_timer_that_has_not_arrived() {
-    explore("the_owner_cancels_a_timer_that_has_not_arrived", 670, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(670, || {
+        let (clock, core) = core();
         let kept = Arc::new(());
         let captured = Arc::clone(&kept);
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
@@ -131,9 +115,9 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
             let _ = handle.reset(TICK * 2);
             handle
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         let early = (*post.lock().unwrap()).map(TimerHandle::cancel);
-        let _ = local_timer().turn();
+        local_timer().turn();
         let handle = adder.join().unwrap();
         assert_eq!(
             (early, handle.cancel()),
@@ -144,16 +128,15 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
         );
         assert!(runs(&clock, 4).is_empty());
         assert_eq!(Arc::strong_count(&kept), 1);
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn the_owner_moves_a_timer_that_has_not_arrived() {
-    explore("the_owner_moves_a_timer_that_has_not_arrived", 1_800, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(1_800, || {
+        let (clock, core) = core();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let (posted, own_seen, other) =
@@ -166,23 +149,23 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
             other.store(1, Ordering::Release);
             is_later
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         let early = *post.lock().unwrap();
         let own_is_later = early.is_some() && other_done.load(Ordering::Acquire) == 1;
         assert!(early.is_none_or(|handle| handle.reset(TICK * 3)));
         own_done.store(early.is_some().into(), Ordering::Release);
-        let _ = local_timer().turn();
+        local_timer().turn();
         let other_is_later = early.is_none() | adder.join().unwrap();
         let fired = runs(&clock, 5);
         assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 /// After its arrival: the guest's word decides, whichever of the two nodes is looked at.
 #[test]
 fn a_guest_fires_or_is_moved_or_cancelled() {
-    explore("a_guest_fires_or_is_moved_or_cancelled", 9_700, || {
+    explore(9_700, || {
         let clock = local();
         let handle = stage(|| {
             let handle = arrived(&local_timer().shard_ref(), || ());
@@ -201,36 +184,34 @@ fn a_guest_fires_or_is_moved_or_cancelled() {
         );
         assert!(later.is_empty() || moved && later == [3]);
         assert!(!moved || fired == 0, "it fired by its old deadline");
-        assert_all_ended(1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
 /// The owner's cancel and reset of a guest that another thread is moving.
 #[test]
 fn the_owner_moves_and_cancels_a_guest_while_another_thread_moves_it() {
-    explore("the_owner_moves_and_cancels_a_guest_while_another_thread_moves_it", 11_000, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(11_000, || {
+        let (clock, core) = core();
         let handle = stage(|| arrived(&core, || ()));
         let mover = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         // It has a node of its own unless the first one's message has come.
         let adder = race(move || core.add(TICK, || ()).reset(TICK * 2));
-        let _ = local_timer().turn();
+        local_timer().turn();
         let _ = mover.join().unwrap();
         assert!(adder.join().unwrap());
         assert_eq!(runs(&clock, 4), [2]);
-        assert_all_ended(2);
+        assert_all_ended(&local_timer().counts(), 2);
     });
 }
 
 /// A guest ends and its node goes to the next timer from elsewhere, while a third thread still asks for the first.
 #[test]
 fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
-    explore("a_stale_handle_never_reaches_the_next_guest_of_its_node", 5_000, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(5_000, || {
+        let (clock, core) = core();
         let first = stage(|| {
             let first = arrived(&core, || ());
             clock.advance(TICK);
@@ -242,30 +223,28 @@ fn a_stale_handle_never_reaches_the_next_guest_of_its_node() {
         let (moved, answer) = stranger.join().unwrap();
         assert_eq!((moved, answer == Cancel::Cancelled), (fired == 0, fired == 0));
         assert_eq!((second.is_pending(), runs(&clock, 3)), (true, vec![2]));
-        assert_all_ended(2);
+        assert_all_ended(&local_timer().counts(), 2);
     });
 }
 
 /// S2, G1: also if the word is the next timer's already, which another thread has armed.
 #[test]
 fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
-    explore("who_is_told_ended_sees_the_callback_also_after_a_guests_reuse", 19_000, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore(19_000, || {
+        let (clock, core) = core();
         let ran = Arc::new(AtomicUsize::new(0));
         let noted = Arc::clone(&ran);
         let handle = stage(|| {
             let handle = arrived(&core, move || noted.store(1, Ordering::Relaxed));
             // The node's pool has no other one.
-            let adder = core.clone();
-            elsewhere(move || adder.add(TICK * 9, || ()));
-            let _ = local_timer().turn();
+            add_elsewhere(&core, TICK * 9, || ());
+            local_timer().turn();
             clock.advance(TICK);
             handle
         });
         let canceller = race(move || (handle.cancel(), ran.load(Ordering::Relaxed)));
         let adder = race(move || core.add(TICK * 9, || ()));
-        let _ = local_timer().turn();
+        local_timer().turn();
         adder.join().unwrap();
         let (answer, seen) = canceller.join().unwrap();
         assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
@@ -276,9 +255,8 @@ fn who_is_told_ended_sees_the_callback_also_after_a_guests_reuse() {
 /// if it has stalled, that the pool is another one.
 #[test]
 fn no_node_is_taken_twice_from_the_pool() {
-    explore_within(2, "no_node_is_taken_twice_from_the_pool", 4600, || {
-        let clock = local();
-        let core = local_timer().shard_ref();
+    explore_within(2, 4600, || {
+        let (clock, core) = core();
         stage(|| with_two_nodes(&core));
         let adders = [core.clone(), core.clone()];
         let [one, other] = adders;
@@ -287,23 +265,21 @@ fn no_node_is_taken_twice_from_the_pool() {
             assert_eq!(other.add(TICK, || ()).cancel(), Cancel::Cancelled);
             other.add(TICK, || ())
         });
-        let _ = local_timer().turn();
-        let added =
-            [one.join().unwrap(), other.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
+        local_timer().turn();
+        let added = [one.join().unwrap(), other.join().unwrap(), add_elsewhere(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 3), [1; 3]);
-        assert_all_ended(6);
+        assert_all_ended(&local_timer().counts(), 6);
     });
 }
 
 /// This thread's timer, its clock, and a stale handle of a timer from elsewhere whose page the next turn retires.
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
-    let clock = local();
-    let core = local_timer().shard_ref();
+    let (clock, core) = core();
     let adder = core.clone();
     // Under loom a page has two nodes, and two are kept.
     let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
-    let _ = local_timer().turn();
+    local_timer().turn();
     for handle in handles {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
     }
@@ -327,7 +303,7 @@ fn add_in_a_new_page(core: ShardRef, stale: TimerHandle) -> [TimerHandle; 3] {
 /// The pages of guests go and come as those of the owner's timers do.
 #[test]
 fn a_stale_handle_never_reaches_the_next_guest_in_a_new_page() {
-    explore("a_stale_handle_never_reaches_the_next_guest_in_a_new_page", 680, || {
+    explore(680, || {
         let (clock, core, stale) = stage(with_a_page_to_spare);
         let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire();
@@ -341,21 +317,21 @@ fn a_stale_handle_never_reaches_the_next_guest_in_a_new_page() {
 /// A thread looks at the first node of the pool while the owner takes that out of use, and its page away.
 #[test]
 fn no_node_is_taken_from_a_page_that_goes() {
-    explore("no_node_is_taken_from_a_page_that_goes", 2_100, || {
+    explore(2_100, || {
         let (clock, core, _) = stage(with_a_page_to_spare);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
         retire();
-        let added = [adder.join().unwrap(), elsewhere(move || core.add(TICK, || ()))];
+        let added = [adder.join().unwrap(), add_elsewhere(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 2), [1; 2]);
-        assert_all_ended(6);
+        assert_all_ended(&local_timer().counts(), 6);
     });
 }
 
 #[test]
 fn of_two_adders_at_the_limit_one_is_let_in() {
-    explore("of_two_adders_at_the_limit_one_is_let_in", 280, || {
+    explore(280, || {
         let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();
@@ -373,14 +349,13 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
 /// One that is on its way is counted until it has arrived, and then by the owner: at no moment by neither.
 #[test]
 fn a_timer_that_arrives_is_counted_all_the_time() {
-    explore("a_timer_that_arrives_is_counted_all_the_time", 96, || {
+    explore(96, || {
         let clock = ManualClock::new();
         config(&clock).limit(1).install().unwrap();
         let core = local_timer().shard_ref();
-        let adder = core.clone();
-        elsewhere(move || adder.add(TICK, || ()));
+        add_elsewhere(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(other.join().unwrap(), Err(AddErrorReason::Full));
         assert_eq!(runs(&clock, 2), [1]);
     });
@@ -389,11 +364,10 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
 /// The owner's thread ends while another one adds to its timer: an error with the callback in it, or it is dropped there.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
-    explore("a_callback_added_at_the_end_comes_back_or_is_dropped_once", 260, || {
+    explore(260, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
-            let _clock = local();
-            let core = local_timer().shard_ref();
+            let (_clock, core) = core();
             race(move || {
                 // The reference outlives the timer: nothing goes because of it.
                 (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
@@ -415,14 +389,10 @@ fn ends_before_it_arrives<R: 'static>(
     meet: impl FnOnce(TimerHandle) -> R + 'static,
 ) -> (R, ShardRef) {
     let owner = race(move || {
-        let _clock = local();
-        let core = local_timer().shard_ref();
-        let timer = stage(|| {
-            let adder = core.clone();
-            elsewhere(move || adder.add(TICK, move || drop(dropped)))
-        });
+        let (_clock, core) = core();
+        let timer = stage(|| add_elsewhere(&core, TICK, move || drop(dropped)));
         let met = meet(timer);
-        let _ = local_timer().turn();
+        local_timer().turn();
         (met, core)
     });
     owner.join().unwrap()
@@ -431,7 +401,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// As above, of a timer that another thread moves and cancels before it has arrived.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore("a_callback_moved_before_it_arrives_is_dropped_at_the_end", 6_500, || {
+    explore(6_500, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             race(move || (timer.reset(TICK * 2), timer.cancel()))
@@ -446,18 +416,14 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// moves it has said that it was cancelled.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore(
-        "a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end",
-        2_700,
-        || {
-            let (dropped, drops) = Drops::watched();
-            let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
-                let mover = thread::spawn(move || timer.reset(TICK * 2));
-                assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
-                mover
-            });
-            mover.join().unwrap();
-            assert_eq!(drops.wait(), 1);
-        },
-    );
+    explore(2_700, || {
+        let (dropped, drops) = Drops::watched();
+        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
+            let mover = thread::spawn(move || timer.reset(TICK * 2));
+            assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
+            mover
+        });
+        mover.join().unwrap();
+        assert_eq!(drops.wait(), 1);
+    });
 }

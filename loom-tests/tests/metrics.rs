@@ -8,7 +8,7 @@ use loom_tests::{TICK, explore};
 /// The owner says something as often as there are copies, and so overwrites what another thread is reading.
 #[test]
 fn what_is_counted_is_read_together() {
-    explore("what_is_counted_is_read_together", 10_000, || {
+    explore(10_000, || {
         let config = Config::new().tick(TICK).clock(ManualClock::new());
         // In models only a shard that has a name says anything.
         config.name("told").install().expect("a fresh thread");

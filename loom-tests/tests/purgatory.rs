@@ -17,7 +17,7 @@ use loom::{
     },
     thread::{self, JoinHandle},
 };
-use loom_tests::{TICK, asks, config, elsewhere, explore, local, race, stage};
+use loom_tests::{TICK, asks, config, core, elsewhere, explore, race, stage};
 
 /// Completes when its flag is set. All accesses are relaxed: what orders them is what the models are about.
 struct Op {
@@ -67,6 +67,15 @@ impl Seen {
         }
     }
 
+    /// Meets the condition, and then tells of the event.
+    fn event(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
+        let (seen, group) = (self.clone(), group.clone());
+        move || {
+            seen.set();
+            group.notify(&key);
+        }
+    }
+
     fn set(&self) {
         self.is_met.store(true, Ordering::Relaxed);
     }
@@ -79,12 +88,6 @@ impl Seen {
 /// Keys belong to the core of their number.
 fn group() -> PurgatoryGroup<usize> {
     PurgatoryGroup::by(|&key| key)
-}
-
-/// This thread's timer, in virtual time.
-fn timer() -> (ManualClock, ShardRef) {
-    let clock = local();
-    (clock, local_timer().shard_ref())
 }
 
 /// One operation was added, and nothing is left of it.
@@ -100,20 +103,16 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 /// The event of another thread, which has no timer, against the timeout.
 #[test]
 fn an_event_or_the_timeout_completes_it() {
-    explore("an_event_or_the_timeout_completes_it", 12, || {
-        let (clock, shard) = timer();
+    explore(12, || {
+        let (clock, shard) = core();
         let (group, seen) = (group(), Seen::new());
         let purgatory = group.join(0, &[shard]);
         assert!(seen.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        let (told, events) = (seen.clone(), group.clone());
-        let teller = race(move || {
-            told.set();
-            events.notify(&0);
-        });
-        let _ = local_timer().turn();
+        let teller = race(seen.event(&group, 0));
+        local_timer().turn();
         teller.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());
         assert_over(&purgatory);
     });
@@ -122,19 +121,15 @@ fn an_event_or_the_timeout_completes_it() {
 /// Without a timeout the event must do it: also one that comes while the operation is being added.
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
-    explore("no_event_is_lost_while_an_operation_is_added", 80, || {
-        let (_clock, shard) = timer();
+    explore(80, || {
+        let (_clock, shard) = core();
         let (group, seen) = (group(), Seen::new());
-        let (told, events) = (seen.clone(), group.clone());
-        let teller = race(move || {
-            told.set();
-            events.notify(&0);
-        });
+        let teller = race(seen.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
         seen.add(&purgatory, &[0]);
-        let _ = local_timer().turn();
+        local_timer().turn();
         teller.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(seen.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -143,29 +138,23 @@ fn no_event_is_lost_while_an_operation_is_added() {
 /// Two threads tell of an event.
 #[test]
 fn two_events_complete_it_once() {
-    explore("two_events_complete_it_once", 14000, || {
+    explore(14000, || {
         let (group, seen, purgatory) = stage(|| {
-            let (_clock, shard) = timer();
+            let (_clock, shard) = core();
             let group = group();
             let purgatory = group.join(0, &[shard]);
             let events = group.clone();
             elsewhere(move || [0, 0].iter().for_each(|key| events.notify(key)));
-            let _ = local_timer().turn();
+            local_timer().turn();
             (group, Seen::new(), purgatory)
         });
         assert!(seen.add(&purgatory, &[0, 0]).is_some());
-        let tellers = [(); 2].map(|()| {
-            let (told, events) = (seen.clone(), group.clone());
-            race(move || {
-                told.set();
-                events.notify(&0);
-            })
-        });
-        let _ = local_timer().turn();
+        let tellers = [(); 2].map(|()| race(seen.event(&group, 0)));
+        local_timer().turn();
         for teller in tellers {
             teller.join().unwrap();
         }
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(seen.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -174,8 +163,8 @@ fn two_events_complete_it_once() {
 /// Another thread has it completed by force, on its own.
 #[test]
 fn force_or_the_timeout_completes_it() {
-    explore("force_or_the_timeout_completes_it", 12, || {
-        let (clock, shard) = timer();
+    explore(12, || {
+        let (clock, shard) = core();
         let seen = Seen::new();
         let purgatory = local_purgatory::<usize, Op>();
         let id = seen.add(&purgatory, &[0]).expect("it waits");
@@ -188,9 +177,9 @@ fn force_or_the_timeout_completes_it() {
                 noted.store(forced, Ordering::Relaxed);
             });
         });
-        let _ = local_timer().turn();
+        local_timer().turn();
         forcer.join().unwrap();
-        let _ = local_timer().turn();
+        local_timer().turn();
         let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
         assert_eq!(seen.ended(), how);
         assert_over(&purgatory);
@@ -200,24 +189,20 @@ fn force_or_the_timeout_completes_it() {
 /// A core that sleeps is woken for an event, or does not fall asleep.
 #[test]
 fn no_event_is_slept_through() {
-    explore("no_event_is_slept_through", 91, || {
+    explore(91, || {
         let clock = ManualClock::new();
         let owner = thread::current();
         config(&clock).on_wake(move || owner.unpark()).install().unwrap();
         let (group, seen) = (group(), Seen::new());
         let purgatory = group.join(0, &[local_timer().shard_ref()]);
         assert!(seen.add(&purgatory, &[0]).is_some());
-        let (told, events) = (seen.clone(), group.clone());
-        let teller = asks(move || {
-            told.set();
-            events.notify(&0);
-        });
+        let teller = asks(seen.event(&group, 0));
         let sleep = local_timer().prepare_sleep();
         if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
             thread::park();
         }
         drop(sleep);
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(seen.ended(), BY_CONDITION, "what woke the core is there when it looks");
         teller.answer();
     });
@@ -237,13 +222,13 @@ impl Other {
         let (turns, turned) = channel();
         let group = group.clone();
         let thread = thread::spawn(move || {
-            let (_clock, own) = timer();
+            let (_clock, own) = core();
             refer.send(own.clone()).unwrap();
             let first = ordered.recv().unwrap().expect("the first order names the other core");
             let purgatory = group.join::<Op>(1, &[first, own]);
             turns.send(()).unwrap();
             while ordered.recv().unwrap().is_some() {
-                let _ = local_timer().turn();
+                local_timer().turn();
                 turns.send(()).unwrap();
             }
             let counts = purgatory.counts();
@@ -262,12 +247,16 @@ impl Other {
         self.turned.recv().unwrap();
     }
 
+    fn turn(&self, own: &ShardRef) {
+        self.begin_turn(own);
+        self.end_turn();
+    }
+
     /// Has both cores turn, one after the other, until nothing is left to be said.
     fn settle(self, own: &ShardRef) {
         for _ in 0..4 {
-            let _ = local_timer().turn();
-            self.begin_turn(own);
-            self.end_turn();
+            local_timer().turn();
+            self.turn(own);
         }
         self.orders.send(None).unwrap();
         self.thread.join().unwrap();
@@ -278,56 +267,40 @@ impl Other {
 /// core.
 fn two_cores(
     keys: &[usize],
+    is_in_place: bool,
 ) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Seen) {
-    let (clock, own) = timer();
+    let (clock, own) = core();
     let (group, seen) = (group(), Seen::new());
     let (other, others) = Other::start(&group);
     let purgatory = group.join(0, &[own.clone(), others]);
-    other.begin_turn(&own);
-    // It has joined.
-    other.end_turn();
+    other.turn(&own);
     // Both have nodes for messages: two threads that need a table for them at the same time are not what this is about.
     let events = group.clone();
     elsewhere(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
-    other.begin_turn(&own);
-    other.end_turn();
-    let _ = local_timer().turn();
+    other.turn(&own);
+    local_timer().turn();
     assert!(seen.add(&purgatory, keys).is_some());
-    let _ = local_timer().turn();
+    local_timer().turn();
+    if is_in_place {
+        other.turn(&own);
+        local_timer().turn();
+    }
     (other, clock, own, group, purgatory, seen)
 }
 
 /// The event is told of while the watch on the other core is on its way there, is being confirmed, or is in place.
 #[test]
 fn no_event_falls_between_the_registrations_on_two_cores() {
-    explore("an event on the own core, and a watch on the way", 1600, || {
-        events_on_two_cores(0, false)
-    });
-    explore("an event on the other core, and a watch on the way", 120, || {
-        events_on_two_cores(1, false)
-    });
-    explore("an event on the other core, and a watch in place", 16, || {
-        events_on_two_cores(1, true)
-    });
+    explore(1600, || events_on_two_cores(0, false));
+    explore(120, || events_on_two_cores(1, false));
+    explore(16, || events_on_two_cores(1, true));
 }
 
 fn events_on_two_cores(key: usize, is_in_place: bool) {
-    let (other, _clock, own, group, purgatory, seen) = stage(|| {
-        let set = two_cores(&[0, 1]);
-        if is_in_place {
-            set.0.begin_turn(&set.2);
-            set.0.end_turn();
-            let _ = local_timer().turn();
-        }
-        set
-    });
-    let (told, events) = (seen.clone(), group.clone());
-    let teller = race(move || {
-        told.set();
-        events.notify(&key);
-    });
+    let (other, _clock, own, group, purgatory, seen) = stage(|| two_cores(&[0, 1], is_in_place));
+    let teller = race(seen.event(&group, key));
     other.begin_turn(&own);
-    let _ = local_timer().turn();
+    local_timer().turn();
     teller.join().unwrap();
     other.end_turn();
     stage(|| other.settle(&own));
@@ -338,20 +311,14 @@ fn events_on_two_cores(key: usize, is_in_place: bool) {
 /// An event of the other core, on a key of its own, against the timeout.
 #[test]
 fn an_event_from_another_core_or_the_timeout_completes_it() {
-    explore("an_event_from_another_core_or_the_timeout_completes_it", 33, || {
-        let (other, clock, own, group, purgatory, seen) = stage(|| {
-            let set = two_cores(&[1]);
-            set.0.begin_turn(&set.2);
-            set.0.end_turn();
-            let _ = local_timer().turn();
-            set
-        });
+    explore(33, || {
+        let (other, clock, own, group, purgatory, seen) = stage(|| two_cores(&[1], true));
         seen.set();
         group.notify(&1);
         clock.advance(TICK);
         // The other core's turn sends word of the event.
         other.begin_turn(&own);
-        let _ = local_timer().turn();
+        local_timer().turn();
         other.end_turn();
         stage(|| other.settle(&own));
         assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());

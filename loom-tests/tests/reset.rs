@@ -6,40 +6,27 @@ use std::{sync::Arc, time::Duration};
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, elsewhere, expired, expiries, explore, local, race, runs, shard,
-    shard_with_a_page_to_spare,
+    SeesOnDrop, TICK, add_four, assert_all_ended, elsewhere, expired, expiries, explore, local,
+    race, runs, shard, shard_with_a_page_to_spare, shard_with_due, work_and_cancel,
 };
-
-/// Nothing is left of one timer that was added: neither of it nor of its messages.
-fn assert_one_ended<T>(shard: &Shard<T>) {
-    let counts = shard.counts();
-    assert_eq!(
-        (counts.added, counts.live, counts.fired + counts.cancelled),
-        (1, 0, 1),
-        "{counts:?}"
-    );
-    assert_eq!((counts.held, counts.queued), (0, 0), "{counts:?}");
-}
 
 #[test]
 fn a_timer_fires_or_is_moved_and_never_both() {
-    explore("a_timer_fires_or_is_moved_and_never_both", 340, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
-        clock.advance(TICK);
+    explore(340, || {
+        let (mut shard, clock, handle) = shard_with_due(());
         let mover = race(move || handle.reset(TICK * 3));
         let fired = expired(&mut shard).len();
         let moved = mover.join().unwrap();
         assert_eq!(fired, usize::from(!moved));
         assert_eq!(expiries(&mut shard, &clock, 6), vec![4; usize::from(moved)]);
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 /// The owner may meet the word before the message, and the message after the timer has fired.
 #[test]
 fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
-    explore("a_timer_moved_to_a_moment_that_has_come_fires_once", 590, || {
+    explore(590, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         clock.advance(TICK);
@@ -48,13 +35,13 @@ fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
         let [first, second] = mover.join().unwrap();
         assert!(first && second == (fired == 0));
         assert_eq!(expiries(&mut shard, &clock, 5), vec![2; 1 - fired]);
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 #[test]
 fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
-    explore("of_a_run_a_cancel_and_a_reset_the_answers_agree", 9_200, || {
+    explore(9_200, || {
         let (mut shard, clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));
@@ -69,14 +56,14 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
         assert!(later.is_empty() || moved && later == [3]);
         assert!(!moved || fired == 0, "it fired by its old deadline");
         assert_eq!(Arc::strong_count(&payload), 1);
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 /// The second message of a node waits for the first one; the cancel needs none if the reset's is on the way.
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
-    explore("a_cancel_behind_the_message_of_a_reset_is_met_once", 52, || {
+    explore(52, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         let mover = race(move || {
@@ -87,32 +74,24 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
         assert!(expired(&mut shard).is_empty());
         assert_eq!(mover.join().unwrap(), Cancel::Cancelled);
         assert!(expiries(&mut shard, &clock, 4).is_empty());
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 /// S1: what the canceller did happens before the owner drops the payload, also if that meets the message of a reset before.
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
-    explore(
-        "a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel",
-        50,
-        || {
-            let (mut shard, _clock) = shard();
-            let (payload, work, seen) = SeesOnDrop::watched();
-            let handle = shard.add(TICK * 3, payload);
-            assert!(elsewhere(move || handle.reset(TICK * 5)));
-            let canceller = race(move || {
-                // Relaxed, here and below: what orders them is what the model is about.
-                work.store(1, Ordering::Relaxed);
-                handle.cancel()
-            });
-            assert!(expired(&mut shard).is_empty());
-            let dropped = seen.load(Ordering::Relaxed);
-            assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
-            assert!(dropped == 0 || dropped == 11, "{dropped}");
-        },
-    );
+    explore(50, || {
+        let (mut shard, _clock) = shard();
+        let (payload, work, seen) = SeesOnDrop::watched();
+        let handle = shard.add(TICK * 3, payload);
+        assert!(elsewhere(move || handle.reset(TICK * 5)));
+        let canceller = race(move || work_and_cancel(&work, handle));
+        assert!(expired(&mut shard).is_empty());
+        let dropped = seen.load(Ordering::Relaxed);
+        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        assert!(dropped == 0 || dropped == 11, "{dropped}");
+    });
 }
 
 /// Another thread moves the next timer of the node: were it used again too early, it would be in the mailbox twice.
@@ -126,48 +105,37 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
-    explore(
-        "a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message",
-        1_700,
-        || {
-            let (mut shard, clock) = shard();
-            let handle = shard.add(TICK * 3, 1);
-            let mover = race(move || handle.reset(TICK * 2));
-            assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
-            assert_eq!(shard.cancel(handle), None);
-            assert!(move_the_next_timer(&mut shard).is_empty());
-            let _ = mover.join().unwrap();
-            assert_eq!(expiries(&mut shard, &clock, 4), [1]);
-            let counts = shard.counts();
-            assert_eq!(
-                (counts.cancelled, counts.fired, counts.live, counts.held, counts.queued),
-                (1, 1, 0, 0, 0)
-            );
-        },
-    );
+    explore(1_700, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK * 3, 1);
+        let mover = race(move || handle.reset(TICK * 2));
+        assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
+        assert_eq!(shard.cancel(handle), None);
+        assert!(move_the_next_timer(&mut shard).is_empty());
+        let _ = mover.join().unwrap();
+        assert_eq!(expiries(&mut shard, &clock, 4), [1]);
+        assert_eq!(shard.counts().fired, 1);
+        assert_all_ended(&shard.counts(), 2);
+    });
 }
 
 #[test]
 fn a_node_that_fires_before_its_message_is_used_again_after_it() {
-    explore("a_node_that_fires_before_its_message_is_used_again_after_it", 3_700, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, 1);
-        clock.advance(TICK);
+    explore(3_700, || {
+        let (mut shard, clock, handle) = shard_with_due(1);
         let mover = race(move || handle.reset(Duration::ZERO));
         let fired = expired(&mut shard).len() + move_the_next_timer(&mut shard).len();
         let _ = mover.join().unwrap();
         assert_eq!(expiries(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
-        let counts = shard.counts();
-        assert_eq!((counts.fired, counts.live, counts.held, counts.queued), (2, 0, 0, 0));
+        assert_eq!(shard.counts().fired, 2);
+        assert_all_ended(&shard.counts(), 2);
     });
 }
 
 #[test]
 fn two_resets_both_hold_and_one_of_them_counts() {
-    explore("two_resets_both_hold_and_one_of_them_counts", 42_000, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
-        clock.advance(TICK);
+    explore(42_000, || {
+        let (mut shard, clock, handle) = shard_with_due(());
         let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
         let fired = expired(&mut shard).len();
         assert_eq!(movers.map(|mover| mover.join().unwrap()), [fired == 0; 2]);
@@ -176,14 +144,14 @@ fn two_resets_both_hold_and_one_of_them_counts() {
             if fired == 0 { later == [2] || later == [3] } else { later.is_empty() },
             "{fired} {later:?}"
         );
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
-    explore("of_the_owners_reset_and_another_one_the_later_counts", 230, || {
+    explore(230, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, ());
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -201,17 +169,15 @@ fn of_the_owners_reset_and_another_one_the_later_counts() {
         let other_is_later = mover.join().unwrap();
         let fired = expiries(&mut shard, &clock, 5);
         assert!(fired == [2] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 /// As above, of a timer that is due: one whose claim failed has been taken out of its slot.
 #[test]
 fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
-    explore("the_owners_reset_places_a_timer_that_it_could_not_claim", 490, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
-        clock.advance(TICK);
+    explore(490, || {
+        let (mut shard, clock, handle) = shard_with_due(());
         let mover = race(move || handle.reset(TICK * 2));
         let fired = expired(&mut shard).len();
         assert_eq!(shard.reset(handle, TICK), fired == 0);
@@ -219,16 +185,14 @@ fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
         let later = expiries(&mut shard, &clock, 5);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || moved && later == [3], "{later:?}");
-        assert_one_ended(&shard);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
-    explore("a_stale_reset_never_reaches_the_next_timer_of_its_node", 3_300, || {
-        let (mut shard, clock) = shard();
-        let first = shard.add(TICK, 1);
-        clock.advance(TICK);
+    explore(3_300, || {
+        let (mut shard, clock, first) = shard_with_due(1);
         let mover = race(move || first.reset(TICK * 7));
         let fired = expired(&mut shard);
         // If the first has ended, the second takes its node.
@@ -246,7 +210,7 @@ fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
 /// As above, but the node's page has gone in between. A page with a timer that is being moved stays.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
-    explore("a_stale_reset_never_reaches_the_next_timer_in_a_new_page", 970, || {
+    explore(970, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let mover = race(move || first.reset(TICK * 3));
@@ -266,7 +230,7 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
 /// A periodic timer that is moved makes its next run then, and goes on from there; if it is running, nothing is changed.
 #[test]
 fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
-    explore("a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to", 400, || {
+    explore(400, || {
         let clock = local();
         let handle = local_timer().add_periodic(TICK * 2, || ());
         clock.advance(TICK * 2);
@@ -282,7 +246,7 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
 /// Moved and cancelled around its run, in the order in which one thread asks for it.
 #[test]
 fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
-    explore("a_periodic_timer_moved_and_then_cancelled_makes_no_further_run", 1_400, || {
+    explore(1_400, || {
         let clock = local();
         let kept = Arc::new(());
         let captured = Arc::clone(&kept);
@@ -298,7 +262,7 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
         );
         assert_eq!(runs(&clock, 4), []);
         assert_eq!(Arc::strong_count(&kept), 1);
-        let counts = local_timer().counts();
-        assert_eq!((counts.cancelled, counts.live, counts.held, counts.queued), (1, 0, 0, 0));
+        assert_eq!(local_timer().counts().cancelled, 1);
+        assert_all_ended(&local_timer().counts(), 1);
     });
 }

@@ -38,6 +38,19 @@ fn fails_once(config: Config) -> Config {
     })
 }
 
+fn waking_shard<T>() -> (Shard<T>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(waking(&clock)).unwrap(), clock)
+}
+
+/// Asserts that the owner finds the cancels that woke it.
+fn assert_empty(shard: &mut Shard<()>) {
+    assert!(
+        expired(shard).is_empty() && shard.is_empty(),
+        "what woke the owner is there when it looks"
+    );
+}
+
 /// Sleeps if it may. Virtual time stands still meanwhile: only a wake ends the sleep.
 fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
@@ -56,15 +69,12 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 
 #[test]
 fn a_debt_from_another_core_is_never_slept_through() {
-    explore("a_debt_from_another_core_is_never_slept_through", 100, || {
-        let clock = ManualClock::new();
-        let config = waking(&clock);
-        let mut shard = Shard::with_config(config).unwrap();
+    explore(100, || {
+        let (mut shard, _clock) = waking_shard();
         let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(corewheel::TimerHandle::cancel));
+        let canceller = asks(move || handles.map(TimerHandle::cancel));
         fall_asleep(shard.prepare_sleep());
-        assert!(expired(&mut shard).is_empty());
-        assert!(shard.is_empty(), "what woke the owner is there when it looks");
+        assert_empty(&mut shard);
         assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
     });
 }
@@ -72,17 +82,14 @@ fn a_debt_from_another_core_is_never_slept_through() {
 /// Two threads together make up the debt: whichever completes it wakes.
 #[test]
 fn a_debt_of_two_threads_is_never_slept_through() {
-    explore("a_debt_of_two_threads_is_never_slept_through", 8_500, || {
-        let clock = ManualClock::new();
-        let config = waking(&clock);
-        let mut shard = Shard::with_config(config).unwrap();
+    explore(8_500, || {
+        let (mut shard, _clock) = waking_shard();
         let cancellers = [(); DEBT].map(|()| {
             let handle = shard.add(TICK * 1000, ());
             asks(move || handle.cancel())
         });
         fall_asleep(shard.prepare_sleep());
-        assert!(expired(&mut shard).is_empty());
-        assert!(shard.is_empty(), "what woke the owner is there when it looks");
+        assert_empty(&mut shard);
         assert_eq!(answers(cancellers), [Cancel::Cancelled; DEBT]);
     });
 }
@@ -90,12 +97,11 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 /// An add between the announcement and the sleep ends the sleep, while another thread asks for something that can wait.
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
-    explore("an_add_from_an_announced_sleep_is_never_slept_through", 140, || {
+    explore(140, || {
         let clock = ManualClock::new();
-        let config = waking(&clock);
-        config.install().unwrap();
+        waking(&clock).install().unwrap();
         let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
-        let canceller = asks(move || far.map(corewheel::TimerHandle::cancel));
+        let canceller = asks(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, || ());
         fall_asleep(sleep);
@@ -108,17 +114,15 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
 /// A loop that assigns each announcement over the last one: the end of the old one leaves the new one in force.
 #[test]
 fn an_announcement_that_replaces_another_is_never_slept_through() {
-    explore("an_announcement_that_replaces_another_is_never_slept_through", 250, || {
-        let clock = ManualClock::new();
-        let mut shard = Shard::with_config(waking(&clock)).unwrap();
+    explore(250, || {
+        let (mut shard, _clock) = waking_shard();
         let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(corewheel::TimerHandle::cancel));
+        let canceller = asks(move || handles.map(TimerHandle::cancel));
         let first = shard.prepare_sleep();
         let second = shard.prepare_sleep();
         drop(first);
         fall_asleep(second);
-        assert!(expired(&mut shard).is_empty());
-        assert!(shard.is_empty(), "what woke the owner is there when it looks");
+        assert_empty(&mut shard);
         assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
     });
 }
@@ -126,13 +130,13 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
 /// A core without timers sleeps for ever, but for an add.
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
-    explore("an_add_from_elsewhere_is_never_slept_through", 90, || {
+    explore(90, || {
         let clock = ManualClock::new();
         waking(&clock).install().unwrap();
         let core = local_timer().shard_ref();
         let adder = asks(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert_eq!(local_timer().len(), 1, "what woke the owner is there when it looks");
         assert_eq!(runs(&clock, 2), [1]);
         assert_eq!(adder.answer().cancel(), Cancel::Ended);
@@ -143,7 +147,7 @@ fn an_add_from_elsewhere_is_never_slept_through() {
 /// the owner get into each other's way at its lock, and none of them waits.
 #[test]
 fn the_default_wake_up_is_never_slept_through() {
-    explore_within(2, "the_default_wake_up_is_never_slept_through", 28_000, || {
+    explore_within(2, 28_000, || {
         let _clock = local();
         let core = local_timer().shard_ref();
         let adder = core.clone();
@@ -151,7 +155,7 @@ fn the_default_wake_up_is_never_slept_through() {
             // Nodes for both, so that they meet at the lock only.
             let first = elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ())));
             assert_eq!(first.map(TimerHandle::cancel), [Cancel::Cancelled; 2]);
-            let _ = local_timer().turn();
+            local_timer().turn();
         });
         let adders = [core.clone(), core].map(|core| asks(move || core.run(|| ())));
         let mut fired = 0;
@@ -167,7 +171,7 @@ fn the_default_wake_up_is_never_slept_through() {
 /// unpark the other.
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
-    explore_within(2, "the_default_wake_up_finds_the_thread_that_sleeps", 180_000, || {
+    explore_within(2, 180_000, || {
         // The thread that goes on is there from the beginning: of one that begins later, loom does not try what it might have done.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
@@ -193,7 +197,7 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
 /// The first one may go unnoticed until the owner's own timer is due, the second one may not.
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
-    explore("an_add_before_the_end_of_the_sleep_is_never_slept_through", 2_500, || {
+    explore(2_500, || {
         let clock = ManualClock::new();
         waking(&clock).install().unwrap();
         local_timer().add(TICK * 3, || ());
@@ -201,7 +205,7 @@ fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
         let adder = asks(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
         while local_timer().time_until_next() > Some(TICK * 2) {
             fall_asleep(local_timer().prepare_sleep());
-            let _ = local_timer().turn();
+            local_timer().turn();
         }
         adder.answer();
         assert_eq!(runs(&clock, 5), [2, 3, 5]);
@@ -211,9 +215,8 @@ fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
 /// The sleep lasts until the timer's own deadline; the first reset only puts that off.
 #[test]
 fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
-    explore("a_reset_before_the_end_of_the_sleep_is_never_slept_through", 800, || {
-        let clock = ManualClock::new();
-        let mut shard = Shard::with_config(waking(&clock)).unwrap();
+    explore(800, || {
+        let (mut shard, clock) = waking_shard();
         let handle = shard.add(TICK * 3, ());
         let mover = asks(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
         while shard.time_until_next() > Some(TICK * 2) {
@@ -229,7 +232,7 @@ fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
 /// that thread would not have woken the owner for its own deadline.
 #[test]
 fn a_reset_behind_the_message_of_another_is_never_slept_through() {
-    explore("a_reset_behind_the_message_of_another_is_never_slept_through", 6_000, || {
+    explore(6_000, || {
         let clock = ManualClock::new();
         let owner = thread::current();
         let wakes = Arc::new(AtomicUsize::new(0));
@@ -269,7 +272,7 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
 /// Nobody relies on the wake-up of another: one that fails.
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
-    explore("a_wake_up_that_fails_is_nobodys_but_its_askers", 11_000, || {
+    explore(11_000, || {
         let clock = ManualClock::new();
         let mut shard = Shard::with_config(fails_once(config(&clock))).unwrap();
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -282,7 +285,7 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
 /// Nor one that is held up until somebody else has woken the owner.
 #[test]
 fn a_waker_that_is_held_up_holds_up_nobody_else() {
-    explore("a_waker_that_is_held_up_holds_up_nobody_else", 17_000, || {
+    explore(17_000, || {
         let clock = ManualClock::new();
         let (calls, owner) = (AtomicUsize::new(0), thread::current());
         let is_awake = Arc::new(AtomicUsize::new(0));
@@ -306,7 +309,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
 /// The same, of one that has nothing in the mailbox itself: it was refused, and asks for room.
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
-    explore("a_waker_for_room_that_is_held_up_holds_up_nobody_else", 12_500, || {
+    explore(12_500, || {
         let clock = ManualClock::new();
         let (refused, owner) = (Arc::new(Mutex::new(None)), thread::current());
         let is_awake = Arc::new(AtomicUsize::new(0));

@@ -1,33 +1,21 @@
 //! The bugs that other timer systems have shipped, each as a test of corewheel. `doc/history.md` lists all of them
 //! under the same numbers, and says of those without a test here why they cannot happen.
 //!
-//! There is a module per system, and a test's name says what went wrong there. All but a few run in virtual time;
-//! most of the wheel's run on a geometry so small that its levels and revolutions end every few ticks. An assertion
-//! in a callback would be kept in like any panic (P6), so `on_a_core` looks at the count of panics in the end.
+//! A test's name says what went wrong, its comment in which system. All but a few run in virtual time. A failed assertion
+//! in a callback is caught like any panic (P6), so `on_a_core` checks the count of panics at the end.
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod agrona;
-mod dpdk;
-mod embassy;
-mod folly;
-mod from_elsewhere;
-mod glommio;
-mod go;
-mod kafka;
-mod libuv;
-mod linux;
-mod netty;
-mod otp;
+mod batch;
+mod cancel;
+mod end;
 mod ours;
-mod pingora;
 mod purgatory;
-mod seastar;
-mod tokio;
-mod tokio_util;
+mod sleep;
+mod wheel;
 
 use std::{
     cell::{Cell, RefCell},
@@ -43,7 +31,7 @@ use std::{
 
 use common::{TICK, in_virtual_time, on_a_thread};
 use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, TimerHandle, Turn, Wheel, local_timer,
+    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Turn, Wheel, local_timer,
 };
 
 /// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
@@ -159,24 +147,54 @@ fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
     on_a_thread(move || handle.cancel())
 }
 
-/// Adds so many timers that are due in a tick. The one that runs first cancels all of them: itself in vain. What each
-/// has captured counts its drops.
-fn add_a_batch_whose_first_cancels_the_rest(
-    timers: usize,
-    cancel: fn(TimerHandle) -> Cancel,
-) -> Drops {
-    let (handles, drops) = (Rc::new(RefCell::new(Vec::new())), Drops::default());
+/// The two ways to reset.
+const RESETS: [fn(TimerHandle, Duration) -> bool; 2] = [TimerHandle::reset, reset_elsewhere];
+
+fn reset_elsewhere(handle: TimerHandle, delay: Duration) -> bool {
+    on_a_thread(|| handle.reset(delay))
+}
+
+fn add_elsewhere(
+    to: &ShardRef,
+    delay: Duration,
+    callback: impl FnOnce() + Send + 'static,
+) -> TimerHandle {
+    on_a_thread(|| to.add(delay, callback))
+}
+
+/// A callback for any core that counts its runs.
+fn counts(runs: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
+    let runs = Arc::clone(runs);
+    move || _ = runs.fetch_add(1, Ordering::SeqCst)
+}
+
+/// What came from elsewhere may take a turn to be taken in.
+fn turn_twice() -> usize {
+    local_timer().turn().fired + local_timer().turn().fired
+}
+
+/// Adds `timers` timers that are due in a tick and whose callbacks count their drops in `drops`. The first that runs calls
+/// `act` with the handles of all that are pending, the others with none.
+fn add_batch(timers: usize, drops: &Drops, act: impl Fn(Vec<TimerHandle>) + Clone + 'static) {
+    let handles = Rc::new(RefCell::new(Vec::<TimerHandle>::new()));
     for _ in 0..timers {
-        let (all, held) = (Rc::clone(&handles), drops.one());
+        let (all, act, held) = (Rc::clone(&handles), act.clone(), drops.one());
         let handle = local_timer().add(TICK, move || {
             let _held = held;
-            let answers: Vec<_> = all.take().into_iter().map(cancel).collect();
-            let count = |answer| answers.iter().filter(|&&other| other == answer).count();
-            assert_eq!((count(Cancel::Running), count(Cancel::Cancelled)), (1, timers - 1));
-            assert_sound(local_timer().counts());
+            act(all.take().into_iter().filter(|other| other.is_pending()).collect());
         });
         handles.borrow_mut().push(handle);
     }
+}
+
+/// Adds `timers` timers that are due in a tick, of which the first that runs cancels all others.
+fn add_batch_that_is_cancelled(timers: usize, cancel: fn(TimerHandle) -> Cancel) -> Drops {
+    let drops = Drops::default();
+    add_batch(timers, &drops, move |others| {
+        assert_eq!(others.len(), timers - 1);
+        assert!(others.into_iter().all(|other| cancel(other) == Cancel::Cancelled));
+        assert_sound(local_timer().counts());
+    });
     drops
 }
 
@@ -245,6 +263,6 @@ fn add_debt() -> Vec<TimerHandle> {
 /// (Not on a scoped thread: waiting for one of those would use up the token of `unpark`.)
 fn cancel_on_a_thread(handles: Vec<TimerHandle>) -> JoinHandle<()> {
     thread::spawn(move || {
-        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled))
+        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
     })
 }

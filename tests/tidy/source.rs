@@ -178,7 +178,7 @@ fn names(lines: &[Line]) -> Vec<Name> {
             let joined = before[1] == "::" && before[0].starts_with(is_word);
             match token {
                 "{" => {
-                    braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path))
+                    braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path));
                 }
                 "}" => drop(braces.pop()),
                 ";" => import = false,

@@ -1,23 +1,27 @@
-//! Nothing is allocated and nothing freed in the steady state (P4): counted by an allocator that tells threads apart.
-#![cfg(feature = "std")]
+//! Nothing is allocated and nothing freed in the steady state (P4), by any of the threads.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-#[path = "common/polling.rs"]
-mod polling;
+use std::{
+    future,
+    hint::black_box,
+    sync::{Mutex, mpsc},
+    thread,
+    time::Duration,
+};
 
-use std::{future, hint::black_box, sync::mpsc, thread, time::Duration};
-
-use common::{TICK, in_virtual_time};
 use corewheel::{
-    Cancel, Completion, DelayedOperation, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef,
-    TimerHandle,
+    Cancel, Config, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
 };
-use counting::{alone, calls};
-use polling::Poller;
+
+use crate::{
+    Never, alone_in_virtual_time, cancel_all,
+    common::TICK,
+    counting::{alone, calls},
+    never,
+    polling::Poller,
+    small,
+};
 
 /// Live timers beside those that the test is about, too far ahead to fire.
 const LIVE: u32 = 3_000;
@@ -30,12 +34,37 @@ fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
+/// Does `there` on another thread and then `here` on this one, round by round. In the second half neither allocates or frees:
+/// the first rounds make the other thread known to the epochs, and free what earlier shards have left.
+fn assert_steady_on_two(
+    what: &str,
+    rounds: u32,
+    mut there: impl FnMut(u32) + Send,
+    mut here: impl FnMut(u32),
+) {
+    let (to_other, asked) = mpsc::channel();
+    let (to_owner, done) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in asked {
+                to_owner.send(calls(|| there(round))).expect("the owner listens");
+            }
+        });
+        for round in 0..rounds {
+            to_other.send(round).expect("it listens");
+            let counted = [done.recv().expect("it answers"), calls(|| here(round))];
+            let is_steady = round < rounds / 2 || counted == [(0, 0); 2];
+            assert!(is_steady, "{what}: {counted:?} there and here, round {round}");
+        }
+        drop(to_other);
+    });
+}
+
 /// On a thread with `LIVE` timers, in virtual time.
 fn among_others(test: impl FnOnce(&ManualClock) + Send) {
-    let _alone = alone();
-    in_virtual_time(|clock| {
+    alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
-            local_timer().add(TICK * 10_000_000 * id, || unreachable!("far ahead"));
+            local_timer().add(TICK * 10_000_000 * id, never);
         }
         test(clock);
     });
@@ -189,7 +218,7 @@ fn a_first_burst_allocates_and_the_next_one_of_its_size_does_not() {
 fn reserved_capacity_is_not_allocated_again() {
     let _alone = alone();
     let clock = ManualClock::new();
-    let config = corewheel::Config::new().tick(TICK).clock(&clock).capacity(20_000);
+    let config = Config::new().tick(TICK).clock(&clock).capacity(20_000);
     let mut shard = Shard::with_config(config).expect("valid");
     let counted = calls(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
     assert_eq!(counted, (0, 0));
@@ -205,33 +234,62 @@ fn reserved_capacity_is_not_allocated_again() {
 fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner() {
     const BATCH: usize = 100;
     among_others(|_| {
-        let (to_canceller, handles) = mpsc::channel::<[TimerHandle; BATCH]>();
-        let (to_owner, counted) = mpsc::channel();
-        let canceller = thread::spawn(move || {
-            for batch in handles {
-                let cancel = || {
-                    batch.iter().for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled))
-                };
-                to_owner.send(calls(cancel)).expect("the owner listens");
-            }
+        let add = || [(); BATCH].map(|()| local_timer().add(TICK, never));
+        let handles = Mutex::new(add());
+        assert_steady_on_two(
+            "cancel",
+            200,
+            |_| cancel_all(&*handles.lock().expect("sound")),
+            |_| {
+                assert_eq!(local_timer().turn().collected, BATCH);
+                *handles.lock().expect("sound") = add();
+            },
+        );
+    });
+}
+
+#[test]
+fn adding_elsewhere_and_firing_allocates_nothing() {
+    alone_in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let add = |round: u32| {
+            (0..10).for_each(|one| _ = shard.add(TICK * ((round * 7 + one) % 50), small()));
+        };
+        assert_steady_on_two("add and fire", 2_000, add, |_| _ = crate::turn_after(clock, 1));
+    });
+}
+
+/// Far more at a time than are kept in any case: no page goes in one turn that is wanted in the next.
+#[test]
+fn adding_thousands_elsewhere_and_firing_allocates_nothing() {
+    alone_in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let add = |_| (0..5_000).for_each(|_| _ = shard.add(TICK * 2, small()));
+        assert_steady_on_two("add and fire thousands", 60, add, |_| {
+            _ = crate::turn_after(clock, 1);
         });
-        for round in 0..200 {
-            let batch =
-                [(); BATCH].map(|()| local_timer().add(TICK, || unreachable!("it is cancelled")));
-            to_canceller.send(batch).expect("the canceller listens");
-            let there = counted.recv().expect("the canceller answers");
-            let here = calls(|| assert_eq!(local_timer().turn().collected, BATCH));
-            // The first ones make the canceller known to the epochs and free what earlier shards have left.
-            if round >= 100 {
-                assert_eq!(
-                    (there, here),
-                    ((0, 0), (0, 0)),
-                    "allocations and frees there and here, round {round}"
-                );
+    });
+}
+
+#[test]
+fn cancelling_and_moving_elsewhere_allocates_nothing() {
+    alone_in_virtual_time(|clock| {
+        let shard = local_timer().shard_ref();
+        let mut waiting: [Option<TimerHandle>; 300] = [None; 300];
+        let change = |round: u32| {
+            for one in 0..10 {
+                let place = &mut waiting[(round * 10 + one) as usize % 300];
+                if let Some(handle) = place.take() {
+                    assert!(handle.reset(TICK * 500) && handle.is_pending());
+                    // One of two without a turn in between.
+                    assert!(one % 2 == 0 || handle.cancel() == Cancel::Cancelled);
+                }
+                *place = Some(shard.add(TICK * 400, small()));
             }
-        }
-        drop(to_canceller);
-        canceller.join().expect("no panic");
+        };
+        assert_steady_on_two("add, move and cancel", 2_000, change, |_| {
+            _ = crate::turn_after(clock, 1);
+        });
     });
 }
 
@@ -269,64 +327,30 @@ fn sleeps_timeouts_and_intervals_allocate_nothing() {
     });
 }
 
-/// Each round waits for the owner, so that what is allocated for timers on their way does not depend on the scheduler.
 #[test]
 fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
     const BATCH: u32 = 50;
     among_others(|clock| {
-        let (to_sleeper, rounds) = mpsc::channel::<u32>();
-        let (to_owner, counted) = mpsc::channel();
         let timers = Timers::new(&[local_timer().shard_ref()]);
-        let sleeper = thread::spawn(move || {
-            let pollers = [Poller::new(), Poller::new()];
-            let mut sleeps = Vec::with_capacity(2 * BATCH as usize);
-            for round in rounds {
-                let there = calls(|| {
-                    assert!(sleeps.iter_mut().all(|sleep| pollers[0].poll(sleep).is_ready()));
-                    sleeps.clear();
-                    for number in 0..BATCH {
-                        let [mut fires, mut goes] = [20, 2_000]
-                            .map(|most| timers.sleep(delay(round * BATCH + number, most)));
-                        assert!(
-                            pollers[0].poll(&mut fires).is_pending()
-                                && pollers[0].poll(&mut goes).is_pending()
-                        );
-                        assert!(pollers[1].poll(&mut fires).is_pending());
-                        sleeps.push(fires);
-                    }
-                });
-                to_owner.send(there).expect("the owner listens");
+        let pollers = [Poller::new(), Poller::new()];
+        let mut sleeps = Vec::with_capacity(2 * BATCH as usize);
+        let there = |round: u32| {
+            assert!(sleeps.iter_mut().all(|sleep| pollers[0].poll(sleep).is_ready()));
+            sleeps.clear();
+            for number in 0..BATCH {
+                let [mut fires, mut goes] =
+                    [20, 2_000].map(|most| timers.sleep(delay(round * BATCH + number, most)));
+                assert!(pollers[0].poll(&mut fires).is_pending());
+                assert!(pollers[0].poll(&mut goes).is_pending());
+                assert!(pollers[1].poll(&mut fires).is_pending());
+                sleeps.push(fires);
             }
+        };
+        assert_steady_on_two("sleeps", 400, there, |_| {
+            turn_after(clock, 0);
+            turn_after(clock, 20);
         });
-        for round in 0..400 {
-            to_sleeper.send(round).expect("the sleeper listens");
-            let there = counted.recv().expect("the sleeper answers");
-            let here = calls(|| {
-                turn_after(clock, 0);
-                turn_after(clock, 20);
-            });
-            // The first ones make the sleeper known to the epochs and free what earlier shards have left.
-            if round >= 200 {
-                assert_eq!(
-                    (there, here),
-                    ((0, 0), (0, 0)),
-                    "allocations and frees there and here, round {round}"
-                );
-            }
-        }
-        drop(to_sleeper);
-        sleeper.join().expect("no panic");
     });
-}
-
-struct Never;
-
-impl DelayedOperation for Never {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(self, _how: Completion) {}
 }
 
 /// Two cores of a group that tell each other of events, turn by turn: they write in the letters that they have read.

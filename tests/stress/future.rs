@@ -1,9 +1,5 @@
 //! Tasks that any worker may poll, as in a runtime that steals work, with timeouts and sleeps on two other threads: each task
 //! finishes, nothing is early, and no timer is left behind.
-#![cfg(feature = "std")]
-
-mod common;
-
 use std::{
     collections::VecDeque,
     future::{self, Future},
@@ -17,8 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::operations;
 use corewheel::{Cores, Counts, future::Timers, local_timer};
+
+use crate::common::operations;
 
 const WORKERS: usize = 3;
 
@@ -141,7 +138,7 @@ fn tasks_that_change_workers_end_in_time_and_leave_nothing_behind() {
     let stopped = Arc::clone(&stop);
     let run = move |_| {
         while !stopped.load(Ordering::Relaxed) {
-            local_timer().prepare_sleep().timeout().map_or_else(thread::park, thread::park_timeout);
+            local_timer().prepare_sleep().park();
             local_timer().turn();
         }
         while local_timer().counts().queued > 0 {

@@ -1,21 +1,13 @@
-//! A purgatory's memory: what a completed operation took is there for the next one, at once; nothing grows with what has been.
-#![cfg(feature = "std")]
+//! A purgatory's memory: what a completed operation took is there for the next one; nothing grows with the operations that
+//! have ended.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
+use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Instant};
 
-use std::{
-    cell::Cell,
-    collections::VecDeque,
-    rc::Rc,
-    time::{Duration, Instant},
-};
-
-use common::{TICK, in_virtual_time};
 use corewheel::{
     Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
 };
+
+use crate::{HOUR, alone_in_virtual_time, common::TICK, counting::held};
 
 /// Timeouts pass a tick after so many operations.
 const IN_A_TICK: u64 = 1000;
@@ -63,7 +55,7 @@ impl Stream<'_> {
             _payload: Box::new([number; 8]),
         };
         let ticks = u32::try_from(self.live / IN_A_TICK).expect("few");
-        let timeout = if how == 0 { TICK * ticks } else { Duration::from_secs(3600) };
+        let timeout = if how == 0 { TICK * ticks } else { HOUR };
         let keys = [number % self.keys, number.wrapping_mul(7919) % self.keys];
         let outcome =
             self.purgatory.try_complete_else_watch(op, keys, timeout).expect("there is room");
@@ -84,7 +76,7 @@ impl Stream<'_> {
         }
         if number.is_multiple_of(IN_A_TICK) {
             self.clock.advance(TICK);
-            let _ = local_timer().turn();
+            local_timer().turn();
         }
     }
 }
@@ -93,10 +85,9 @@ impl Stream<'_> {
 /// held in each tenth is the same from the second one on.
 #[test]
 fn ten_million_operations_take_no_more_than_the_first() {
-    let all = if cfg!(debug_assertions) { 200_000 } else { 10_000_000 };
-    let _alone = counting::alone();
+    let all = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     let begun = Instant::now();
-    in_virtual_time(|clock| {
+    alone_in_virtual_time(|clock| {
         let mut stream = Stream {
             purgatory: Purgatory::new(),
             patient: VecDeque::new(),
@@ -106,11 +97,11 @@ fn ten_million_operations_take_no_more_than_the_first() {
             ended: Rc::default(),
             clock,
         };
-        let mut held = [0; 10];
+        let mut most = [0; 10];
         for number in 0..all {
             stream.next(number);
-            let most = &mut held[usize::try_from(number * 10 / all).expect("a tenth")];
-            *most = counting::held().max(*most);
+            let tenth = &mut most[usize::try_from(number * 10 / all).expect("a tenth")];
+            *tenth = held().max(*tenth);
         }
         let counts = stream.purgatory.counts();
         println!(
@@ -118,12 +109,12 @@ fn ten_million_operations_take_no_more_than_the_first() {
             begun.elapsed() / u32::try_from(all).expect("few")
         );
         println!(
-            "bytes held: {held:?}, {} for one that waits",
-            held[9] / i64::try_from(counts.live).expect("few")
+            "bytes held: {most:?}, {} for one that waits",
+            most[9] / i64::try_from(counts.live).expect("few")
         );
         assert!(
-            held[2..].iter().all(|&most| most <= held[1] + held[1] / 100 + 16 * 1024),
-            "{held:?}"
+            most[2..].iter().all(|&held| held <= most[1] + most[1] / 100 + 16 * 1024),
+            "{most:?}"
         );
         let [by_condition, forced, expired] = stream.ended.get();
         assert_eq!(
@@ -141,26 +132,25 @@ fn ten_million_operations_take_no_more_than_the_first() {
 /// what they took has gone back, but for the pages that a timer keeps.
 #[test]
 fn the_memory_of_a_burst_goes_back() {
-    const MANY: u64 = 100_000;
-    let _alone = counting::alone();
-    in_virtual_time(|clock| {
+    const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+    alone_in_virtual_time(|clock| {
         let purgatory = Purgatory::new();
         let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();
-        let before = counting::held();
+        let before = held();
         for number in 0..MANY {
             let (is_met, ended) = (Rc::clone(&is_met), Rc::clone(&ended));
             let op = Op { is_met, is_patient: false, ended, _payload: Box::default() };
             let outcome = purgatory.try_complete_else_watch(op, [number, MANY], TICK * 5);
             assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
         }
-        let most = counting::held() - before;
+        let most = held() - before;
         purgatory.check_and_complete(&MANY);
         clock.advance(TICK * 5);
-        let _ = local_timer().turn();
+        local_timer().turn();
         assert!(purgatory.is_empty());
         // The timer gives a page back per turn.
         (0..1_000).for_each(|_| _ = local_timer().turn());
-        let left = counting::held() - before;
+        let left = held() - before;
         println!(
             "{most} bytes held, {} for each; {left} left",
             most / i64::try_from(MANY).expect("few")

@@ -1,0 +1,198 @@
+//! A wheel, a shard and a thread's timer behind one trait.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::{hint::black_box, time::Duration, time::Instant};
+
+use corewheel::{Cancel, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer};
+
+use crate::common::{TICK, in_virtual_time};
+
+/// 24 bytes.
+const PAYLOAD: [u64; 3] = [7; 3];
+
+/// With the feature `origins` a shard remembers where each timer was added.
+const ORIGIN: i64 = if cfg!(feature = "origins") { 16 } else { 0 };
+
+#[derive(Clone, Copy)]
+pub(crate) enum Handle {
+    Key(Key),
+    Timer(TimerHandle),
+}
+
+impl Handle {
+    fn key(self) -> Key {
+        let Self::Key(key) = self else { unreachable!("a handle of a wheel") };
+        key
+    }
+
+    pub(crate) fn timer(self) -> TimerHandle {
+        let Self::Timer(timer) = self else { unreachable!("a handle of a shard") };
+        timer
+    }
+}
+
+/// The result of a pass.
+pub(crate) struct Did {
+    pub(crate) fired: usize,
+    /// Cancelled timers of other threads that were taken in.
+    pub(crate) collected: usize,
+    pub(crate) touched: usize,
+    pub(crate) behind: bool,
+}
+
+pub(crate) trait Timers {
+    /// Returns the most bytes that a live timer may take.
+    fn bytes(&self) -> i64;
+    fn add(&mut self, ticks: u32) -> Handle;
+    fn reset(&mut self, handle: Handle, ticks: u32) -> bool;
+    /// Returns whether the timer was live.
+    fn cancel(&mut self, handle: Handle) -> bool;
+    /// Advances the clock and makes one pass within the budget. Timers fire in the order of their deadlines.
+    fn pass(&mut self, ticks: u32, budget: usize) -> Did;
+    fn live(&self) -> usize;
+}
+
+/// A constructor of one kind of timers.
+pub(crate) type Make<'a> = &'a dyn Fn() -> Box<dyn Timers>;
+
+/// Runs `test` for each kind.
+pub(crate) fn for_each_kind(test: impl Fn(Make<'_>) + Sync) {
+    test(&|| Box::<OfWheel>::default());
+    for_each_shard(test);
+}
+
+/// Runs `test` for each kind whose timers other threads can cancel.
+pub(crate) fn for_each_shard(test: impl Fn(Make<'_>) + Sync) {
+    test(&|| Box::new(OfShard::new()));
+    in_virtual_time(|clock| test(&|| Box::new(OfThread(clock.clone()))));
+}
+
+fn count(entries: u64) -> usize {
+    usize::try_from(entries).expect("few")
+}
+
+#[derive(Default)]
+struct OfWheel {
+    wheel: Wheel<[u64; 3]>,
+    latest: u64,
+}
+
+impl Timers for OfWheel {
+    fn bytes(&self) -> i64 {
+        64
+    }
+
+    fn add(&mut self, ticks: u32) -> Handle {
+        Handle::Key(self.wheel.insert(self.wheel.now() + u64::from(ticks), PAYLOAD))
+    }
+
+    fn reset(&mut self, handle: Handle, ticks: u32) -> bool {
+        self.wheel.reset(handle.key(), self.wheel.now() + u64::from(ticks))
+    }
+
+    fn cancel(&mut self, handle: Handle) -> bool {
+        let value = self.wheel.remove(handle.key());
+        assert!(value.is_none_or(|value| value == PAYLOAD));
+        value.is_some()
+    }
+
+    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+        let (before, mut fired) = (self.wheel.touched(), 0);
+        for (deadline, _) in self.wheel.advance_within(self.wheel.now() + u64::from(ticks), budget)
+        {
+            assert!(deadline >= self.latest, "in order");
+            self.latest = deadline;
+            fired += 1;
+        }
+        let touched = count(self.wheel.touched() - before);
+        Did { fired, collected: 0, touched, behind: self.wheel.is_behind() }
+    }
+
+    fn live(&self) -> usize {
+        self.wheel.len()
+    }
+}
+
+struct OfShard {
+    shard: Shard<[u64; 3]>,
+    clock: ManualClock,
+    latest: Option<Instant>,
+}
+
+impl OfShard {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+        Self { shard, clock, latest: None }
+    }
+}
+
+impl Timers for OfShard {
+    fn bytes(&self) -> i64 {
+        96 + ORIGIN
+    }
+
+    fn add(&mut self, ticks: u32) -> Handle {
+        Handle::Timer(self.shard.add(TICK * ticks, PAYLOAD))
+    }
+
+    fn reset(&mut self, handle: Handle, ticks: u32) -> bool {
+        self.shard.reset(handle.timer(), TICK * ticks)
+    }
+
+    fn cancel(&mut self, handle: Handle) -> bool {
+        self.shard.cancel(handle.timer()).is_some()
+    }
+
+    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+        let (before, mut fired) = (self.shard.counts(), 0);
+        self.clock.advance(TICK * ticks);
+        self.shard.turn_within(budget);
+        while let Some(expired) = self.shard.next_expired() {
+            assert!(self.latest.is_none_or(|latest| expired.deadline >= latest), "in order");
+            self.latest = Some(expired.deadline);
+            fired += 1;
+        }
+        let (after, behind) = (self.shard.counts(), self.shard.is_behind());
+        assert!(!behind || self.shard.time_until_next() == Some(Duration::ZERO));
+        let collected = count(after.cancelled - before.cancelled);
+        Did { fired, collected, touched: count(after.touched - before.touched), behind }
+    }
+
+    fn live(&self) -> usize {
+        self.shard.len()
+    }
+}
+
+struct OfThread(ManualClock);
+
+impl Timers for OfThread {
+    fn bytes(&self) -> i64 {
+        96 + ORIGIN
+    }
+
+    fn add(&mut self, ticks: u32) -> Handle {
+        let captured = PAYLOAD;
+        Handle::Timer(local_timer().add(TICK * ticks, move || _ = black_box(captured)))
+    }
+
+    fn reset(&mut self, handle: Handle, ticks: u32) -> bool {
+        handle.timer().reset(TICK * ticks)
+    }
+
+    fn cancel(&mut self, handle: Handle) -> bool {
+        handle.timer().cancel() == Cancel::Cancelled
+    }
+
+    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+        self.0.advance(TICK * ticks);
+        let turn = local_timer().turn_within(budget);
+        assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
+        let (touched, behind) = (count(turn.touched), turn.behind);
+        Did { fired: turn.fired, collected: turn.collected, touched, behind }
+    }
+
+    fn live(&self) -> usize {
+        local_timer().len()
+    }
+}

@@ -1,0 +1,105 @@
+//! Tests for every runtime that drives its thread's timer.
+
+#[path = "wake_ups.rs"]
+mod wake_ups;
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    sync::mpsc,
+    task::{Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{future::sleep, local_timer};
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs a task on this thread, in a runtime that drives the thread's timer. False if the system has no such runtime.
+pub(crate) trait Run: Fn(Task<'_>) -> bool + Clone + Send + 'static {}
+
+impl<F: Fn(Task<'_>) -> bool + Clone + Send + 'static> Run for F {}
+
+pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
+    thread::spawn(test).join().expect("no panic")
+}
+
+/// Runs all tests, each on a new thread.
+pub(crate) fn drives_the_timer(run: impl Run) {
+    for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
+        let run = run.clone();
+        on_a_thread(move || run(Box::pin(test())));
+    }
+    is_woken_from_other_threads(run);
+}
+
+fn fires_in_order_and_never_early() -> Task<'static> {
+    Box::pin(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let mut tasks = [30, 10, 0, 20].map(|millis| {
+            let order = Rc::clone(&order);
+            let task: Task<'_> = Box::pin(async move {
+                let (begun, delay) = (Instant::now(), Duration::from_millis(millis));
+                local_timer().add(delay, move || order.borrow_mut().push(millis));
+                sleep(delay).await;
+                assert!(begun.elapsed() >= delay, "early");
+            });
+            Some(task)
+        });
+        poll_fn(|cx| {
+            for place in &mut tasks {
+                if place.as_mut().is_some_and(|task| task.as_mut().poll(cx).is_ready()) {
+                    *place = None;
+                }
+            }
+            if tasks.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert_eq!(order.take(), [0, 10, 20, 30]);
+    })
+}
+
+fn fires_more_than_a_turn_takes() -> Task<'static> {
+    Box::pin(async {
+        let fired = Rc::new(Cell::new(0));
+        for _ in 0..10_000 {
+            let fired = Rc::clone(&fired);
+            local_timer().add(Duration::from_millis(5), move || fired.set(fired.get() + 1));
+        }
+        while fired.get() < 10_000 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+}
+
+thread_local! {
+    static IS_OVER: Cell<bool> = const { Cell::new(false) };
+    static WAITS: Cell<Option<Waker>> = const { Cell::new(None) };
+}
+
+fn is_woken_from_other_threads(run: impl Run) {
+    let (sender, shard) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        run(Box::pin(async {
+            sender.send(local_timer().shard_ref()).expect("it is waited for");
+            // No timer here: it would hide a lost wake-up.
+            poll_fn(|cx| {
+                WAITS.set(Some(cx.waker().clone()));
+                if IS_OVER.get() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }));
+    });
+    // A system without such a runtime sends none.
+    if let Ok(shard) = shard.recv() {
+        wake_ups::none_is_lost(&shard, 1, 2_000);
+        shard.run(|| {
+            IS_OVER.set(true);
+            WAITS.take().expect("it waits").wake();
+        });
+    }
+    thread.join().expect("no panic");
+}

@@ -1,0 +1,93 @@
+//! Memory, counted by an allocator: it is bounded (P8), and the steady state neither allocates nor frees (P4).
+#![cfg(feature = "std")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/counting.rs"]
+mod counting;
+#[path = "../common/kinds.rs"]
+mod kinds;
+#[path = "../common/polling.rs"]
+mod polling;
+
+mod purgatory;
+mod remote;
+mod steady;
+mod timers;
+
+use std::{hint::black_box, time::Duration};
+
+use common::{TICK, in_virtual_time, on_a_thread};
+use corewheel::{
+    Cancel, Completion, DelayedOperation, ManualClock, ShardRef, TimerHandle, Turn, local_timer,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Runs a test in virtual time, while no other test of this program runs.
+fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
+    let _alone = counting::alone();
+    free_garbage();
+    in_virtual_time(test);
+}
+
+/// Returns references to a thread's timer that has ended, and to timers that another thread had added.
+fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
+    on_a_thread(|| {
+        let shard = local_timer().shard_ref();
+        let add = || (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect();
+        let handles = on_a_thread(add);
+        local_timer().turn();
+        (shard, handles)
+    })
+}
+
+/// Frees what earlier timers have left to the epochs: the ends of other timers do that.
+fn free_garbage() {
+    (0..10).for_each(|_| drop(ended(1)));
+}
+
+/// Converts a count for comparison with bytes.
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).expect("small")
+}
+
+/// Advances the clock, and turns until no message is left.
+fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    loop {
+        let turn = local_timer().turn();
+        if !turn.behind {
+            return turn;
+        }
+    }
+}
+
+fn never() {
+    unreachable!("this callback must not run");
+}
+
+/// Returns a callback that is stored without a box.
+fn small() -> impl FnOnce() + Send + 'static {
+    let captured = [7_u64; 4];
+    move || _ = black_box(captured)
+}
+
+fn cancel_all(handles: &[TimerHandle]) {
+    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+}
+
+fn cancel_elsewhere(handles: &[TimerHandle]) {
+    on_a_thread(|| cancel_all(handles));
+}
+
+/// An operation that never completes.
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _how: Completion) {}
+}

@@ -1,0 +1,158 @@
+//! A timer takes few bytes, and none when it has gone; memory goes back in bounded steps.
+
+use corewheel::{Cancel, local_timer};
+
+use crate::{
+    alone_in_virtual_time, cancel_elsewhere,
+    common::{TICK, operations},
+    counting::{alone, held},
+    kinds::{Handle, Make, Timers, for_each_kind, for_each_shard},
+    signed,
+};
+
+/// Makes the turns in which the memory of so many timers goes back, a page in each.
+fn give_back(timers: &mut dyn Timers, count: usize) {
+    (0..count / 512 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
+}
+
+/// A delay from 10 to 70 s.
+fn any_delay(random: &mut fastrand::Rng) -> u32 {
+    random.u32(10_000..70_000)
+}
+
+/// Asserts how many bytes live timers take, and how many are left after `cancel_all` has taken all of them out.
+fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
+    // The large one takes seconds unless the compiler helps.
+    let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
+    for &count in sizes {
+        let before = held();
+        let mut timers = make();
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut handles = Vec::with_capacity(count);
+        let own = signed(count * size_of::<Handle>());
+        timers.pass(1, usize::MAX);
+        let empty = held() - before - own;
+        handles.extend((0..count).map(|_| timers.add(any_delay(&mut random))));
+        let full = held() - before - own;
+        let most = timers.bytes() * signed(count);
+        assert!(full - empty <= most, "{} bytes for {count}", full - empty);
+        assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
+        cancel_all(&mut *timers, &handles);
+        give_back(&mut *timers, count);
+        assert_eq!(timers.live(), 0);
+        let left = held() - before - own;
+        assert!(
+            left - empty <= (full - empty) / 10,
+            "{left} bytes left of {full}, with none it was {empty}"
+        );
+        assert!(count < 1_000_000 || left <= full / 10, "{left} bytes left of {full}");
+    }
+}
+
+#[test]
+fn a_timer_takes_few_bytes_and_gives_them_back() {
+    let _alone = alone();
+    for_each_kind(|make| {
+        fill_and_empty(make, |timers, handles| {
+            assert!(handles.iter().all(|&handle| timers.cancel(handle)));
+        });
+    });
+}
+
+#[test]
+fn what_was_cancelled_from_elsewhere_is_given_back_too() {
+    let _alone = alone();
+    for_each_shard(|make| {
+        fill_and_empty(make, |_, handles| {
+            let timers: Vec<_> = handles.iter().map(|handle| handle.timer()).collect();
+            cancel_elsewhere(&timers);
+        });
+    });
+}
+
+#[test]
+fn churn_takes_no_more_and_more() {
+    let _alone = alone();
+    for_each_kind(|make| {
+        let (mut random, mut timers) = (fastrand::Rng::with_seed(1), make());
+        let mut handles: Vec<_> = (0..20_000).map(|_| timers.add(any_delay(&mut random))).collect();
+        let before = held();
+        for pair in 0..operations(100_000) {
+            let place = random.usize(..handles.len());
+            timers.cancel(handles[place]);
+            handles[place] = timers.add(any_delay(&mut random));
+            if pair % 1_000 == 0 {
+                timers.pass(1, usize::MAX);
+            }
+        }
+        let more = held() - before;
+        assert!(more < 20_000, "{more} bytes more than before the churn");
+    });
+}
+
+/// One goes and two come, again and again: the second finds room in a page that is there.
+#[test]
+fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
+    const GROWN: usize = 2_000;
+    let _alone = alone();
+    for_each_kind(|make| {
+        let mut timers = make();
+        let empty = held();
+        let mut going = timers.add(10_000);
+        for _ in 0..GROWN {
+            assert!(timers.cancel(going));
+            going = timers.add(10_000);
+            timers.add(10_000);
+        }
+        assert_eq!(timers.live(), GROWN + 1);
+        let grown = held() - empty;
+        assert!(grown <= timers.bytes() * signed(GROWN), "{grown} bytes for {GROWN}");
+    });
+}
+
+#[test]
+fn bursts_come_and_go() {
+    const BASE: usize = 1_000;
+    const BURST: usize = 20_000;
+    let _alone = alone();
+    for_each_kind(|make| {
+        let (mut random, mut timers) = (fastrand::Rng::with_seed(1), make());
+        let mut gone = Vec::with_capacity(6 * BURST);
+        let base: Vec<_> = (0..BASE).map(|_| timers.add(60_000)).collect();
+        // The first one may leave tables that the others find.
+        let mut before = None;
+        for burst in 0..6 {
+            let first = gone.len();
+            gone.extend((0..BURST).map(|_| timers.add(any_delay(&mut random))));
+            let stale = gone[..first].iter().any(|&handle| timers.cancel(handle));
+            assert!(!stale, "a handle of an earlier burst found one of this");
+            assert!(gone[first..].iter().all(|&handle| timers.cancel(handle)));
+            give_back(&mut *timers, BURST);
+            let more = held() - *before.get_or_insert_with(held);
+            assert!(more < 50_000, "{more} bytes more after burst {burst} than after the first");
+        }
+        assert_eq!(timers.live(), BASE);
+        assert!(base.into_iter().all(|handle| timers.cancel(handle)), "they have seen six bursts");
+        assert!(!gone.into_iter().any(|handle| timers.cancel(handle)), "no other one has stayed");
+    });
+}
+
+/// Payloads of those cancelled here go at once; of those cancelled elsewhere, in the next turn.
+#[test]
+fn payloads_go_back_before_their_timers_memory_does() {
+    alone_in_virtual_time(|clock| {
+        let add = || {
+            let payload = vec![0_u8; 10_000];
+            local_timer().add(TICK * 30_000, move || drop(payload))
+        };
+        let mut handles: Vec<_> = (0..100).map(|_| add()).collect();
+        let before = held();
+        handles.drain(..50).for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
+        assert!(held() - before <= -500_000);
+        cancel_elsewhere(&handles);
+        assert_eq!(local_timer().counts().held, 50);
+        clock.advance(TICK);
+        local_timer().turn();
+        assert!(held() - before <= -990_000, "{} bytes", held() - before);
+    });
+}
