@@ -11,9 +11,8 @@ use corewheel_bench::{
     peers::CorewheelWheel,
     workloads::{
         OPERATIONS_PER_TICK,
-        churn::{Churn, Delay},
         drain::Drain,
-        reset::Reset,
+        operations::{Churn, Delay, Reset},
     },
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
@@ -50,7 +49,7 @@ fn wheel_add_cancel(criterion: &mut Criterion) {
             (Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT), Pace::default());
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
-                churn.pair();
+                churn.operation();
                 if pace.tick() {
                     churn.tick();
                 }
@@ -65,7 +64,7 @@ fn wheel_reset(criterion: &mut Criterion) {
         let (mut reset, mut pace) = (Reset::<CorewheelWheel>::new(live), Pace::default());
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
-                reset.reset();
+                reset.operation();
                 if pace.tick() {
                     reset.tick();
                 }

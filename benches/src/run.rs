@@ -24,14 +24,10 @@ use crate::{
     plan::{Job, Pass, Peer},
     timers::{Timers, Waking},
     workloads::{
-        churn::{self, Churn, Delay, Longest},
-        drain, idle, in_thread, late, memory,
+        drain, in_thread, late, memory,
+        operations::{self, Churn, Delay, Longest, Reset, Steady},
         pause::{self, Variant},
-        purgatory,
-        reset::{self, Reset},
-        spread,
-        steady::{self, Steady},
-        within,
+        purgatory, waking,
     },
 };
 
@@ -79,22 +75,22 @@ fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
     let (effort, name) = (effort(quick), &pass.name());
     let pause = |variant| pause::run::<T>(name, variant, n, if quick { 70_000 } else { 120_000 });
     match pass {
-        Pass::Churn => churn::run::<T>(name, n, Delay::MIXED, effort),
-        Pass::ChurnLongest => churn::longest::<T>(name, n, effort),
-        Pass::Churn30 | Pass::Call => churn::run::<T>(name, n, Delay::TIMEOUT, effort),
+        Pass::Churn => operations::churn::<T>(name, n, Delay::MIXED, effort),
+        Pass::ChurnLongest => operations::churn_longest::<T>(name, n, effort),
+        Pass::Churn30 | Pass::Call => operations::churn::<T>(name, n, Delay::TIMEOUT, effort),
         Pass::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => {
             drain::run_fill::<T>(n, effort)
         }
         Pass::Drain => drain::run::<T>(n, effort),
-        Pass::Reset => reset::run::<T>(name, n, effort),
-        Pass::Steady => steady::run::<T>(name, n, effort),
+        Pass::Reset => operations::reset::<T>(name, n, effort),
+        Pass::Steady => operations::steady::<T>(name, n, effort),
         Pass::Pause => pause(Variant::Plain),
         Pass::PauseAllDue => pause(Variant::AllDue),
         Pass::PauseAfterReset => pause(Variant::AfterReset),
         Pass::PauseAfterSleep => pause(Variant::AfterSleep),
         Pass::Purgatory => unreachable!("it is about more than timers"),
-        Pass::Idle => idle::run::<T>(name, n, effort),
-        Pass::IdleHour => idle::run_hours::<T>(name, effort),
+        Pass::Idle => operations::idle::<T>(name, n, effort),
+        Pass::IdleHour => operations::idle_hours::<T>(name, effort),
         Pass::Memory => memory::run::<T>(n),
         Pass::MemoryChurn if quick => memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(2)),
         // It keeps what was cancelled, and would want gigabytes.
@@ -133,9 +129,9 @@ fn run_delayed(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
 fn run_loop<T: Waking>(job: Job) -> Vec<Sample> {
     let name = &job.pass.name();
     if job.pass == Pass::Within {
-        within::run::<T>(name, job.n)
+        waking::within::<T>(name, job.n)
     } else {
-        spread::run::<T>(name, job.n)
+        waking::spread::<T>(name, job.n)
     }
 }
 

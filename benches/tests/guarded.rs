@@ -104,9 +104,7 @@ impl Timeouts for Leaky {
     }
 }
 
-impl LocalTimeouts for Leaky {
-    async fn drive() {}
-}
+impl LocalTimeouts for Leaky {}
 
 #[test]
 fn what_is_left_is_counted() {

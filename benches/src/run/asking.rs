@@ -1,9 +1,8 @@
 //! Runs on two cores, of which one asks the other.
 
-use std::sync::Mutex;
-
 use crate::{
-    asked::{Channel, Entered, Guarded, Local, Locked},
+    asked::{Channel, Entered, Local, Locked},
+    crossing::{ParkingLot, Std},
     measure::Sample,
     peers::{CorewheelWheel, Linked64},
     plan::{Job, Peer},
@@ -15,13 +14,9 @@ pub(super) fn asked(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
     let run = match peer {
         Peer::CorewheelLocal => asked::run::<Local<false>>,
         Peer::CorewheelLocalFast => asked::run::<Local<true>>,
-        Peer::MutexStd => asked::run::<Locked<CorewheelWheel, Mutex<Guarded<CorewheelWheel>>>>,
-        Peer::MutexParkingLot => {
-            asked::run::<Locked<CorewheelWheel, parking_lot::Mutex<Guarded<CorewheelWheel>>>>
-        }
-        Peer::MutexLinked64 => {
-            asked::run::<Locked<Linked64, parking_lot::Mutex<Guarded<Linked64>>>>
-        }
+        Peer::MutexStd => asked::run::<Locked<CorewheelWheel, Std>>,
+        Peer::MutexParkingLot => asked::run::<Locked<CorewheelWheel, ParkingLot>>,
+        Peer::MutexLinked64 => asked::run::<Locked<Linked64, ParkingLot>>,
         Peer::Channel => asked::run::<Channel<CorewheelWheel>>,
         Peer::TokioSleep => asked::run::<Entered>,
         _ => unreachable!("it is for other passes"),

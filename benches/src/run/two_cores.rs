@@ -1,10 +1,7 @@
 //! Runs on two cores, each with a thread that is pinned to it.
 
 use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -13,13 +10,15 @@ use tokio::runtime::{Builder, Runtime};
 use super::{build, effort};
 use crate::{
     cores,
-    crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
-    mailboxes::{self, Array, Chains, Ring, Seg, Stack, SwapQueue},
+    crossing::{
+        Channel, Crossing, FloorEnd, Local, LocalShard, Locked, ParkingLot, Std, TokioDrop,
+    },
+    mailboxes::{self, Array, Chain, Chains, Ring, Seg, SwapQueue},
     measure::Sample,
     peers::{CorewheelLocal, CorewheelShard, CorewheelWheel, Linked64},
     plan::{Job, Pass, Peer},
     workloads::{
-        flood::{self, Corewheel, Load, Owner, Setting, Ticking},
+        flood::{self, Corewheel, Load, Owner, Setting},
         late, mailbox, scaling,
         xcancel::{self, Direction, Size},
     },
@@ -45,13 +44,9 @@ fn cancel(job: Job) -> Vec<Sample> {
         Peer::CorewheelLocalFast => cancel_on_threads::<Local<true>>(job),
         Peer::CorewheelShard => cancel_on_threads::<LocalShard>(job),
         Peer::Floor => cancel_on_threads::<FloorEnd>(job),
-        Peer::MutexStd => cancel_on_threads::<Locked<_, Mutex<Guarded<CorewheelWheel>>>>(job),
-        Peer::MutexParkingLot => {
-            cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<CorewheelWheel>>>>(job)
-        }
-        Peer::MutexLinked64 => {
-            cancel_on_threads::<Locked<_, parking_lot::Mutex<Guarded<Linked64>>>>(job)
-        }
+        Peer::MutexStd => cancel_on_threads::<Locked<CorewheelWheel, Std>>(job),
+        Peer::MutexParkingLot => cancel_on_threads::<Locked<CorewheelWheel, ParkingLot>>(job),
+        Peer::MutexLinked64 => cancel_on_threads::<Locked<Linked64, ParkingLot>>(job),
         Peer::Channel => cancel_on_threads::<Channel<CorewheelWheel>>(job),
         Peer::TokioThreads | Peer::TokioAlt => {
             let (direction, size) = exchange(job);
@@ -77,15 +72,13 @@ fn exchange(Job { pass, n, quick, .. }: Job) -> (Direction, Size) {
 pub(super) fn flood(job: Job) -> Vec<Sample> {
     match job.peer {
         Peer::CorewheelLocal => flood_on_threads::<Corewheel>(job, &BOUNDED),
-        Peer::MutexStd => {
-            flood_on_threads::<flood::Locked<_, Mutex<Ticking<CorewheelWheel>>>>(job, &UNBOUNDED)
+        Peer::MutexStd => flood_on_threads::<flood::Locked<CorewheelWheel, Std>>(job, &UNBOUNDED),
+        Peer::MutexParkingLot => {
+            flood_on_threads::<flood::Locked<CorewheelWheel, ParkingLot>>(job, &UNBOUNDED)
         }
-        Peer::MutexParkingLot => flood_on_threads::<
-            flood::Locked<_, parking_lot::Mutex<Ticking<CorewheelWheel>>>,
-        >(job, &UNBOUNDED),
-        Peer::MutexLinked64 => flood_on_threads::<
-            flood::Locked<_, parking_lot::Mutex<Ticking<Linked64>>>,
-        >(job, &UNBOUNDED),
+        Peer::MutexLinked64 => {
+            flood_on_threads::<flood::Locked<Linked64, ParkingLot>>(job, &UNBOUNDED)
+        }
         Peer::Channel => flood_on_threads::<flood::Channel<CorewheelWheel>>(job, &BOUNDED),
         Peer::TokioThreads | Peer::TokioAlt => {
             let outcome = |load| flood::tokio(load, &runtime(job.peer));
@@ -112,8 +105,8 @@ fn flood_load(Job { n, quick, .. }: Job) -> Load {
 pub(super) fn mailbox(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
     let run = match peer {
         Peer::Stack => mailbox::run::<Chains>,
-        Peer::StackChain => mailbox::run::<Stack<false>>,
-        Peer::StackSingle => mailbox::run::<Stack<true>>,
+        Peer::StackChain => mailbox::run::<Chain<false>>,
+        Peer::StackSingle => mailbox::run::<Chain<true>>,
         Peer::SwapQueue => mailbox::run::<SwapQueue>,
         Peer::SegQueue => mailbox::run::<Seg>,
         Peer::ArrayQueue => mailbox::run::<Array>,

@@ -68,7 +68,7 @@ pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
     let nodes = Nodes::new(n);
     let (mut sender, mut receiver) = M::open(&nodes);
     let ((sent, pushing), (received, taking)) = cores::on_two(
-        || send::<M>(&mut sender, &nodes, messages),
+        || send(&mut sender, &nodes, messages),
         || receive::<M>(&mut receiver, &nodes, messages),
     );
     assert_eq!(sent, received, "every message arrives once");
@@ -76,7 +76,7 @@ pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
 }
 
 /// Each node in its turn, in an order that no prefetcher guesses.
-fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
+fn send<M: Mailbox>(sender: &mut M, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
     let mut order: Vec<u32> = (1..=nodes.count() as u32).collect();
     Rng::with_seed(SEED).shuffle(&mut order);
     let mut order = order.iter().copied().cycle();
@@ -91,7 +91,7 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
         }
         let started = Instant::now();
         for index in batch {
-            M::push(sender, index);
+            sender.push(index);
         }
         let elapsed = started.elapsed();
         for index in batch {

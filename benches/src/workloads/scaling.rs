@@ -5,7 +5,7 @@
 
 use std::{sync::Barrier, time::Duration};
 
-use super::churn::{Churn, Delay};
+use super::operations::{Churn, Delay};
 use crate::{
     cores,
     measure::{Clock, Effort, Load, Sample, Timing, median, settled, warm_up},

@@ -21,7 +21,7 @@ use tokio::{
 use super::SEED;
 use crate::{
     cores,
-    crossing::{BATCH, Crossing, IN_FLIGHT},
+    crossing::{BATCH, Crossing, IN_FLIGHT, both_ways},
     measure::{Sample, median},
     timers::payload,
 };
@@ -68,8 +68,7 @@ pub struct Stretch {
 }
 
 /// One end at work.
-#[derive(Debug)]
-pub struct Party<T: Crossing> {
+struct Party<T: Crossing> {
     end: T,
     /// Those that nobody has handed over.
     live: Vec<T::Handle>,
@@ -88,46 +87,27 @@ pub struct Party<T: Crossing> {
 }
 
 /// What a party is made of, on its thread.
-#[derive(Debug)]
-pub struct Start<T: Crossing> {
+struct Start<T: Crossing> {
     seed: T::Seed,
-    to_other: Producer<T::Handle>,
-    from_other: Consumer<T::Handle>,
+    /// To the other end, and from it.
+    ways: (Producer<T::Handle>, Consumer<T::Handle>),
     adds: bool,
     cancels: bool,
     size: Size,
 }
 
-/// Both parties.
-pub fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
-    let [first, second] = T::seeds(size.live);
-    let [(to_first, of_first), (to_second, of_second)] =
-        [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
+fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
+    let [first_seed, second_seed] = T::seeds(size.live);
+    let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
     let both = direction == Direction::BothWays;
-    [
-        Start {
-            seed: first,
-            to_other: to_second,
-            from_other: of_first,
-            adds: true,
-            cancels: both,
-            size,
-        },
-        Start {
-            seed: second,
-            to_other: to_first,
-            from_other: of_second,
-            adds: both,
-            cancels: true,
-            size,
-        },
-    ]
+    let start = |seed, ways, adds, cancels| Start { seed, ways, adds, cancels, size };
+    [start(first_seed, first, true, both), start(second_seed, second, both, true)]
 }
 
 impl<T: Crossing> Party<T> {
     /// With its live timers.
-    pub fn new(start: Start<T>) -> Self {
-        let Start { seed, to_other, from_other, adds, cancels, size } = start;
+    fn new(start: Start<T>) -> Self {
+        let Start { seed, ways: (to_other, from_other), adds, cancels, size } = start;
         let count = |does: bool| if does { size.handed } else { 0 };
         let mut party = Self {
             end: T::new(seed),
@@ -239,15 +219,9 @@ impl<T: Crossing> Party<T> {
     }
 
     fn stretch(&self, started: Instant) -> Stretch {
-        let Self { busy, cancelled, taken_in, .. } = *self;
+        let Self { busy, cancelled, taken_in, core_losses, .. } = *self;
         let elapsed = started.elapsed();
-        Stretch {
-            elapsed,
-            busy,
-            cancelled,
-            taken_in,
-            undisturbed: cores::losses() == self.core_losses,
-        }
+        Stretch { elapsed, busy, cancelled, taken_in, undisturbed: cores::losses() == core_losses }
     }
 }
 
