@@ -4,11 +4,11 @@ mod binary_heap;
 mod btree;
 mod corewheel;
 mod floor;
-mod handle;
 mod hash_wheel;
 mod heap4;
 mod linked64;
 mod single65536;
+mod table;
 mod tokio;
 
 pub(crate) use self::tokio::{empty, put};
@@ -20,11 +20,11 @@ pub use self::{
         RealTime,
     },
     floor::Floor,
-    handle::Handle,
     hash_wheel::HashWheel,
     heap4::Heap4,
     linked64::Linked64,
     single65536::Single65536,
+    table::Handle,
     tokio::{
         DelayQueuePeer, DelayQueueRealTime, MachineTime, PausedRuntime, Place, TokioSleep,
         TokioSleepRealTime, TokioTime,

@@ -21,7 +21,7 @@ use ::tokio::{
 };
 use tokio_util::time::{DelayQueue, delay_queue::Key};
 
-use super::handle::Handle;
+use super::table::Handle;
 use crate::timers::{Payload, Timers};
 
 /// What tokio's timers go by.

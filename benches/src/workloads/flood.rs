@@ -27,7 +27,7 @@ use tokio::{
 
 use super::{
     SEED,
-    late::{LEAD, Log, Size, delays, sleeping_tasks},
+    late::{self, LEAD, Log, Size, delays, sleeping_tasks},
     quantiles,
 };
 use crate::{
@@ -147,8 +147,9 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
         while owner.live() > left {
             owner.sleep();
             owner.turn(load.setting.budget());
-            let ended = owner.live() + owner.lateness(|late| late.len()) == load.due.timers;
-            if flood_ended.is_none() && ended {
+            if flood_ended.is_none()
+                && owner.live() + owner.lateness(|late| late.len()) == load.due.timers
+            {
                 flood_ended = Some(Instant::now());
             }
         }
@@ -159,10 +160,8 @@ pub fn on_two_cores<O: Owner>(load: Load) -> Outcome {
         thread::sleep(flood_delay(load));
         let started = Instant::now();
         load.setting.is_flooded().then(|| {
-            let cancelled = handles
-                .into_iter()
-                .filter_map(|handle| O::cancel(&other, handle).then_some(()))
-                .count();
+            let cancel = |handle| usize::from(O::cancel(&other, handle));
+            let cancelled: usize = handles.into_iter().map(cancel).sum();
             assert_eq!(cancelled, load.pending, "each was live");
             started
         })
@@ -223,10 +222,7 @@ impl Owner for Corewheel {
     }
 
     fn sleep(&self) {
-        let sleep = local_timer().prepare_sleep();
-        if let Some(timeout) = sleep.timeout() {
-            thread::park_timeout(timeout);
-        }
+        late::park();
     }
 
     fn live(&self) -> usize {
