@@ -148,7 +148,7 @@ impl Asker for ShardRef {
     }
 }
 
-/// `channel`: a wheel that only its owner touches, and a channel. Who asks names a timer by a number of its own, and gets no
+/// `channel`: a wheel that only its owner touches, and a channel of requests. The asker numbers its timers and gets no
 /// answer. In virtual time.
 #[derive(Debug)]
 pub struct Channel<T: Timers> {
@@ -251,8 +251,7 @@ impl Asker for ChannelAsker {
     }
 }
 
-/// `mutex-std`, `mutex-parking-lot`, `mutex-linked64`: a wheel behind a lock, with a queue of what is to be run. In virtual
-/// time.
+/// `mutex-std`, `mutex-parking-lot`, `mutex-linked64`: a wheel and a queue of tasks, both behind one lock. In virtual time.
 #[derive(Debug)]
 pub struct Locked<T: Shareable, L: Lock> {
     shared: Arc<Alone<L::Of<Guarded<T>>>>,
@@ -265,7 +264,7 @@ pub struct Locked<T: Shareable, L: Lock> {
 #[derive(Debug)]
 pub struct LockAsker<T: Shareable, L: Lock>(Arc<Alone<L::Of<Guarded<T>>>>);
 
-/// What the lock guards.
+/// The value behind the lock.
 #[derive(Debug)]
 pub struct Guarded<T> {
     timers: T,

@@ -67,32 +67,32 @@ pub fn on_two<A: Send, B: Send>(
     })
 }
 
-/// One of two that take turns: every other leg is its own.
+/// One of two threads that take turns.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
-    /// How many legs have been run, by both together.
+    /// The number of legs that both have run.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
 
-/// A baton whose runner has panicked.
+/// Marks the baton of a pair of which one has panicked.
 const DROPPED: u64 = u64::MAX;
 
 impl<'a> Runner<'a> {
-    /// Both, with a new baton.
+    /// Returns both runners of a baton that is 0.
     pub(crate) fn pair(baton: &'a AtomicU64) -> [Self; 2] {
         [0, 1].map(|next_leg| Self { baton, next_leg })
     }
 
-    /// Runs a leg, when the other one has run the one before it.
+    /// Waits until the other runner has run the leg before, and runs the next.
     pub(crate) fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
         for spins in 1.. {
-            // Acquire: what the other one did in its leg.
+            // Acquire: the other runner's leg.
             let legs = self.baton.load(Ordering::Acquire);
             if legs == self.next_leg {
                 break;
             }
-            assert!(legs != DROPPED, "the other one panics");
+            assert!(legs != DROPPED, "the other runner panics");
             // Where both threads have one core.
             if spins % 4096 == 0 {
                 thread::yield_now();
@@ -100,14 +100,14 @@ impl<'a> Runner<'a> {
             spin_loop();
         }
         let run = leg();
-        // Release: for the one who waits.
+        // Release: publishes the leg to the other runner.
         self.baton.store(self.next_leg + 1, Ordering::Release);
         self.next_leg += 2;
         run
     }
 }
 
-/// Who panics leaves nobody waiting.
+/// A panic releases the other runner, which then panics too.
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         if thread::panicking() {

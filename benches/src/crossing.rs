@@ -65,7 +65,7 @@ pub trait Crossing: Sized {
     fn turn(&mut self) -> u64;
 }
 
-/// Two ends of two ways, each of which leads to the other.
+/// Opens a channel in each direction; returns the two ends of each side.
 pub(crate) fn both_ways<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {
     let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| open());
     [(to_second, of_first), (to_first, of_second)]
@@ -202,12 +202,12 @@ pub struct Locked<T: Shareable, L: Lock> {
     taken_in: u64,
 }
 
-/// Alone in its lines.
+/// Aligned so that it shares its cache lines with nothing else.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Alone<T>(pub(crate) T);
 
-/// What the lock guards.
+/// The value behind the lock.
 #[derive(Debug)]
 pub struct Guarded<T> {
     timers: T,
@@ -223,17 +223,17 @@ impl<T: Timers<Handle: Send> + Debug + Send + 'static> Shareable for T {}
 
 /// A kind of lock.
 pub trait Lock: Debug + Sized + 'static {
-    /// Such a lock.
+    /// The lock around a `T`.
     type Of<T: Debug + Send + 'static>: Debug + Send + Sync + 'static;
 
-    /// Around a value.
+    /// Puts a value behind a new lock.
     fn new<T: Debug + Send + 'static>(value: T) -> Self::Of<T>;
 
-    /// With the lock taken.
+    /// Calls `act` with the lock taken.
     fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// The standard library's.
+/// `std::sync::Mutex`.
 #[derive(Debug)]
 pub enum Std {}
 
@@ -249,7 +249,7 @@ impl Lock for Std {
     }
 }
 
-/// `parking_lot`'s.
+/// `parking_lot::Mutex`.
 #[derive(Debug)]
 pub enum ParkingLot {}
 

@@ -20,7 +20,7 @@ use crate::crossing::Alone;
 
 /// The sender of a mailbox with one receiver.
 pub trait Mailbox: Send + Sized {
-    /// Who receives.
+    /// The receiver.
     type Receiver: Send;
 
     /// An empty one, with room for a message from each of the nodes.
@@ -91,7 +91,7 @@ impl Stack {
         Self { head: Arc::default(), nodes: Arc::clone(nodes) }
     }
 
-    /// Takes all; returns the head, or 0 if there is none.
+    /// Empties the stack; returns its old head, which is 0 if it was empty.
     fn take_all(&self) -> u64 {
         let head = &self.head.0;
         // Acquire: the links.
@@ -127,7 +127,7 @@ impl Stack {
     }
 }
 
-/// Puts a node on a stack: writes its link, and swaps the head. Both follow from the head that is found.
+/// Pushes a node on a stack. Its link and the new head follow from the old head.
 pub(crate) fn push(
     head: &AtomicU64,
     link: &AtomicU32,
@@ -146,9 +146,9 @@ pub(crate) fn push(
     }
 }
 
-/// `stack`: corewheel's, whose links lead to the message after the next. The head holds the two newest and the depth; the
-/// receiver takes all by one swap and follows two chains, so that the lines of two messages are on their way to it at once.
-/// Nobody waits for anybody.
+/// `stack`: corewheel's stack, whose links lead to the message after the next. The head holds the two newest messages and
+/// the depth. The receiver takes all by one swap and follows two chains, so that it fetches the lines of two messages at
+/// once. No thread waits for another.
 #[derive(Debug)]
 pub struct Chains(Stack);
 
@@ -189,11 +189,11 @@ impl Mailbox for Chains {
     }
 }
 
-/// `stack-chain`: a stack as any other. The head holds the newest message and, above it, the depth; the receiver takes all by
-/// one swap and walks from the newest. Nobody waits for anybody.
+/// `stack-chain`: a stack with plain links. The head holds the newest message and, above it, the depth. The receiver takes
+/// all by one swap and walks from the newest. No thread waits for another.
 ///
-/// With `SINGLE`, `stack-single`: the receiver takes one message at a time by a compare-and-swap. It alone removes, and
-/// a node is sent again only after it was freed, so a head that it finds again is the same.
+/// With `SINGLE`, `stack-single`: the receiver takes one message at a time by a compare-and-swap. Only the receiver pops,
+/// and a node is sent again only after it was freed, so an equal head has an equal link.
 #[derive(Debug)]
 pub struct Chain<const SINGLE: bool>(Stack);
 
@@ -240,7 +240,7 @@ pub struct SwapQueue {
     nodes: Arc<Nodes>,
 }
 
-/// Who receives from a [`SwapQueue`].
+/// The receiver of a [`SwapQueue`].
 #[derive(Debug)]
 pub struct SwapReceiver {
     queue: SwapQueue,

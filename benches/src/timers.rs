@@ -15,7 +15,7 @@ pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }
 
-/// Fires where nothing is due.
+/// Panics: for turns in which no timer is due.
 pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }

@@ -138,11 +138,11 @@ pub struct CorewheelLocal<C = ManualClock> {
 /// `corewheel-local` by the machine's clock, or its fast one.
 pub type CorewheelLocalRealTime<const FAST: bool> = CorewheelLocal<RealTime<FAST>>;
 
-/// What a [`CorewheelLocal`] goes by.
+/// The clock of a [`CorewheelLocal`].
 pub trait LocalClock {
-    /// Installs the thread's timer with a clock of this kind.
+    /// Installs the thread's timer with such a clock.
     fn install() -> Self;
-    /// Moves the clock, if it does not move by itself.
+    /// Sets the clock, if it is virtual.
     fn set(&self, now: u64);
 }
 
@@ -186,7 +186,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
-        // Growing it is not the timer's doing.
+        // Its growth would be timed.
         FIRED.with_borrow_mut(|fired| fired.reserve(1024));
         Self { clock: C::install(), now: 0 }
     }

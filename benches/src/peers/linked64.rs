@@ -2,7 +2,7 @@
 //! line. A node stands in the lowest level that tells its deadline from now; when time reaches the start of a slot above
 //! the first level, its nodes move down (a cascade). Any delay, exact.
 
-use super::table::{Handle, Linked, NIL, Table};
+use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
 
 const BITS: u32 = 6;
@@ -31,6 +31,8 @@ struct Timer {
 #[derive(Debug)]
 #[repr(align(64))]
 struct CacheLine;
+
+const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
 
 impl Linked64 {
     /// The slot of `deadline`: its level is that of the highest bit in which it differs from now.

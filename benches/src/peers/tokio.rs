@@ -1,9 +1,8 @@
 //! tokio's `Sleep` and tokio-util's `DelayQueue`.
 //!
 //! Each sleep is kept pinned in a slot that is used again, so that nothing is allocated for it in the steady state; it
-//! is polled once when it is added. In virtual time its waker says which one fired, as its task's would; by the
-//! machine's clock the waker does nothing, which is the least it can be, and nobody looks at what has fired until it is
-//! cancelled.
+//! is polled once when it is added. In virtual time its waker notes the slot, as a task's waker would note the task. By the
+//! machine's clock the waker does nothing, and an elapsed sleep stays until it is cancelled.
 //!
 //! The queue's keys are plain indices: one whose timer has ended may find another one.
 
@@ -24,16 +23,16 @@ use tokio_util::time::{DelayQueue, delay_queue::Key};
 use super::table::Handle;
 use crate::timers::{Payload, Timers};
 
-/// What tokio's timers go by.
+/// The time of tokio's timers.
 pub trait TokioTime {
-    /// Whether it is asked which sleeps have fired.
-    const TELLS: bool;
+    /// Whether `advance` hands out the sleeps that have elapsed.
+    const HANDS_OUT: bool;
 
-    /// At tick 0.
+    /// Starts at tick 0.
     fn new() -> Self;
-    /// The moment of a tick.
+    /// Returns the instant of a tick.
     fn instant(&self, tick: u64) -> Instant;
-    /// A tick has come.
+    /// Moves on to a tick.
     fn advance(&mut self, now: u64);
 }
 
@@ -47,7 +46,7 @@ pub struct PausedRuntime {
 }
 
 impl TokioTime for PausedRuntime {
-    const TELLS: bool = true;
+    const HANDS_OUT: bool = true;
 
     fn new() -> Self {
         let runtime = Builder::new_current_thread()
@@ -80,7 +79,7 @@ pub struct MachineTime {
 }
 
 impl TokioTime for MachineTime {
-    const TELLS: bool = false;
+    const HANDS_OUT: bool = false;
 
     fn new() -> Self {
         Self { now: 0 }
@@ -137,8 +136,11 @@ impl<C: TokioTime> TokioSleep<C> {
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            let waker =
-                if C::TELLS { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
+            let waker = if C::HANDS_OUT {
+                Arc::new(SlotWaker(index)).into()
+            } else {
+                Waker::noop().clone()
+            };
             self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
             index
         })
@@ -192,7 +194,7 @@ impl<C: TokioTime> Timers for TokioSleep<C> {
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         self.time.advance(now);
-        while C::TELLS
+        while C::HANDS_OUT
             && let Some(index) = WOKEN.with_borrow_mut(Vec::pop)
         {
             let slot = &self.slots[index as usize];
@@ -204,7 +206,7 @@ impl<C: TokioTime> Timers for TokioSleep<C> {
     }
 }
 
-/// Where a `Sleep` is, or was.
+/// Pinned memory for one `Sleep` after another.
 pub type Place = Pin<Box<Option<Sleep>>>;
 
 /// Polls a sleep once. It is not due yet: registering it is what the poll is for.

@@ -175,7 +175,7 @@ impl Wake for Nobody {
 }
 
 impl Dropped {
-    /// So many are to come.
+    /// Expects this number of timeouts.
     fn new(expected: usize) -> Arc<Self> {
         let [expected, left] = [expected, 0].map(AtomicUsize::new);
         Arc::new(Self { waker: Arc::new(Nobody), expected, left })

@@ -25,10 +25,10 @@ const PAUSE: Duration = Duration::from_micros(2);
 const STRETCHES: usize = 200;
 const WARM_UP: usize = 40;
 
-/// What one side did.
+/// The work of one side.
 struct Side {
     messages: u64,
-    /// Of the numbers of the messages.
+    /// The sum of the messages.
     sum: u64,
     /// For each stretch, the time spent on messages, and how many they were.
     stretches: [(Duration, u64); STRETCHES],
@@ -44,7 +44,7 @@ impl Side {
         self.sum += u64::from(index);
     }
 
-    /// The last few messages, of all that are to come, took so long.
+    /// Counts the time of the last few messages; `all` is the number in the run.
     fn took(&mut self, elapsed: Duration, few: u64, all: u64) {
         let stretch = (self.messages - 1) * STRETCHES as u64 / all;
         let (spent, count) = &mut self.stretches[stretch as usize];

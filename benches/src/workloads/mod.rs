@@ -33,7 +33,7 @@ pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }
 
-/// Runs it in each setting, in a thread of its own: some peers are the thread's.
+/// Runs each setting in a new thread, because some peers belong to their thread.
 fn in_settings<S: Copy + Sync>(
     settings: &[(&str, S)],
     run: impl Fn(S) -> Vec<Sample> + Sync,
@@ -45,7 +45,7 @@ fn in_settings<S: Copy + Sync>(
     settings.iter().flat_map(in_setting).collect()
 }
 
-/// What is shown of a distribution: sorts its values.
+/// Sorts the values and returns the quantiles that are shown.
 fn quantiles(name: &str, n: usize, unit: &str, values: &mut [f64]) -> Vec<Sample> {
     values.sort_by(f64::total_cmp);
     let shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
