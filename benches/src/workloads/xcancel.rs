@@ -53,7 +53,7 @@ pub struct Size {
 }
 
 /// What one end did in a stretch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch {
     /// From the first timer it added to the last that it has taken in.
     pub elapsed: Duration,
@@ -76,13 +76,13 @@ struct Party<T: Crossing> {
     to_other: Producer<T::Handle>,
     from_other: Consumer<T::Handle>,
     rng: Rng,
-    /// To be done in this stretch, and done.
+    /// To be done in each stretch.
     to_hand: u64,
     to_cancel: u64,
+    /// Handed over in this stretch.
     handed: u64,
-    taken_in: u64,
-    cancelled: u64,
-    busy: Duration,
+    /// Done in this stretch.
+    done: Stretch,
     core_losses: Option<u64>,
 }
 
@@ -119,9 +119,7 @@ impl<T: Crossing> Party<T> {
             to_hand: count(adds),
             to_cancel: count(cancels),
             handed: 0,
-            taken_in: 0,
-            cancelled: 0,
-            busy: Duration::ZERO,
+            done: Stretch::default(),
             core_losses: None,
         };
         let live = if adds { size.live } else { 0 };
@@ -134,20 +132,20 @@ impl<T: Crossing> Party<T> {
     }
 
     fn is_done(&self) -> bool {
-        (self.taken_in, self.cancelled) == (self.to_hand, self.to_cancel)
+        (self.done.taken_in, self.done.cancelled) == (self.to_hand, self.to_cancel)
     }
 
     /// Does a batch of what there is to do.
     fn step(&mut self) {
-        let in_flight = (self.handed - self.taken_in) as usize;
+        let in_flight = (self.handed - self.done.taken_in) as usize;
         let hands = self.handed < self.to_hand && in_flight + BATCH <= IN_FLIGHT;
         if hands {
             self.hand_over();
         }
-        if self.taken_in < self.handed {
+        if self.done.taken_in < self.handed {
             self.take_in();
         }
-        let cancels = self.cancelled < self.to_cancel && self.cancel();
+        let cancels = self.done.cancelled < self.to_cancel && self.cancel();
         if !hands && !cancels {
             (0..PAUSES).for_each(|_| spin_loop());
         }
@@ -166,10 +164,10 @@ impl<T: Crossing> Party<T> {
     fn take_in(&mut self) {
         let other_is_gone = self.to_other.is_abandoned();
         let taken = self.end.turn();
-        self.taken_in += taken;
+        self.done.taken_in += taken;
         // A turn may leave some for the next one, but not all.
         assert!(
-            !other_is_gone || taken > 0 || self.taken_in == self.handed,
+            !other_is_gone || taken > 0 || self.done.taken_in == self.handed,
             "the other end has cancelled all"
         );
     }
@@ -186,9 +184,9 @@ impl<T: Crossing> Party<T> {
         for handle in self.batch.drain(..) {
             cancelled += u64::from(self.end.cancel(handle));
         }
-        self.busy += started.elapsed();
+        self.done.busy += started.elapsed();
         assert_eq!(cancelled, BATCH as u64, "each was live");
-        self.cancelled += cancelled;
+        self.done.cancelled += cancelled;
         self.end.send();
         true
     }
@@ -213,15 +211,14 @@ impl<T: Crossing> Party<T> {
     }
 
     fn begin(&mut self) -> Instant {
-        (self.handed, self.taken_in, self.cancelled, self.busy) = (0, 0, 0, Duration::ZERO);
+        (self.handed, self.done) = (0, Stretch::default());
         self.core_losses = cores::losses();
         Instant::now()
     }
 
     fn stretch(&self, started: Instant) -> Stretch {
-        let Self { busy, cancelled, taken_in, core_losses, .. } = *self;
         let elapsed = started.elapsed();
-        Stretch { elapsed, busy, cancelled, taken_in, undisturbed: cores::losses() == core_losses }
+        Stretch { elapsed, undisturbed: cores::losses() == self.core_losses, ..self.done }
     }
 }
 
