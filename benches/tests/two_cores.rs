@@ -11,7 +11,6 @@ use corewheel_bench::{
     mailboxes::{self, Array, Chain, Chains, Mailbox, Nodes, Ring, Seg, SwapQueue},
     measure::Effort,
     peers::{CorewheelShard, CorewheelWheel, Linked64},
-    plan::{Pass, Peer},
     workloads::{
         asked as asking,
         flood::{self, Corewheel, Load, Owner, Setting},
@@ -189,16 +188,4 @@ fn scaling_is_measured_beside_the_empty_harness() {
 fn a_thread_knows_how_often_it_lost_its_core() {
     let before = cores::losses();
     assert!(cores::losses() >= before && before.is_some() == cfg!(target_os = "linux"));
-}
-
-/// A peer is compared with its own kind, and who is held against a floor meets it.
-#[test]
-fn peers_meet_their_kind() {
-    assert!(Peer::Stack.is_for(Pass::Mailbox) && !Peer::Stack.is_for(Pass::Churn));
-    assert!(Peer::MutexStd.is_for(Pass::Xcancel) && !Peer::MutexStd.is_for(Pass::Scaling));
-    assert!(Peer::BTree.is_for(Pass::Churn) && !Peer::BTree.is_for(Pass::Flood));
-    for (peer, pass) in [(Peer::CorewheelLocal, Pass::XcancelBoth), (Peer::Stack, Pass::Mailbox)] {
-        let floor = peer.floor(pass).expect("it has one");
-        assert!(floor.is_for(pass) && floor.refusal(pass).is_none() && !floor.is_complete());
-    }
 }

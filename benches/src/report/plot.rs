@@ -1,156 +1,243 @@
 //! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling brightness.
 
-mod bars;
-mod canvas;
-mod lines;
+use std::{error::Error, path::Path};
 
-use std::{io, path::Path};
-
-use self::{
-    bars::{Bars, draw_bars},
-    canvas::{circle, colour},
-    lines::{Axes, Line, draw_lines},
-};
-use super::{Figure, Results, distinct};
-use crate::{
-    plan::{Pass, Peer},
-    schemes::{ROUTINES, Row, names},
+use clap::ValueEnum;
+use plotters::{
+    prelude::{
+        ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, Rectangle, SVGBackend,
+        Text,
+    },
+    style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle},
 };
 
-/// What is subtracted from a time, such as the reading of the clock, is no more exact than this; in nanoseconds.
-const LEAST: f64 = 0.5;
+use super::{Figure, Section, distinct, short};
+use crate::plan::{Peer, Workload, name};
 
-/// Draws all figures into a directory: time per operation against the number of timers, the distribution of the time a
-/// turn takes, memory.
+/// Letters and axes.
+const INK: RGBColor = RGBColor(128, 128, 128);
+const SIZE: (u32, u32) = (860, 480);
+/// Room for the names.
+const MARGIN_RIGHT: i32 = 190;
+/// The least distance of two names.
+const NAME_STEP: i32 = 15;
+/// The least time that is shown: what is subtracted from a time, such as a reading of the clock, is no more exact.
+const LEAST_NANOS: f64 = 0.5;
+
+/// Lines, each with its name at its right end. The axis of y is logarithmic.
+pub(super) struct Plot {
+    /// The name of the file, and of the figures or of the workload.
+    pub(super) name: String,
+    x: &'static str,
+    y: String,
+    /// What x = 0, 1, 2... is called; if empty, the axis of x is logarithmic too.
+    places: Vec<String>,
+    lines: Vec<Line>,
+}
+
+struct Line {
+    peer: String,
+    points: Vec<(f64, f64)>,
+}
+
+/// Draws the figures of a section into a directory.
 ///
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
-    for pass in distinct(results.figures.iter().map(|figure| figure.pass)) {
-        let figures: Vec<&Figure> =
-            results.figures.iter().filter(|figure| figure.pass == pass).collect();
-        match pass {
-            Pass::Memory => memory(&figures, directory)?,
-            Pass::Within => by_setting(
-                "within-wake-ups",
-                ["wake-ups per second", "slack"],
-                &figures,
-                directory,
-            )?,
-            Pass::Spread => by_setting(
-                "spread-most",
-                ["the most timers in a tick", "range"],
-                &figures,
-                directory,
-            )?,
-            // Its sizes are those of a batch, and make no curve.
-            Pass::Asked => {}
-            Pass::Pause | Pass::PauseAllDue | Pass::PauseAfterReset | Pass::PauseAfterSleep => {
-                turns(pass, &figures, directory)?;
-            }
-            _ if !pass.is_profile() => against_size(&figures, directory)?,
-            _ => {}
+pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
+    for plot in plots(section) {
+        let path = directory.join(format!("{}.svg", plot.name));
+        if section.workload == Some(Workload::Memory) {
+            draw_bars(&path, &plot)?;
+        } else {
+            draw_lines(&path, &plot)?;
         }
     }
     Ok(())
 }
 
-/// A plot per kind of figure, if it is a time and there are two sizes or more.
-fn against_size(of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
-    for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-        let figures: Vec<&Figure> =
-            of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-        let sizes = distinct(figures.iter().map(|figure| figure.n)).len();
-        if figures[0].unit != "ns" || sizes < 2 {
-            continue;
-        }
-        let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
-            let of_peer = figures.iter().filter(|figure| figure.peer == peer);
-            line(peer, of_peer.map(|figure| (figure.n as f64, figure.spread().median)).collect())
-        });
-        let title = format!("{workload}: ns per operation");
-        let axes = Axes { title: &title, x: "live timers", y: "ns", places: &[] };
-        draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())?;
-    }
-    Ok(())
-}
-
-/// How long a turn takes: one in `x` turns takes longer than `y`.
-fn turns(pass: Pass, figures: &[&Figure], directory: &Path) -> io::Result<()> {
-    let curves = figures.iter().filter(|figure| figure.curve.len() > 1);
-    let lines: Vec<Line> = curves.map(|figure| line(figure.peer, figure.curve.clone())).collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let title = format!("{}: how long a turn takes", pass.name());
-    let axes = Axes { title: &title, x: "one turn in ... takes longer", y: "ns", places: &[] };
-    draw_lines(&directory.join(format!("{}.svg", pass.name())), &axes, lines)
-}
-
-/// Draws how the cost of each routine of each scheme grows, a plot per routine.
-///
-/// # Errors
-///
-/// If a file cannot be written.
-pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
-    let schemes = names();
-    for routine in ROUTINES {
-        let lines = schemes.iter().enumerate().map(|(place, &scheme)| {
-            let of_scheme =
-                rows.iter().filter(|row| (row.scheme, row.routine) == (scheme, routine));
-            let points = of_scheme.map(|row| (row.n as f64, row.median.max(LEAST))).collect();
-            Line {
-                label: scheme.to_owned(),
-                colour: circle(place, schemes.len()),
-                bold: false,
-                points,
-            }
-        });
-        let title = format!("scheme-{routine}: ns, {LEAST} and less at the bottom");
-        let axes = Axes { title: &title, x: "timers", y: "ns", places: &[] };
-        draw_lines(&directory.join(format!("scheme-{routine}.svg")), &axes, lines.collect())?;
-    }
-    Ok(())
-}
-
-/// One kind of figure, against what the timers were asked for.
-fn by_setting(
-    workload: &str,
-    [y, x]: [&str; 2],
-    of_pass: &[&Figure],
-    directory: &Path,
-) -> io::Result<()> {
-    let figures: Vec<&Figure> =
-        of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-    let names = distinct(figures.iter().map(|figure| figure.setting.as_str()));
-    let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
-        let at = |name| figures.iter().find(|figure| figure.peer == peer && figure.setting == name);
-        let heights = names
-            .iter()
-            .zip(0_u32..)
-            .filter_map(|(&name, place)| Some((place, at(name)?.spread().median)));
-        line(peer, heights.map(|(place, y)| (f64::from(place), y)).collect())
-    });
-    let title = format!("{workload}: {y}, by {x}");
-    let axes = Axes { title: &title, x, y, places: &names };
-    draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())
-}
-
-fn memory(figures: &[&Figure], directory: &Path) -> io::Result<()> {
-    let of = |name: &str, peer: Peer| {
-        let found = figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
-        found.map_or(0.0, |figure| figure.spread().median)
+/// Returns the plots of a section: time against the number of timers, the first kind of figures against its settings, the
+/// distribution of the time that a turn takes, memory.
+pub(super) fn plots(section: &Section) -> Vec<Plot> {
+    let Some(first) = section.figures.first().map(|figure| &figure.sample) else {
+        return Vec::new();
     };
-    let rows = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| Bars {
-        label: peer.name(),
-        colour: colour(peer),
-        live: of("memory-live", peer),
-        left: of("memory-left", peer),
-    });
-    draw_bars(&directory.join("memory.svg"), &rows.collect::<Vec<_>>())
+    let workload = section.workload.map(name).unwrap_or_default();
+    if section.workload == Some(Workload::Memory) {
+        let places = ["memory-live", "memory-left"].map(str::to_owned).to_vec();
+        let place = |figure: &Figure| places.iter().position(|it| *it == figure.sample.workload);
+        let lines = lines(section, |figure| Some((place(figure)? as f64, figure.spread().median)));
+        vec![Plot { name: workload, x: "", y: "bytes per timer".to_owned(), places, lines }]
+    } else if !first.curve.is_empty() {
+        let mut lines = lines(section, |_| None);
+        for line in &mut lines {
+            let of_peer = section.figures.iter().filter(|figure| figure.peer == line.peer);
+            line.points = of_peer.flat_map(|figure| figure.sample.curve.clone()).collect();
+        }
+        let y = "ns that a turn takes".to_owned();
+        vec![Plot {
+            name: workload,
+            x: "one turn in ... takes longer",
+            y,
+            places: Vec::new(),
+            lines,
+        }]
+    } else if !first.setting.is_empty() {
+        let of_kind = |figure: &&Figure| figure.sample.workload == first.workload;
+        let figures = section.figures.iter().filter(of_kind);
+        let places = distinct(figures.map(|figure| figure.sample.setting.clone()));
+        let place = |figure: &Figure| places.iter().position(|it| *it == figure.sample.setting);
+        let lines = lines(section, |figure| {
+            let place = place(figure).filter(|_| of_kind(&figure))?;
+            Some((place as f64, figure.spread().median))
+        });
+        vec![Plot { name: first.workload.clone(), x: "", y: first.unit.clone(), places, lines }]
+    } else if section.is_profile() {
+        Vec::new()
+    } else {
+        let times = section.names().into_iter().filter_map(|kind| {
+            let of_kind = |figure: &&Figure| figure.sample.workload == kind;
+            let figures = section.figures.iter().filter(of_kind);
+            if distinct(figures.clone().map(|figure| figure.sample.n)).len() < 2
+                || figures.clone().any(|figure| figure.sample.unit != "ns")
+            {
+                return None;
+            }
+            let lines = lines(section, |figure| {
+                let n = Some(figure.sample.n as f64).filter(|_| of_kind(&figure))?;
+                Some((n, figure.spread().median.max(LEAST_NANOS)))
+            });
+            let x = section.workload.map_or("timers", Workload::counted);
+            Some(Plot { name: kind.to_owned(), x, y: "ns".to_owned(), places: Vec::new(), lines })
+        });
+        times.collect()
+    }
 }
 
-fn line(peer: Peer, points: Vec<(f64, f64)>) -> Line {
-    Line { label: peer.name(), colour: colour(peer), bold: peer.is_corewheel(), points }
+/// Returns a line per peer.
+fn lines(section: &Section, point: impl Fn(&Figure) -> Option<(f64, f64)>) -> Vec<Line> {
+    let peers = distinct(section.figures.iter().map(|figure| &figure.peer));
+    let line = |peer: &String| {
+        let of_peer = section.figures.iter().filter(|figure| figure.peer == *peer);
+        Line { peer: peer.clone(), points: of_peer.filter_map(&point).collect() }
+    };
+    peers.into_iter().map(line).collect()
+}
+
+fn draw_lines(path: &Path, plot: &Plot) -> Result<(), Box<dyn Error>> {
+    let is_log = plot.places.is_empty();
+    let position = |x: f64| if is_log { x.log10() } else { x };
+    let label = |position: f64| match plot.places.get(position.round() as usize) {
+        _ if (position - position.round()).abs() > 1e-6 => String::new(),
+        Some(place) => place.clone(),
+        None if is_log => short(10f64.powf(position.round())),
+        None => String::new(),
+    };
+    // A logarithm has no place for what was too quick to measure.
+    let points = |line: &Line| {
+        let points = line.points.iter().map(|&(x, y)| (position(x), y));
+        points.filter(|&(x, y)| x.is_finite() && y > 0.0).collect::<Vec<_>>()
+    };
+    let all: Vec<(f64, f64)> = plot.lines.iter().flat_map(points).collect();
+    let (left, right) = range(all.iter().map(|point| point.0));
+    let (bottom, top) = range(all.iter().map(|point| point.1));
+    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let mut chart = ChartBuilder::on(&root)
+        .caption(format!("{}: {}", plot.name, plot.y), letters(18, INK))
+        .margin(8)
+        .margin_right(MARGIN_RIGHT)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(left..right, (bottom * 0.8..top * 1.25).log_scale())?;
+    chart
+        .configure_mesh()
+        .axis_style(INK)
+        .bold_line_style(INK.mix(0.25))
+        .light_line_style(TRANSPARENT)
+        .label_style(letters(13, INK))
+        .x_desc(plot.x)
+        .y_desc(&plot.y)
+        .x_labels((right - left) as usize + 2)
+        .x_label_formatter(&|x| label(*x))
+        .y_label_formatter(&|y| short(*y))
+        .draw()?;
+    let mut names = Vec::new();
+    for (place, line) in plot.lines.iter().enumerate() {
+        let (points, colour, width) = (points(line), colour(&line.peer, place), width(&line.peer));
+        let Some(last) = points.last() else { continue };
+        names.push((chart.backend_coord(last).1, &line.peer, colour));
+        let dots = points.iter().map(|&point| Circle::new(point, width + 1, colour.filled()));
+        chart.draw_series(dots)?;
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
+    }
+    names.sort_unstable_by_key(|&(y, ..)| y);
+    // A name is pushed down by those above, but never so far that those below have no room.
+    let mut lowest = 0;
+    for (below, (y, peer, colour)) in (0..names.len() as i32).rev().zip(names) {
+        let room = SIZE.1.cast_signed() - NAME_STEP * (4 + below);
+        lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
+        let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
+        root.draw(&Text::new(peer.as_str(), place, letters(14, colour)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Draws two bars for each peer: the first point is full, the second one hollow.
+fn draw_bars(path: &Path, plot: &Plot) -> Result<(), Box<dyn Error>> {
+    const HEAD: i32 = 40;
+    const ROW: i32 = 34;
+    const LEFT: i32 = 190;
+    const LONGEST: f64 = 560.0;
+    let height = HEAD + ROW * plot.lines.len() as i32;
+    let root = SVGBackend::new(path, (SIZE.0, height.cast_unsigned())).into_drawing_area();
+    let title = format!("{}: full, while all are live; hollow, after all were cancelled", plot.y);
+    root.draw(&Text::new(title, (10, 10), letters(16, INK)))?;
+    let values = plot.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+    let greatest = values.fold(1.0, f64::max);
+    for (place, line) in plot.lines.iter().enumerate() {
+        let (top, colour) = (HEAD + ROW * place as i32, colour(&line.peer, place));
+        root.draw(&Text::new(line.peer.as_str(), (10, top + 6), letters(14, colour)))?;
+        for &(x, value) in &line.points {
+            let (top, full) = (top + 14 * x as i32, x == 0.0);
+            let style = if full { colour.filled() } else { colour.stroke_width(1) };
+            let end = LEFT + (value.max(0.0) / greatest * LONGEST) as i32;
+            root.draw(&Rectangle::new([(LEFT, top), (end, top + 12)], style))?;
+            root.draw(&Text::new(format!("{value:.0}"), (end + 6, top), letters(12, INK)))?;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Returns least and greatest; a little apart if they are equal.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let (low, high) = (values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max));
+    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
+}
+
+fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", height).into_font().color(&colour)
+}
+
+fn width(peer: &str) -> u32 {
+    let is_corewheel = Peer::from_str(peer, false).is_ok_and(Peer::is_corewheel);
+    if is_corewheel { 3 } else { 1 }
+}
+
+/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey, the others go round the
+/// rest of the circle. Neighbours are far apart. A scheme's colour goes by its place.
+fn colour(peer: &str, place: usize) -> RGBColor {
+    let known = Peer::from_str(peer, false).ok();
+    let place = known.map_or(place, |peer| peer as usize) as f64;
+    let hue = match known {
+        Some(peer) if peer.is_floor() => return INK,
+        Some(peer) if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
+        _ => 0.17 + 0.6 * (place * 0.618).fract(),
+    };
+    // Blue looks darker than green of the same lightness.
+    let lightness = if hue > 0.5 { 0.62 } else { 0.45 };
+    let (red, green, blue) = HSLColor(hue, 0.6, lightness).to_rgba().rgb();
+    RGBColor(red, green, blue)
 }
