@@ -13,17 +13,17 @@ pub enum Peer {
     CorewheelShard,
     /// corewheel's `local_timer()`, callbacks.
     CorewheelLocal,
-    /// `corewheel-local` with the fast clock.
+    /// `corewheel-local` with the fast clock; in virtual time it would be `corewheel-local`.
     CorewheelLocalFast,
     /// corewheel's `future::Timers`, one thread of timers for each worker of the runtime.
     CorewheelTimers,
-    /// The least that a timer with a handle must do; between two cores, a cache line there and back.
+    /// The least that a timer with a handle must do, without firing; between two cores, a cache line there and back.
     Floor,
     /// `floor` with a compare-and-swap.
     FloorCas,
     /// A linked wheel of 64 slots a level, as in tokio and Linux.
     Linked64,
-    /// One level of 65,536 slots.
+    /// One level of 65,536 slots: no delays above 65 s.
     Single65536,
     /// A 4-ary heap that knows the position of each timer.
     Heap4,
@@ -38,9 +38,9 @@ pub enum Peer {
     DelayQueue,
     /// tokio's `Sleep` on its current-thread runtime.
     TokioSleep,
-    /// tokio's `Sleep` on its multi-thread runtime.
+    /// tokio's `Sleep` on its multi-thread runtime, which has no virtual time.
     TokioThreads,
-    /// `tokio-threads` with tokio's alternative timer.
+    /// `tokio-threads` with tokio's alternative timer, if built with `--cfg tokio_unstable`.
     TokioAlt,
     /// The crate `pingora-timeout` on tokio's multi-thread runtime.
     PingoraTimeout,
@@ -88,7 +88,7 @@ pub enum Workload {
     /// Timers that are added again when they fire: ns per timer.
     Steady,
     /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many entries it touches at
-    /// most. `max-cpu` is by the time that the thread ran.
+    /// most. `max-cpu` is by the time that the thread ran. Some peers are left out to save time.
     Pause,
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the other peers have no
     /// budget and fire all at once.
@@ -101,13 +101,13 @@ pub enum Workload {
     Idle,
     /// An hour passes at once, without timers: ns per hour.
     IdleHour,
-    /// How often an idle shard must be turned until its only timer, an hour away, has fired.
+    /// How often an idle `Shard` must be turned until its only timer, an hour away, has fired.
     IdleWakeUps,
     /// Bytes per timer: while all are live, and after all were cancelled. By the allocator, and resident.
     Memory,
-    /// How memory grows in `churn`: bytes per timer after the pairs that were done.
+    /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how many pairs.
     MemoryChurn,
-    /// Allocations per million operations, once `churn`, `reset`, `steady` and `call` have settled.
+    /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call` have settled.
     MemoryAllocations,
     /// `churn30` by the machine's clock, which adding reads: ns per pair.
     Call,
@@ -132,10 +132,10 @@ pub enum Workload {
     #[value(name = "late-50us")]
     Late50us,
     /// What a loop saves when timers may fire later by some slack: wake-ups, entries touched per timer, ns per timer.
-    /// For the other peers the caller rounds the deadlines.
+    /// For `linked64` and `btree` the caller rounds the deadlines.
     Within,
-    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread over a range. For the
-    /// other peers the caller draws the deadlines at random.
+    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread over a range. For
+    /// `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
     /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation, and per call of
     /// cancel. The calls of `channel` are requests without an answer. `corewheel-local`, `corewheel-local-fast` and tokio
@@ -204,11 +204,6 @@ impl Peer {
             _ => None,
         }
     }
-
-    /// Returns whether it never fires a timer.
-    pub fn is_floor(self) -> bool {
-        matches!(self, Self::Floor | Self::FloorCas)
-    }
 }
 
 impl Workload {
@@ -226,8 +221,12 @@ impl Workload {
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
             Self::Asked => &[1, 64, 1000],
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
-            Self::Memory | Self::Flood => &[1_000_000],
-            _ if self.is_pause() => &[1_000_000],
+            Self::Memory
+            | Self::Flood
+            | Self::Pause
+            | Self::PauseAllDue
+            | Self::PauseAfterReset
+            | Self::PauseAfterSleep => &[1_000_000],
             _ => &[1000, 10_000, 100_000, 1_000_000],
         }
     }
@@ -235,7 +234,7 @@ impl Workload {
     /// Returns what the sizes are numbers of.
     pub fn counted(self) -> &'static str {
         match self {
-            Self::Async | Self::AsyncReady | Self::AsyncLate => "tasks",
+            _ if self.is_about_tasks() => "tasks",
             Self::Purgatory => "keys",
             Self::Asked => "requests at once",
             Self::Mailbox => "nodes",
@@ -249,9 +248,8 @@ impl Workload {
             // Bytes and counts do not scatter.
             Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
-            Self::Late | Self::Late50us | Self::ChurnLongest | Self::Flood => 1,
-            Self::Async | Self::AsyncReady | Self::AsyncLate => 1,
-            _ if n >= 100_000 => 1,
+            Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
+            _ if n >= 100_000 || self.is_about_tasks() => 1,
             _ => 3,
         }
     }
@@ -261,17 +259,14 @@ impl Workload {
         matches!(self, Self::Xcancel | Self::XcancelBoth | Self::Flood)
     }
 
+    /// Returns whether it is about timeouts of tasks.
+    pub fn is_about_tasks(self) -> bool {
+        matches!(self, Self::Async | Self::AsyncReady | Self::AsyncLate)
+    }
+
     /// Returns whether it needs a thread on each of two cores.
     pub fn needs_two_cores(self) -> bool {
         self.crosses_cores() || matches!(self, Self::Asked | Self::Mailbox | Self::Scaling)
-    }
-
-    /// Returns whether it is `pause` or a variant of it.
-    pub fn is_pause(self) -> bool {
-        matches!(
-            self,
-            Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep
-        )
     }
 }
 
@@ -288,13 +283,20 @@ pub struct Job {
     pub quick: bool,
 }
 
-/// Returns the name of a peer or a workload.
-pub fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().expect("none is skipped").get_name().to_owned()
+/// What `--help` knows about a peer or a workload.
+pub trait Named: ValueEnum {
+    /// Returns the name on the command line and in tables.
+    fn name(&self) -> String {
+        self.to_possible_value().expect("none is skipped").get_name().to_owned()
+    }
+
+    /// Returns the comment.
+    fn about(&self) -> String {
+        let value = self.to_possible_value().expect("none is skipped");
+        value.get_help().map_or_else(String::new, |help| format!("{help}."))
+    }
 }
 
-/// Returns what readers are told about a peer or a workload.
-pub fn about(value: impl ValueEnum) -> String {
-    let value = value.to_possible_value().expect("none is skipped");
-    value.get_help().map_or_else(String::new, |help| format!("{help}."))
-}
+impl Named for Peer {}
+
+impl Named for Workload {}

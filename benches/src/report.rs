@@ -2,7 +2,7 @@
 
 mod plot;
 
-use std::{collections::BTreeMap, env, fmt::Write, fs, process::Command};
+use std::{env, fmt::Write, fs, process::Command};
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
@@ -12,12 +12,13 @@ use serde::Serialize;
 pub use self::plot::draw;
 use crate::{
     measure::{Sample, median},
-    plan::{Peer, Workload, about, name},
-    schemes::{ROUTINES, Scheme, Visitor, visit_all},
+    plan::{Named, Peer, Workload},
 };
 
 /// The widest line of a table with ranges, in characters.
 const PAGE: usize = 118;
+
+const SCHEMES: &str = "The timer schemes of the literature, which `doc/schemes.md` explains: what each routine costs.";
 
 /// The figures of one workload.
 #[derive(Debug)]
@@ -25,8 +26,6 @@ pub struct Section {
     /// `None` for the schemes.
     workload: Option<Workload>,
     figures: Vec<Figure>,
-    /// The peers that are left out, by the reason.
-    left_out: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// All rounds of one figure.
@@ -49,7 +48,7 @@ struct Spread {
 impl Section {
     /// Creates a section without figures; for the schemes, without a workload.
     pub fn new(workload: Option<Workload>) -> Self {
-        Self { workload, figures: Vec::new(), left_out: BTreeMap::new() }
+        Self { workload, figures: Vec::new() }
     }
 
     /// Adds what one run of a peer has measured.
@@ -65,11 +64,6 @@ impl Section {
                 self.figures.push(Figure { peer: peer.to_owned(), sample, values });
             }
         }
-    }
-
-    /// Notes that a peer takes no part.
-    pub fn leave_out(&mut self, peer: Peer, reason: &'static str) {
-        self.left_out.entry(reason).or_default().push(name(peer));
     }
 
     /// Writes a line of JSON per figure.
@@ -92,15 +86,15 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown: what is measured, a table per kind of figure, and who is left out. With a
+    /// Writes the section as Markdown: what is measured and a table per kind of figure. With a
     /// directory of plots, they are referred to.
-    pub fn markdown(&self, plots: Option<&str>) -> String {
+    fn markdown(&self, plots: Option<&str>) -> String {
         if self.figures.is_empty() {
             return String::new();
         }
         let (title, about) = match self.workload {
-            Some(workload) => (name(workload), about(workload)),
-            None => ("schemes".to_owned(), about_schemes()),
+            Some(workload) => (workload.name(), workload.about()),
+            None => ("schemes".to_owned(), SCHEMES.to_owned()),
         };
         let mut text = format!("## {title}\n\n{about}\n\n");
         let plots_drawn: Vec<String> =
@@ -132,9 +126,6 @@ impl Section {
             refer(&mut text, kind);
             let _ = write!(text, "{table}\n\n");
         }
-        for (reason, peers) in &self.left_out {
-            let _ = write!(text, "Not in {title}: {} ({reason}).\n\n", peers.join(", "));
-        }
         text
     }
 
@@ -152,7 +143,7 @@ impl Section {
     /// Returns what stands above the column of a figure: its kind, the setting, or the number of timers.
     fn column(&self, Figure { sample, .. }: &Figure) -> String {
         if self.is_profile() {
-            let prefix = self.workload.map(name).unwrap_or_default() + "-";
+            let prefix = self.workload.map(|workload| workload.name()).unwrap_or_default() + "-";
             let kind = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
             format!("{kind}, {}", sample.unit)
         } else if sample.setting.is_empty() {
@@ -169,7 +160,8 @@ impl Section {
         let find = |peer: &str, column: &String| {
             figures.iter().find(|figure| figure.peer == peer && self.column(figure) == *column)
         };
-        let median = |peer: Peer, column: &String| Some(find(&name(peer), column)?.spread().median);
+        let median =
+            |peer: Peer, column: &String| Some(find(&peer.name(), column)?.spread().median);
         let mut table = Table::new();
         let mut add = |head: String, cells: Vec<Option<String>>| {
             let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
@@ -191,15 +183,15 @@ impl Section {
                 let complete = peers.clone().filter(|peer| peer.is_complete());
                 let others = complete.filter_map(|peer| Some((median(peer, column)?, peer)));
                 let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
-                Some(format!("{:.2} {}", best / median(peer, column)?, name(other)))
+                Some(format!("{:.2} {}", best / median(peer, column)?, other.name()))
             };
             let ratios: [(String, Vec<Option<String>>); 2] = [
                 (
-                    format!("{}, times its floor", name(peer)),
+                    format!("{}, times its floor", peer.name()),
                     columns.iter().map(to_floor).collect(),
                 ),
                 (
-                    format!("best complete peer, times {}", name(peer)),
+                    format!("best complete peer, times {}", peer.name()),
                     columns.iter().map(to_best).collect(),
                 ),
             ];
@@ -229,14 +221,18 @@ impl Figure {
     }
 }
 
-/// The whole page.
-pub fn page(sections: &[Section], plots: Option<&str>) -> String {
+/// Writes all sections as Markdown. With a directory of plots, they are referred to.
+pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
+    sections.iter().map(|section| section.markdown(plots)).collect()
+}
+
+/// Writes the whole page.
+pub fn page(all: &[Section], plots: Option<&str>) -> String {
     let mut peers = Table::new();
     peers.load_style(ASCII_MARKDOWN).set_header(["peer", "what it is"]);
     for &peer in Peer::value_variants() {
-        peers.add_row([name(peer), about(peer)]);
+        peers.add_row([peer.name(), peer.about()]);
     }
-    let sections: String = sections.iter().map(|section| section.markdown(plots)).collect();
     format!(
         "<!-- Generated by `{command}`. Do not edit. -->\n\n\
          # All figures\n\n\
@@ -247,7 +243,7 @@ pub fn page(sections: &[Section], plots: Option<&str>) -> String {
          *complete* peer takes any delay, is exact to the tick, and its cancel answers for stale handles too.\n\n\
          {peers}\n\n{}\n",
         machine(),
-        sections.trim_end(),
+        sections(all, plots).trim_end(),
         command = command(),
     )
 }
@@ -274,26 +270,6 @@ pub fn machine() -> String {
         system.release().to_string_lossy(),
         rustc.as_deref().unwrap_or("an unknown compiler").trim(),
         Zoned::now().strftime("%F %R %Z"),
-    )
-}
-
-/// Tells what each scheme promises.
-fn about_schemes() -> String {
-    struct Promises(Table);
-    impl Visitor for Promises {
-        fn visit<S: Scheme>(&mut self) {
-            let costs = S::COST.iter().map(ToString::to_string);
-            self.0.add_row([S::NAME.to_owned(), S::ACCURACY.to_string()].into_iter().chain(costs));
-        }
-    }
-    let mut promises = Promises(Table::new());
-    visit_all(&mut promises);
-    let Promises(mut table) = promises;
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header(["scheme", "accuracy"].into_iter().chain(ROUTINES));
-    format!(
-        "The timer schemes of the literature, which `doc/schemes.md` explains: what each routine costs, as promised and \
-         as measured.\n\n{table}"
     )
 }
 

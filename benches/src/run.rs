@@ -44,10 +44,10 @@ pub type Run = fn(Job) -> Vec<Sample>;
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
     let has_cores = !workload.needs_two_cores() || cores::count() >= 2;
-    let does = |&(of, workloads, _): &&(Peer, &[&[W]], Run)| {
-        of == peer && workloads.iter().any(|group| group.contains(&workload))
-    };
-    RUNS.iter().find(does).filter(|_| is_built && has_cores).map(|&(_, _, run)| run)
+    let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
+        *of == peer && workloads.iter().any(|group| group.contains(&workload))
+    })?;
+    (is_built && has_cores).then_some(*run)
 }
 
 const OPERATIONS: &[W] = &[W::Churn, W::ChurnLongest, W::Churn30, W::Reset];

@@ -6,7 +6,7 @@
 //! of them. `doc/schemes.md` explains and compares all of them.
 //!
 //! Every scheme runs in virtual time: one call of [`Module::per_tick`] is one tick. All pass the same test against a
-//! model (`tests/schemes.rs`), each with its own documented [`Accuracy`]; [`measure`] times their routines.
+//! model (`tests/schemes.rs`), each with its own [`lateness`](Scheme::lateness); [`measure`] times their routines.
 
 mod countdown;
 mod heap;
@@ -21,8 +21,6 @@ mod simple;
 mod sorted;
 mod store;
 mod tree;
-
-use std::fmt;
 
 pub use countdown::Countdown;
 pub use heap::IndexedHeap;
@@ -42,14 +40,20 @@ pub use tree::Tree;
 pub trait Scheme {
     /// The name in tables and plots.
     const NAME: &'static str;
-    /// How late a timer may fire. None ever fires early.
-    const ACCURACY: Accuracy = Accuracy::Ticks(0);
     /// The longest interval. Without a limit of the scheme's own: 34 years of milliseconds.
     const RANGE: u64 = 1 << 40;
-    /// How each of the [`ROUTINES`] grows with the number of timers.
-    const COST: [Growth; 4] = [Growth::Constant; 4];
+    /// Whether a start is O(n).
+    const LINEAR_START: bool = false;
+    /// Whether a tick is O(n).
+    const LINEAR_TICK: bool = false;
     /// Whether one call of [`tick`](Self::tick) serves several ticks, without a visit to each.
     const JUMPS: bool = false;
+
+    /// Returns the most ticks that a timer of `interval` fires late. None ever fires early.
+    fn lateness(interval: u64) -> u64 {
+        let _ = interval;
+        0
+    }
 
     /// Creates the scheme and its lists.
     fn new(timers: &mut Timers) -> Self;
@@ -121,70 +125,6 @@ impl<S: Scheme> Module<S> {
     #[expect(clippy::len_without_is_empty, reason = "compared with the length of the model")]
     pub fn len(&self) -> usize {
         self.timers.len
-    }
-}
-
-/// How late a timer may fire. Shown as what it adds to the interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accuracy {
-    /// At most this many ticks late.
-    Ticks(u64),
-    /// Late by at most this part of the interval, but always allowed one tick.
-    Fraction {
-        /// Above the line.
-        numerator: u64,
-        /// Below the line.
-        denominator: u64,
-    },
-}
-
-impl Accuracy {
-    /// Returns the most ticks that a timer of `interval` may be late.
-    pub fn lateness(self, interval: u64) -> u64 {
-        match self {
-            Self::Ticks(ticks) => ticks,
-            Self::Fraction { numerator, denominator } => {
-                (interval * numerator / denominator).max(1)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Accuracy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ticks(0) => write!(f, "exact"),
-            Self::Ticks(ticks) => write!(f, "+{ticks} ticks"),
-            Self::Fraction { numerator, denominator } => write!(f, "+{numerator}/{denominator}"),
-        }
-    }
-}
-
-/// The routines, in the order of [`Scheme::COST`]. A tick is one in which nothing is due; an expiry is what a timer that
-/// is due adds to it.
-pub const ROUTINES: [&str; 4] = ["start", "stop", "tick", "expiry"];
-
-/// How the cost of a routine grows with the number n of timers, on average.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
-    /// O(1).
-    Constant,
-    /// O(log n).
-    Logarithmic,
-    /// O(n / slots): O(1) while there are fewer timers than slots.
-    PerSlot,
-    /// O(n).
-    Linear,
-}
-
-impl fmt::Display for Growth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Constant => "O(1)",
-            Self::Logarithmic => "O(log n)",
-            Self::PerSlot => "O(n / slots)",
-            Self::Linear => "O(n)",
-        })
     }
 }
 

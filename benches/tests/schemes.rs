@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use corewheel_bench::schemes::{
-    Accuracy, Handle, Hierarchy, Kafka, Linux, Module, Netty, RoundsWheel, Scheme, SimpleWheel,
-    SortedSlots, Visitor, visit_all,
+    Handle, Hierarchy, Kafka, Linux, Module, Netty, RoundsWheel, Scheme, SimpleWheel, SortedSlots,
+    Visitor, visit_all,
 };
 use fastrand::Rng;
 
@@ -25,7 +25,8 @@ struct Test<S> {
     stale: Vec<Handle>,
     now: u64,
     next_id: u64,
-    latest: u64,
+    /// Whether a timer was as late as the scheme allows.
+    was_latest: bool,
     rng: Rng,
 }
 
@@ -37,7 +38,7 @@ impl<S: Scheme> Test<S> {
             stale: Vec::new(),
             now: 0,
             next_id: 0,
-            latest: 0,
+            was_latest: false,
             rng: Rng::with_seed(seed),
         }
     }
@@ -92,10 +93,10 @@ impl<S: Scheme> Test<S> {
             let Some(Timer { deadline, interval, handle }) = self.model.remove(&id) else {
                 panic!("{}: timer {id} is not outstanding", S::NAME)
             };
-            let latest = deadline + S::ACCURACY.lateness(interval);
+            let latest = deadline + S::lateness(interval);
             assert!(deadline <= self.now, "{}: {} is early for {deadline}", S::NAME, self.now);
             assert!(first <= latest, "{}: {first} is late for {deadline}", S::NAME);
-            self.latest = self.latest.max(first.saturating_sub(deadline));
+            self.was_latest |= first == latest;
             self.stale.push(handle);
         }
         assert_eq!(self.module.len(), self.model.len(), "{}: length at {}", S::NAME, self.now);
@@ -115,7 +116,7 @@ impl<S: Scheme> Test<S> {
 
     /// Lets the remaining timers expire, and tries every handle a second time.
     fn finish(&mut self) {
-        let latest = |timer: &Timer| timer.deadline + S::ACCURACY.lateness(timer.interval);
+        let latest = |timer: &Timer| timer.deadline + S::lateness(timer.interval);
         let last = self.model.values().map(latest).max();
         self.pass(last.map_or(0, |last| last.saturating_sub(self.now)));
         assert!(self.model.is_empty(), "{}: a timer did not expire", S::NAME);
@@ -136,9 +137,7 @@ impl Visitor for AgainstModel {
                 test.operate();
             }
             test.finish();
-            if let Accuracy::Ticks(ticks) = S::ACCURACY {
-                assert_eq!(test.latest, ticks, "{}: not as late as documented", S::NAME);
-            }
+            assert!(test.was_latest, "{}: never as late as documented", S::NAME);
         }
     }
 }

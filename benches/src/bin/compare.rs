@@ -13,9 +13,9 @@ use clap::{Parser, ValueEnum};
 use corewheel_bench::{
     alloc::Counting,
     measure::Sample,
-    plan::{Job, Peer, Workload, name},
+    plan::{Job, Named, Peer, Workload},
     report::{self, Section},
-    run::{Part, part},
+    run::run,
     schemes,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,9 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     if let Some(job) = &args.job {
         let job: Job = serde_json::from_str(job)?;
-        let Part::Runs(run) = part(job.peer, job.workload) else {
-            return Err(format!("{job:?} cannot be done").into());
-        };
+        let run = run(job.peer, job.workload).ok_or_else(|| format!("{job:?} cannot be done"))?;
         for sample in run(job) {
             println!("{}", serde_json::to_string(&sample)?);
         }
@@ -76,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     if args.json {
-        sections.iter().for_each(|section| print!("{}", section.json_lines()));
+        print!("{}", sections.iter().map(Section::json_lines).collect::<String>());
     } else if let Some(figures) = &args.figures {
         let directory = figures.parent().unwrap_or(Path::new(""));
         let relative = |plots: &Path| {
@@ -86,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(figures, report::page(&sections, plots.as_deref()))?;
     } else {
         println!("{}\n{}\n", report::command(), report::machine());
-        sections.iter().for_each(|section| print!("{}", section.markdown(None)));
+        print!("{}", report::sections(&sections, None));
     }
     Ok(())
 }
@@ -100,25 +98,19 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
         if args.schemes || !is_chosen(workload, &args.workload) {
             continue;
         }
-        let mut section = Section::new(Some(workload));
-        let mut peers = Vec::new();
-        for &peer in Peer::value_variants() {
-            match part(peer, workload) {
-                _ if !args.peer.is_empty() && !args.peer.contains(&peer) => {}
-                Part::Runs(_) => peers.push(peer),
-                Part::LeftOut(reason) => section.leave_out(peer, reason),
-                Part::OtherKind => {}
-            }
-        }
+        let is_chosen = |peer: &&Peer| {
+            (args.peer.is_empty() || args.peer.contains(peer)) && run(**peer, workload).is_some()
+        };
+        let peers: Vec<&Peer> = Peer::value_variants().iter().filter(is_chosen).collect();
         let sizes = workload.sizes(args.quick);
         let is_only = workload.sizes(false).len() == 1 || args.n.is_empty();
         for &n in sizes.iter().filter(|n| is_only || args.n.contains(n)) {
             for _ in 0..workload.rounds(n, args.quick) {
-                let job = |&peer| (sections.len(), Job { peer, workload, n, quick: args.quick });
+                let job = |&&peer| (sections.len(), Job { peer, workload, n, quick: args.quick });
                 jobs.extend(peers.iter().map(job));
             }
         }
-        sections.push(section);
+        sections.push(Section::new(Some(workload)));
     }
     let samples = match args.quick {
         _ if is_selection => 0,
@@ -129,8 +121,8 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
     let bar = ProgressBar::new(steps as u64).with_style(style);
     for (section, job) in jobs {
-        bar.set_message(format!("{} {} {}", name(job.workload), job.n, name(job.peer)));
-        sections[section].add(&name(job.peer), start(job)?);
+        bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
+        sections[section].add(&job.peer.name(), start(job)?);
         bar.inc(1);
     }
     // In this process, where the schemes take turns.
@@ -154,7 +146,7 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
 /// Returns whether a workload, or one that it is a variant of, is in the selection.
 fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
     let variant_of =
-        |&chosen| workload == chosen || name(workload).starts_with(&(name(chosen) + "-"));
+        |&chosen| workload == chosen || workload.name().starts_with(&(chosen.name() + "-"));
     selection.is_empty() || selection.iter().any(variant_of)
 }
 

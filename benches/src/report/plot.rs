@@ -12,7 +12,7 @@ use plotters::{
 };
 
 use super::{Figure, Section, distinct, short};
-use crate::plan::{Peer, Workload, name};
+use crate::plan::{Named, Peer, Workload};
 
 /// Letters and axes.
 const INK: RGBColor = RGBColor(128, 128, 128);
@@ -63,7 +63,7 @@ pub(super) fn plots(section: &Section) -> Vec<Plot> {
     let Some(first) = section.figures.first().map(|figure| &figure.sample) else {
         return Vec::new();
     };
-    let workload = section.workload.map(name).unwrap_or_default();
+    let workload = section.workload.map(|workload| workload.name()).unwrap_or_default();
     if section.workload == Some(Workload::Memory) {
         let places = ["memory-live", "memory-left"].map(str::to_owned).to_vec();
         let place = |figure: &Figure| places.iter().position(|it| *it == figure.sample.workload);
@@ -174,8 +174,9 @@ fn draw_lines(path: &Path, plot: &Plot) -> Result<(), Box<dyn Error>> {
     names.sort_unstable_by_key(|&(y, ..)| y);
     // A name is pushed down by those above, but never so far that those below have no room.
     let mut lowest = 0;
-    for (below, (y, peer, colour)) in (0..names.len() as i32).rev().zip(names) {
-        let room = SIZE.1.cast_signed() - NAME_STEP * (4 + below);
+    let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
+    for (y, peer, colour) in names {
+        room += NAME_STEP;
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
         root.draw(&Text::new(peer.as_str(), place, letters(14, colour)))?;
@@ -232,7 +233,7 @@ fn colour(peer: &str, place: usize) -> RGBColor {
     let known = Peer::from_str(peer, false).ok();
     let place = known.map_or(place, |peer| peer as usize) as f64;
     let hue = match known {
-        Some(peer) if peer.is_floor() => return INK,
+        Some(Peer::Floor | Peer::FloorCas) => return INK,
         Some(peer) if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
         _ => 0.17 + 0.6 * (place * 0.618).fract(),
     };

@@ -1,7 +1,7 @@
 //! Scheme 1 of Varghese and Lauck, "straightforward": every tick counts every timer down, in the order of memory.
 //! Right for a handful of timers, or where the hardware does the counting.
 
-use super::{Growth, Scheme, Timers};
+use super::{Scheme, Timers};
 
 /// All timers in no order; `due` holds the ticks that remain, 0 for a free node.
 #[derive(Debug)]
@@ -9,8 +9,7 @@ pub struct Countdown;
 
 impl Scheme for Countdown {
     const NAME: &'static str = "1-countdown";
-    const COST: [Growth; 4] =
-        [Growth::Constant, Growth::Constant, Growth::Linear, Growth::Constant];
+    const LINEAR_TICK: bool = true;
 
     fn new(_: &mut Timers) -> Self {
         Self

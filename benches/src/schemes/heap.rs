@@ -2,7 +2,7 @@
 //! out of the middle; a heap without places (Java's `DelayQueue`) has to search, or to keep what was stopped. A start is
 //! O(1) on average: a new timer seldom rises far.
 
-use super::{Growth, Scheme, Timers};
+use super::{Scheme, Timers};
 
 /// All timers in an array in which none is due before its parent, which is at (place - 1) / 2.
 #[derive(Debug)]
@@ -50,8 +50,6 @@ impl IndexedHeap {
 
 impl Scheme for IndexedHeap {
     const NAME: &'static str = "3-heap";
-    const COST: [Growth; 4] =
-        [Growth::Logarithmic, Growth::Logarithmic, Growth::Constant, Growth::Logarithmic];
     const JUMPS: bool = true;
 
     fn new(_: &mut Timers) -> Self {

@@ -10,7 +10,7 @@
 //! The range is 63 * 8^8 ticks, 12 days of milliseconds. The kernel fires a longer interval at the end of its range,
 //! which is early; here it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
 
-use super::{Accuracy, Scheme, Timers, store::slot};
+use super::{Scheme, Timers, store::slot};
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
@@ -33,8 +33,11 @@ fn slot_of(level: u32, tick: u64) -> u32 {
 
 impl Scheme for Linux {
     const NAME: &'static str = "linux";
-    const ACCURACY: Accuracy = Accuracy::Fraction { numerator: 8, denominator: 63 };
     const RANGE: u64 = reach(LEVELS - 1);
+
+    fn lateness(interval: u64) -> u64 {
+        (interval * 8 / 63).max(1)
+    }
 
     fn new(timers: &mut Timers) -> Self {
         timers.add_lists(LEVELS * SLOTS);

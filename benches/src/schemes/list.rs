@@ -1,7 +1,7 @@
 //! Scheme 2 of Varghese and Lauck: one list in the order of the deadlines (VMS and early UNIX). Starting searches the
 //! place from the rear: cheap for an interval longer than most, and O(1) when all intervals are equal.
 
-use super::{Growth, Scheme, Timers};
+use super::{Scheme, Timers};
 
 /// All timers in one list, the earliest deadline first.
 #[derive(Debug)]
@@ -11,8 +11,7 @@ pub struct OrderedList {
 
 impl Scheme for OrderedList {
     const NAME: &'static str = "2-list";
-    const COST: [Growth; 4] =
-        [Growth::Linear, Growth::Constant, Growth::Constant, Growth::Constant];
+    const LINEAR_START: bool = true;
     const JUMPS: bool = true;
 
     fn new(timers: &mut Timers) -> Self {

@@ -4,7 +4,7 @@ use std::{hint::black_box, ops::RangeInclusive, time::Instant};
 
 use fastrand::Rng;
 
-use super::{Growth, Handle, Module, ROUTINES, Scheme, Visitor, visit_all};
+use super::{Handle, Module, Scheme, Visitor, visit_all};
 use crate::measure::{Sample, median};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
@@ -59,10 +59,9 @@ impl Visitor for Round {
         let [start, stop] = run.start_and_stop();
         let expiry = run.expiry();
         let tick = Run::<S>::new(self).quiet_tick();
-        let samples = ROUTINES.into_iter().zip([start, stop, tick, expiry]);
-        let samples = samples
-            .map(|(routine, nanos)| Sample::nanos(&format!("scheme-{routine}"), self.n, nanos));
-        self.samples.push((S::NAME, samples.collect()));
+        let routines = [("start", start), ("stop", stop), ("tick", tick), ("expiry", expiry)];
+        let sample = |(routine, nanos)| Sample::nanos(&format!("scheme-{routine}"), self.n, nanos);
+        self.samples.push((S::NAME, routines.map(sample).to_vec()));
     }
 }
 
@@ -78,16 +77,14 @@ struct Run<S> {
 }
 
 impl<S: Scheme> Run<S> {
-    const STARTS_ARE_LINEAR: bool = matches!(S::COST[0], Growth::Linear);
-
     fn new(&Round { n, clock, seed, .. }: &Round) -> Self {
-        let batch = if Self::STARTS_ARE_LINEAR { 10 } else { (n / 8).max(10) };
+        let batch = if S::LINEAR_START { 10 } else { (n / 8).max(10) };
         let (module, rng) = (Module::new(), Rng::with_seed(seed));
         let mut run = Self { module, live: Vec::new(), n, clock, rng, batch };
         run.module.advance(12_345, &mut unexpected);
         run.age();
         let mut intervals: Vec<u64> = (0..n).map(|_| run.rng.u64(INTERVALS)).collect();
-        if Self::STARTS_ARE_LINEAR {
+        if S::LINEAR_START {
             // Out of order they would take N^2 steps.
             intervals.sort_unstable();
         }
@@ -114,7 +111,7 @@ impl<S: Scheme> Run<S> {
     }
 
     fn start_and_stop(&mut self) -> [f64; 2] {
-        let calls = if Self::STARTS_ARE_LINEAR { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
+        let calls = if S::LINEAR_START { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
         let (batch, batches) = (self.batch, (calls / self.batch).max(1));
         let (mut starting, mut stopping) = (0.0, 0.0);
         for _ in 0..batches {
@@ -148,8 +145,7 @@ impl<S: Scheme> Run<S> {
     }
 
     fn quiet_tick(&mut self) -> f64 {
-        let linear = S::COST[2] == Growth::Linear;
-        let ticks = if linear { (LINEAR_CALLS / self.n).clamp(32, QUIET) } else { QUIET };
+        let ticks = if S::LINEAR_TICK { (LINEAR_CALLS / self.n).clamp(32, QUIET) } else { QUIET };
         let started = Instant::now();
         for _ in 0..ticks {
             black_box(&mut self.module).per_tick(&mut unexpected);
@@ -205,7 +201,7 @@ mod tests {
         let schemes = measure(100, 1);
         assert_eq!(schemes.len(), 12);
         for (scheme, samples) in schemes {
-            assert_eq!(samples.len(), ROUTINES.len(), "{scheme}");
+            assert_eq!(samples.len(), 4, "{scheme}");
             assert!(samples.iter().all(|sample| sample.n == 100 && sample.value.is_finite()));
         }
     }

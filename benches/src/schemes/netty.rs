@@ -9,7 +9,7 @@
 //! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after its deadline; later
 //! if more than 100,000 are new in one tick.
 
-use super::{Accuracy, Growth, Scheme, Timers, store::slot};
+use super::{Scheme, Timers, store::slot};
 
 const SLOTS: u32 = 512;
 /// The list behind the slots: new timeouts that the worker has not seen.
@@ -26,9 +26,10 @@ pub struct Netty<const TICK: u64 = 100> {
 
 impl<const TICK: u64> Scheme for Netty<TICK> {
     const NAME: &'static str = if TICK == 1 { "netty-1ms" } else { "netty" };
-    const ACCURACY: Accuracy = Accuracy::Ticks(TICK);
-    const COST: [Growth; 4] =
-        [Growth::Constant, Growth::Constant, Growth::PerSlot, Growth::Constant];
+
+    fn lateness(_: u64) -> u64 {
+        TICK
+    }
 
     fn new(timers: &mut Timers) -> Self {
         timers.add_lists(SLOTS + 1);

@@ -1,7 +1,7 @@
 //! Scheme 6 of Varghese and Lauck: a hashed timing wheel with unsorted slots. Each timer counts the revolutions that it
 //! has to sit out. A tick visits every timer of one slot: the cost of scheme 1 divided by the number of slots.
 
-use super::{Growth, Scheme, Timers, store::slot};
+use super::{Scheme, Timers, store::slot};
 
 /// A ring of slots; `due` holds how many more times a timer is passed over.
 #[derive(Debug)]
@@ -9,8 +9,6 @@ pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
     const NAME: &'static str = "6-rounds-wheel";
-    const COST: [Growth; 4] =
-        [Growth::Constant, Growth::Constant, Growth::PerSlot, Growth::Constant];
 
     fn new(timers: &mut Timers) -> Self {
         timers.add_lists(SLOTS);

@@ -1,7 +1,7 @@
 //! Scheme 5 of Varghese and Lauck: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is
 //! the slot, which holds the timers of all revolutions, the earliest first. A start is O(n) at worst.
 
-use super::{Growth, Scheme, Timers, store::slot};
+use super::{Scheme, Timers, store::slot};
 
 /// A ring of slots, each a list in the order of deadlines.
 #[derive(Debug)]
@@ -9,8 +9,6 @@ pub struct SortedSlots<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     const NAME: &'static str = "5-sorted-slots";
-    const COST: [Growth; 4] =
-        [Growth::PerSlot, Growth::Constant, Growth::Constant, Growth::Constant];
 
     fn new(timers: &mut Timers) -> Self {
         timers.add_lists(SLOTS);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Growth, Scheme, Timers};
+use super::{Scheme, Timers};
 
 /// All timers in a set ordered by deadline. The index makes equal deadlines different keys.
 #[derive(Debug)]
@@ -12,7 +12,6 @@ pub struct Tree(BTreeSet<(u64, u32)>);
 
 impl Scheme for Tree {
     const NAME: &'static str = "3-tree";
-    const COST: [Growth; 4] = [Growth::Logarithmic; 4];
     const JUMPS: bool = true;
 
     fn new(_: &mut Timers) -> Self {
