@@ -86,123 +86,151 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown: what is measured and a table per kind of figure. With a
-    /// directory of plots, they are referred to.
+    /// Writes the section as Markdown: what is measured, and its tables. With a directory of plots, they are referred to.
     fn markdown(&self, plots: Option<&str>) -> String {
-        if self.figures.is_empty() {
-            return String::new();
-        }
         let (title, about) = match self.workload {
             Some(workload) => (workload.name(), workload.about()),
             None => ("schemes".to_owned(), SCHEMES.to_owned()),
         };
+        let counted = self.workload.map_or("timers", Workload::counted);
         let mut text = format!("## {title}\n\n{about}\n\n");
-        let plots_drawn: Vec<String> =
-            plot::plots(self).into_iter().map(|plot| plot.name).collect();
-        let refer = |text: &mut String, name: &str| {
-            if let Some(plots) = plots.filter(|_| plots_drawn.iter().any(|drawn| drawn == name)) {
-                let _ = write!(text, "![{name}]({plots}/{name}.svg)\n\n");
-            }
-        };
-        if !self.names().contains(&title.as_str()) {
-            refer(&mut text, &title);
-        }
-        let tables = if self.is_profile() { vec![""] } else { self.names() };
-        for kind in tables {
-            let of_kind = |figure: &&Figure| kind.is_empty() || figure.sample.workload == kind;
-            let figures: Vec<&Figure> = self.figures.iter().filter(of_kind).collect();
-            let Sample { n, unit, setting, .. } = &figures[0].sample;
-            let counted = self.workload.map_or("timers", Workload::counted);
-            let title = match kind {
-                "" => format!("{title}, {} {counted}", short(*n as f64)),
-                _ if setting.is_empty() => format!("{kind}, {unit} by number of {counted}"),
-                _ => format!("{kind}, {unit} ({} {counted})", short(*n as f64)),
+        for chart in self.charts() {
+            let Chart { name, unit, .. } = &chart;
+            let n = short(chart.n as f64);
+            let title = match chart.columns {
+                Columns::Kinds => format!("{name}, {n} {counted}"),
+                Columns::Settings => format!("{name}, {unit} ({n} {counted})"),
+                Columns::Sizes => format!("{name}, {unit} by number of {counted}"),
             };
-            let full = self.table(&figures, true).to_string();
+            let full = chart.table(self.workload, true).to_string();
             let ranges = full.lines().all(|line| line.chars().count() <= PAGE);
             let cells = if ranges { "median (min-max)" } else { "median" };
-            let table = if ranges { full } else { self.table(&figures, false).to_string() };
+            let table = if ranges { full } else { chart.table(self.workload, false).to_string() };
             let _ = write!(text, "### {title}: {cells}\n\n");
-            refer(&mut text, kind);
+            if let Some(plots) = plots.filter(|_| chart.is_drawn) {
+                let _ = write!(text, "![{name}]({plots}/{name}.svg)\n\n");
+            }
             let _ = write!(text, "{table}\n\n");
         }
         text
     }
 
-    /// Returns whether it has figures of several kinds for one size, which then stand side by side.
-    fn is_profile(&self) -> bool {
-        self.workload.is_some_and(|workload| workload.sizes(false).len() == 1)
-            && self.figures.iter().all(|figure| figure.sample.setting.is_empty())
-    }
-
-    /// Returns the kinds of figures.
-    fn names(&self) -> Vec<&str> {
-        distinct(self.figures.iter().map(|figure| figure.sample.workload.as_str()))
-    }
-
-    /// Returns what stands above the column of a figure: its kind, the setting, or the number of timers.
-    fn column(&self, Figure { sample, .. }: &Figure) -> String {
-        if self.is_profile() {
-            let prefix = self.workload.map(|workload| workload.name()).unwrap_or_default() + "-";
-            let kind = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
-            format!("{kind}, {}", sample.unit)
-        } else if sample.setting.is_empty() {
-            short(sample.n as f64)
-        } else {
-            sample.setting.clone()
+    /// Returns a chart per kind of figure, or one for all kinds if there is one size and no setting.
+    fn charts(&self) -> Vec<Chart<'_>> {
+        let Some(first) = self.figures.first() else { return Vec::new() };
+        let has_settings = !first.sample.setting.is_empty();
+        let name = self.workload.map(|workload| workload.name()).unwrap_or_default();
+        if self.workload.is_some_and(|it| it.sizes(false).len() == 1) && !has_settings {
+            let is_drawn = name == "memory" || !first.sample.curve.is_empty();
+            return vec![Chart::new(
+                &name,
+                Columns::Kinds,
+                is_drawn,
+                &self.figures.iter().collect::<Vec<_>>(),
+            )];
         }
+        let kinds = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
+        let chart = |kind: &String| {
+            let of_kind = |figure: &&Figure| figure.sample.workload == *kind;
+            let figures: Vec<&Figure> = self.figures.iter().filter(of_kind).collect();
+            if has_settings {
+                let is_first = *kind == first.sample.workload;
+                return Chart::new(kind, Columns::Settings, is_first, &figures);
+            }
+            let sizes = distinct(figures.iter().map(|figure| figure.sample.n)).len();
+            let is_time = figures[0].sample.unit == "ns";
+            Chart::new(kind, Columns::Sizes, is_time && sizes > 1, &figures)
+        };
+        kinds.into_iter().map(chart).collect()
     }
+}
 
-    /// A row per peer; for times by size, the ratios of corewheel below.
-    fn table(&self, figures: &[&Figure], ranges: bool) -> Table {
-        let columns = distinct(figures.iter().map(|figure| self.column(figure)));
+/// What the columns of a chart are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Columns {
+    Kinds,
+    Settings,
+    Sizes,
+}
+
+/// A table, and the lines of a plot.
+struct Chart<'a> {
+    name: String,
+    columns: Columns,
+    is_drawn: bool,
+    n: usize,
+    unit: &'a str,
+    heads: Vec<String>,
+    /// The figures of each peer, column by column.
+    rows: Vec<(&'a str, Vec<Option<&'a Figure>>)>,
+}
+
+impl<'a> Chart<'a> {
+    fn new(name: &str, columns: Columns, is_drawn: bool, figures: &[&'a Figure]) -> Self {
+        let prefix = format!("{name}-");
+        let head = |Figure { sample, .. }: &Figure| match columns {
+            Columns::Kinds => {
+                let kind = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
+                format!("{kind}, {}", sample.unit)
+            }
+            Columns::Settings => sample.setting.clone(),
+            Columns::Sizes => short(sample.n as f64),
+        };
+        let heads = distinct(figures.iter().map(|figure| head(figure)));
+        let row = |peer| {
+            let of_peer = figures.iter().copied().filter(|figure| figure.peer == peer);
+            let find = |column: &String| of_peer.clone().find(|figure| head(figure) == *column);
+            (peer, heads.iter().map(find).collect())
+        };
         let peers = distinct(figures.iter().map(|figure| figure.peer.as_str()));
-        let find = |peer: &str, column: &String| {
-            figures.iter().find(|figure| figure.peer == peer && self.column(figure) == *column)
-        };
-        let median =
-            |peer: Peer, column: &String| Some(find(&peer.name(), column)?.spread().median);
+        let rows = peers.into_iter().map(row).collect();
+        let Sample { n, unit, .. } = &figures[0].sample;
+        Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
+    }
+
+    /// Draws a row per peer; for times by size, the ratios of corewheel below.
+    fn table(&self, workload: Option<Workload>, ranges: bool) -> Table {
         let mut table = Table::new();
-        let mut add = |head: String, cells: Vec<Option<String>>| {
+        table.load_style(ASCII_MARKDOWN);
+        table.set_header([&"peer".to_owned()].into_iter().chain(&self.heads));
+        let mut add = |head: &str, cells: Vec<Option<String>>| {
             let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-            table.add_row([head].into_iter().chain(cells));
+            table.add_row([head.to_owned()].into_iter().chain(cells));
         };
-        for &peer in &peers {
-            let cell = |column| Some(find(peer, column)?.cell(ranges));
-            add(peer.to_owned(), columns.iter().map(cell).collect());
+        for (peer, figures) in &self.rows {
+            let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
+            add(peer, cells.collect());
         }
-        let Sample { unit, setting, .. } = &figures[0].sample;
-        let is_time_by_size = unit == "ns" && setting.is_empty() && !self.is_profile();
-        let peers = peers.iter().filter_map(|peer| Peer::from_str(peer, false).ok());
-        for peer in peers.clone().filter(|peer| is_time_by_size && peer.is_corewheel()) {
-            let to_floor = |column| {
-                let floor = median(peer.floor(self.workload?)?, column)?;
-                Some(format!("{:.2}", median(peer, column)? / floor))
-            };
-            let to_best = |column| {
-                let complete = peers.clone().filter(|peer| peer.is_complete());
-                let others = complete.filter_map(|peer| Some((median(peer, column)?, peer)));
+        let is_time = self.unit == "ns" && self.columns == Columns::Sizes;
+        let Some(workload) = workload.filter(|_| is_time) else {
+            return table;
+        };
+        let medians = self.rows.iter().filter_map(|(peer, figures)| {
+            let medians = figures.iter().map(|it| Some(it.as_ref()?.spread().median));
+            Some((Peer::from_str(peer, false).ok()?, medians.collect::<Vec<_>>()))
+        });
+        let medians: Vec<(Peer, Vec<Option<f64>>)> = medians.collect();
+        for (peer, own) in medians.iter().filter(|(peer, _)| peer.is_corewheel()) {
+            let floor = peer.floor(workload);
+            let floor = medians.iter().find(|(other, _)| Some(*other) == floor);
+            if let Some((_, floor)) = floor {
+                let ratio = |(own, floor): (&Option<f64>, &Option<f64>)| {
+                    Some(format!("{:.2}", (*own)? / (*floor)?))
+                };
+                let ratios = own.iter().zip(floor).map(ratio).collect();
+                add(&format!("{}, times its floor", peer.name()), ratios);
+            }
+            let ratio = |(column, own): (usize, &Option<f64>)| {
+                let complete = medians.iter().filter(|(peer, _)| peer.is_complete());
+                let others = complete.filter_map(|(peer, others)| Some((others[column]?, peer)));
                 let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
-                Some(format!("{:.2} {}", best / median(peer, column)?, other.name()))
+                Some(format!("{:.2} {}", best / (*own)?, other.name()))
             };
-            let ratios: [(String, Vec<Option<String>>); 2] = [
-                (
-                    format!("{}, times its floor", peer.name()),
-                    columns.iter().map(to_floor).collect(),
-                ),
-                (
-                    format!("best complete peer, times {}", peer.name()),
-                    columns.iter().map(to_best).collect(),
-                ),
-            ];
-            for (head, cells) in ratios {
-                if cells.iter().any(Option::is_some) {
-                    add(head, cells);
-                }
+            let ratios: Vec<_> = own.iter().enumerate().map(ratio).collect();
+            if ratios.iter().any(Option::is_some) {
+                add(&format!("best complete peer, times {}", peer.name()), ratios);
             }
         }
-        table.load_style(ASCII_MARKDOWN);
-        table.set_header(["peer".to_owned()].into_iter().chain(columns));
         table
     }
 }
