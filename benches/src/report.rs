@@ -251,7 +251,8 @@ impl Figure {
 
 /// Writes all sections as Markdown. With a directory of plots, they are referred to.
 pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
-    sections.iter().map(|section| section.markdown(plots)).collect()
+    let sections = sections.iter().filter(|section| !section.figures.is_empty());
+    sections.map(|section| section.markdown(plots)).collect()
 }
 
 /// Writes the whole page.

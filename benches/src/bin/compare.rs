@@ -112,12 +112,9 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
         }
         sections.push(Section::new(Some(workload)));
     }
-    let samples = match args.quick {
-        _ if is_selection => 0,
-        true => 5,
-        false => 15,
-    };
-    let steps = jobs.len() + schemes::COUNTS.len() * samples;
+    let rounds = if args.quick { 5 } else { 15 };
+    let rounds = if is_selection { 0 } else { rounds };
+    let steps = jobs.len() + schemes::COUNTS.len() * rounds;
     let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
     let bar = ProgressBar::new(steps as u64).with_style(style);
     for (section, job) in jobs {
@@ -128,7 +125,7 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     // In this process, where the schemes take turns.
     let mut section = Section::new(None);
     for n in schemes::COUNTS {
-        for seed in 0..samples {
+        for seed in 0..rounds {
             bar.set_message(format!("schemes {n}"));
             for (scheme, samples) in schemes::measure(n, seed as u64) {
                 section.add(scheme, samples);
@@ -136,10 +133,8 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
             bar.inc(1);
         }
     }
+    sections.push(section);
     bar.finish_and_clear();
-    if samples > 0 {
-        sections.push(section);
-    }
     Ok(sections)
 }
 
