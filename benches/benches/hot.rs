@@ -1,6 +1,6 @@
-//! What a server does all day, one operation at a time: add and cancel, reset, expire tick by tick on a wheel alone, and
-//! add and cancel through `local_timer()` with the machine's clock. The loads are those of `compare`. And what the clocks
-//! cost in a shard that has nothing else to do.
+//! The hot paths of a server, one operation at a time, with the loads of `compare`. A wheel alone
+//! adds and cancels, resets, and expires tick by tick. `local_timer()` adds and cancels by the
+//! machine's clock. An idle shard shows the cost of each clock.
 //!
 //! Wheels are filled before the clock of the bench starts and dropped after it has stopped.
 
@@ -31,7 +31,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Counts operations and says when a tick has passed, so that what an operation puts off is paid in the same measurement.
+/// Counts operations and says when a tick has passed, so that what an operation puts off is paid in
+/// the same measurement.
 #[derive(Default)]
 struct Pace(usize);
 
@@ -61,7 +62,8 @@ fn operations<const RESET: bool>(
     }
 }
 
-/// A minute of silence. With few timers this is the cost of empty ticks, with many that of expiring.
+/// A minute of silence. With few timers this is the cost of empty ticks, with many that of
+/// expiring.
 fn wheel_drain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/drain");
     for live in LIVE {
@@ -77,7 +79,8 @@ fn wheel_drain(criterion: &mut Criterion) {
     }
 }
 
-/// Callbacks of 24 bytes, 30 s ahead, on the thread's own timer in real time: adding reads the machine's clock.
+/// Callbacks of 24 bytes, 30 s ahead, on the thread's own timer in real time: adding reads the
+/// machine's clock.
 fn local_add_cancel(criterion: &mut Criterion) {
     let add = |id: usize| {
         let captured = black_box([id; 3]);
@@ -104,8 +107,8 @@ fn local_add_cancel(criterion: &mut Criterion) {
     }
 }
 
-/// A turn of an empty shard and the reset of an only timer: one reading each, and little else. Where there is no fast
-/// clock, `fast` is the monotonic one.
+/// A turn of an empty shard and the reset of an only timer: one reading each, and little else.
+/// Where there is no fast clock, `fast` is the monotonic one.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
     for (name, clock) in [

@@ -95,7 +95,8 @@ pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
     }
 }
 
-/// [`ns_per_operation`] in a task that yields after each batch so that its runtime's timers have their turn.
+/// [`ns_per_operation`] in a task that yields after each batch so that its runtime's timers have
+/// their turn.
 pub async fn ns_per_operation_in_task(
     load: &mut impl Load,
     operations: u64,
@@ -114,8 +115,8 @@ pub async fn ns_per_operation_in_task(
     timing.ns_per_operation()
 }
 
-/// Returns the warm-up of a load on `n` timers: each has been replaced or moved twice, and caches and predictors know
-/// the code.
+/// Returns the warm-up of a load on `n` timers: each has been replaced or moved twice, and caches
+/// and predictors know the code.
 pub fn settled(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
 }
@@ -137,7 +138,8 @@ pub fn cpu_nanos() -> f64 {
 pub enum Clock {
     /// The time that the caller waits.
     Wall,
-    /// The time that the thread ran, which leaves out other load on the machine. A reading is a system call.
+    /// The time that the thread ran, which leaves out other load on the machine. A reading is a
+    /// system call.
     Cpu,
 }
 

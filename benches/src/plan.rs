@@ -1,5 +1,5 @@
-//! The peers and the workloads, how often and how large each is run, and what readers of the figures are told about
-//! them: the comments of [`Peer`] and [`Workload`] are what `--help` and `doc/figures.md` say.
+//! The peers and the workloads, and how often and how large each is run. The comments of [`Peer`]
+//! and [`Workload`] are the text of `--help` and of `doc/figures.md`.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,8 @@ pub enum Peer {
     CorewheelLocalFast,
     /// corewheel's `future::Timers`, one thread of timers for each worker of the runtime.
     CorewheelTimers,
-    /// The least that a timer with a handle must do, without firing; between two cores, a cache line there and back.
+    /// The least that a timer with a handle must do, without firing; between two cores, a cache
+    /// line there and back.
     Floor,
     /// `floor` with a compare-and-swap.
     FloorCas,
@@ -50,9 +51,11 @@ pub enum Peer {
     MutexParkingLot,
     /// Two cores: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
-    /// Two cores: `corewheel-wheel`, which gets requests through a channel. The sender gets no answer.
+    /// Two cores: `corewheel-wheel`, which gets requests through a channel. The sender gets no
+    /// answer.
     Channel,
-    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and consumed along two chains.
+    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and consumed along two
+    /// chains.
     Stack,
     /// Mailbox: `stack` with one chain.
     StackChain,
@@ -73,29 +76,33 @@ pub enum Peer {
 /// What the peers are compared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Workload {
-    /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every thousand pairs a tick of
-    /// 1 ms passes. The runtimes of several threads have no virtual time: they go by the machine's clock and yield after
-    /// every thousand pairs.
+    /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every
+    /// thousand pairs a tick of 1 ms passes. The runtimes of several threads have no virtual time:
+    /// they go by the machine's clock and yield after every thousand pairs.
     Churn,
-    /// The longest single pair or tick of `churn`: as the caller waits, and by the time that the thread ran.
+    /// The longest single pair or tick of `churn`: as the caller waits, and by the time that the
+    /// thread ran.
     ChurnLongest,
     /// `churn` with a delay of 30 s for every timer.
     Churn30,
     /// Adds timers over 60 s and lets all fire: ns per timer added, and per timer fired.
     Drain,
-    /// Moves a random timer to 30 s from now: ns per reset. The runtimes of several threads go by the machine's clock.
+    /// Moves a random timer to 30 s from now: ns per reset. The runtimes of several threads go by
+    /// the machine's clock.
     Reset,
     /// Timers that are added again when they fire: ns per timer.
     Steady,
-    /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many entries it touches at
-    /// most. `max-cpu` is by the time that the thread ran. Some peers are left out to save time.
+    /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many
+    /// entries it touches at most. `max-cpu` is by the time that the thread ran. Some peers are
+    /// left out to save time.
     Pause,
-    /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the other peers have no
-    /// budget and fire all at once.
+    /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
+    /// other peers have no budget and fire all at once.
     PauseAllDue,
     /// `pause` after every deadline was moved a minute ahead.
     PauseAfterReset,
-    /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the other peers have none.
+    /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
+    /// other peers have none.
     PauseAfterSleep,
     /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
     Idle,
@@ -103,63 +110,75 @@ pub enum Workload {
     IdleHour,
     /// How often an idle `Shard` must be turned until its only timer, an hour away, has fired.
     IdleWakeUps,
-    /// Bytes per timer: while all are live, and after all were cancelled. By the allocator, and resident.
+    /// Bytes per timer: while all are live, and after all were cancelled. By the allocator, and
+    /// resident.
     Memory,
-    /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how many pairs.
+    /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how
+    /// many pairs.
     MemoryChurn,
-    /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call` have settled.
+    /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call`
+    /// have settled.
     MemoryAllocations,
     /// `churn30` by the machine's clock, which adding reads: ns per pair.
     Call,
-    /// Tasks that wrap one short operation after the other in a timeout. The operation is pending once. Timeout: the
-    /// next column less the one after, stretch by stretch. Left: timeouts that are still registered 50 ms after as many
-    /// were dropped. Entries of pingora-timeout, one for all that end within 10 ms, stay until then and are not counted.
-    /// Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` stay on two runtimes of one thread each; the
+    /// Tasks that wrap one short operation after the other in a timeout. The operation is pending
+    /// once. Timeout: the next column less the one after, stretch by stretch. Left: timeouts that
+    /// are still registered 50 ms after as many were dropped. Entries of pingora-timeout, one for
+    /// all that end within 10 ms, stay until then and are not counted. Tasks of `tokio-sleep`,
+    /// `corewheel-local` and `corewheel-local-fast` stay on two runtimes of one thread each; the
     /// others move between two workers.
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
-    /// How late the timeouts of tasks end. On the runtimes of one thread a task turns corewheel's timer once a
-    /// millisecond; the threads of `corewheel-timers` sleep until a timer is due, 10 ms at most.
+    /// How late the timeouts of tasks end. On the runtimes of one thread a task turns corewheel's
+    /// timer once a millisecond; the threads of `corewheel-timers` sleep until a timer is due, 10
+    /// ms at most.
     AsyncLate,
-    /// Delayed operations a second, the time that the threads ran for one, and the share that completed by an event. The
-    /// watched keys belong to the core whose operations wait, or (`far`) to the one that makes the events. The other
-    /// peers have a map of watch lists, all behind one lock.
+    /// Delayed operations a second, the time that the threads ran for one, and the share that
+    /// completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
+    /// to the one that makes the events. The other peers have a map of watch lists, all behind one
+    /// lock.
     Purgatory,
-    /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's own.
+    /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
+    /// own.
     Late,
     /// `late` with a tick of 50 us.
     #[value(name = "late-50us")]
     Late50us,
-    /// What a loop saves when timers may fire later by some slack: wake-ups, entries touched per timer, ns per timer.
-    /// For `linked64` and `btree` the caller rounds the deadlines.
+    /// What a loop saves when timers may fire later by some slack: wake-ups, entries touched per
+    /// timer, ns per timer. For `linked64` and `btree` the caller rounds the deadlines.
     Within,
-    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread over a range. For
-    /// `linked64` and `btree` the caller draws the deadlines at random.
+    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread
+    /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
-    /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation, and per call of
-    /// cancel. The calls of `channel` are requests without an answer. `corewheel-local`, `corewheel-local-fast` and tokio
-    /// read the machine's clock when they add; the others run in virtual time. Values are medians of the stretches in
-    /// which no thread lost its core; where `undisturbed` is 0 %, they are of all stretches and mean little. `line` is a
-    /// cache line to the other core and back, before and after: runs with different lines cannot be compared.
+    /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
+    /// and per call of cancel. The calls of `channel` are requests without an answer.
+    /// `corewheel-local`, `corewheel-local-fast` and tokio read the machine's clock when they add;
+    /// the others run in virtual time. Values are medians of the stretches in which no thread lost
+    /// its core; where `undisturbed` is 0 %, they are of all stretches and mean little. `line` is a
+    /// cache line to the other core and back, before and after: runs with different lines cannot be
+    /// compared.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
-    /// What another core asks for: an added timer, a reset, a callback. In ns per request for both cores, and for the
-    /// call alone, by the number of requests that are made before the owner consumes them in one turn. That turn is a
-    /// part of the figure; with one request most of it is the transfer of cache lines. 10,000 timers are live. Neither
-    /// core waits for the other: `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer.
-    /// corewheel and tokio go by the machine's clock, the others run in virtual time. The requester registers a sleep of
-    /// tokio's with the owner's runtime, and callbacks are spawned there.
+    /// Requests of another core: an added timer, a reset, a callback. In ns per request for both
+    /// cores, and for the call alone, by the number of requests that are made before the owner
+    /// consumes them in one turn. That turn is a part of the figure; with one request most of it is
+    /// the transfer of cache lines. 10,000 timers are live. Neither core waits for the other:
+    /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer.
+    /// corewheel and tokio go by the machine's clock, the others run in virtual time. The requester
+    /// registers a sleep of tokio's with the owner's runtime, and callbacks are spawned there.
     Asked,
-    /// How late timers fire while another core cancels pending timers as fast as it can; `took` is the time for all of
-    /// them. Bounded: a turn consumes at most 256 requests. tokio's task yields after 64 cancels. `corewheel-local` stands
-    /// for corewheel's other layers.
+    /// How late timers fire while another core cancels pending timers as fast as it can; `took` is
+    /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
+    /// after 64 cancels. `corewheel-local` stands for corewheel's other layers.
     Flood,
-    /// What a message to another core costs the sender and the receiver, by the number of nodes that may be in flight.
+    /// What a message to another core costs the sender and the receiver, by the number of nodes
+    /// that may be in flight.
     Mailbox,
-    /// What a second core adds where nothing crosses cores, as a factor. Empty: the floor of `churn`, in turns with the
-    /// peer, which shows what the machine allows. Share: the first by the second. By the time that the threads ran.
+    /// What a second core adds where nothing crosses cores, as a factor. Empty: the floor of
+    /// `churn`, in turns with the peer, which shows what the machine allows. Share: the first by
+    /// the second. By the time that the threads ran.
     Scaling,
 }
 
@@ -177,8 +196,8 @@ impl Peer {
         )
     }
 
-    /// Returns whether it can stand in for corewheel: it takes any delay, is exact to the tick, and its cancel answers
-    /// for stale handles too; or it is a mailbox for any number of senders.
+    /// Returns whether it can stand in for corewheel: it takes any delay, is exact to the tick, and
+    /// its cancel answers for stale handles too; or it is a mailbox for any number of senders.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(

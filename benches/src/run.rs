@@ -212,7 +212,8 @@ fn in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
 where
     T::Handle: Send,
 {
-    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
+    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
+    // register nothing.
     let load = unconstrained(load_in_task::<T>(job));
     runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
 }

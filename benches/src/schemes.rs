@@ -1,12 +1,14 @@
 //! The timer schemes that corewheel grew out of: small, readable and right, behind one trait.
 //!
-//! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by four routines:
-//! `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`. They compare seven schemes by what
-//! each routine costs when n timers are outstanding; [`Netty`], [`Kafka`] and [`Linux`] are what well-known systems made
-//! of them. `doc/schemes.md` explains and compares all of them.
+//! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by
+//! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`. They
+//! compare seven schemes by what each routine costs when n timers are outstanding; [`Netty`],
+//! [`Kafka`] and [`Linux`] are what well-known systems made of them. `doc/schemes.md` explains and
+//! compares all of them.
 //!
-//! Every scheme runs in virtual time: one call of [`Module::per_tick`] is one tick. All pass the same test against a
-//! model (`tests/schemes.rs`), each with its own [`lateness`](Scheme::lateness); [`measure`] times their routines.
+//! Every scheme runs in virtual time: one call of [`Module::per_tick`] is one tick. All pass the
+//! same test against a model (`tests/schemes.rs`), each with its own
+//! [`lateness`](Scheme::lateness); [`measure`] times their routines.
 
 mod countdown;
 mod heap;
@@ -86,8 +88,8 @@ impl<S: Scheme> Module<S> {
         Self { timers, scheme }
     }
 
-    /// `START_TIMER`: `id` expires `interval` ticks from now; an interval of 0 counts as 1. Returns `None` if the
-    /// interval is beyond the range.
+    /// `START_TIMER`: `id` expires `interval` ticks from now; an interval of 0 counts as 1. Returns
+    /// `None` if the interval is beyond the range.
     pub fn start_timer(&mut self, interval: u64, id: u64) -> Option<Handle> {
         if interval > S::RANGE {
             return None;
@@ -104,8 +106,8 @@ impl<S: Scheme> Module<S> {
         true
     }
 
-    /// `PER_TICK_BOOKKEEPING`: one tick passes. `expire` is `EXPIRY_PROCESSING`: it gets the id of each timer that is
-    /// due.
+    /// `PER_TICK_BOOKKEEPING`: one tick passes. `expire` is `EXPIRY_PROCESSING`: it gets the id of
+    /// each timer that is due.
     pub fn per_tick(&mut self, expire: &mut impl FnMut(u64)) {
         self.timers.now += 1;
         self.scheme.tick(&mut self.timers, expire);
@@ -134,7 +136,8 @@ pub trait Visitor {
     fn visit<S: Scheme>(&mut self);
 }
 
-/// Visits every scheme. Netty's comes twice: with its own tick of 100 ms, and with one of 1 ms as all others have.
+/// Visits every scheme. Netty's comes twice: with its own tick of 100 ms, and with one of 1 ms as
+/// all others have.
 pub fn visit_all(visitor: &mut impl Visitor) {
     visitor.visit::<Countdown>();
     visitor.visit::<OrderedList>();

@@ -84,8 +84,8 @@ fn the_page_refers_to_its_plots() {
 #[test]
 fn two_cores_come_out() {
     let text = compare(
-        "--quick --n 1000 --peer btree --peer corewheel-shard --peer floor --peer stack --peer ring \
-         --workload xcancel --workload mailbox --workload scaling",
+        "--quick --n 1000 --peer btree --peer corewheel-shard --peer floor --peer stack \
+         --peer ring --workload xcancel --workload mailbox --workload scaling",
     );
     for title in [
         "## xcancel, ns",

@@ -1,5 +1,6 @@
-//! Every scheme against a model: never early, never later than its documented accuracy, exactly once, never after it
-//! was stopped; stale handles are refused and the length agrees. Small geometries make a revolution ordinary.
+//! Every scheme against a model: never early, never later than its documented accuracy, exactly
+//! once, never after it was stopped; stale handles are refused and the length agrees. Small
+//! geometries make a revolution ordinary.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -163,7 +164,8 @@ fn small_geometries_do_what_the_model_does() {
 struct Limits;
 
 impl Visitor for Limits {
-    /// The longest interval is taken, and holds for as long as a test can wait; the next one is refused.
+    /// The longest interval is taken, and holds for as long as a test can wait; the next one is
+    /// refused.
     fn visit<S: Scheme>(&mut self) {
         let mut module = Module::<S>::new();
         module.advance(100, &mut |_| panic!("nothing was started"));

@@ -23,8 +23,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Measures corewheel beside its peers: every workload for every peer, interleaved, each run in a process of its own; and
-/// the timer schemes of the literature. Tables come on standard output.
+/// Measures corewheel beside its peers, every workload for every peer, interleaved and each run in
+/// a fresh process. Without a selection it also measures the timer schemes of the literature.
+/// Tables come on standard output.
 #[derive(Debug, Parser)]
 struct Args {
     /// Only these peers
@@ -33,7 +34,7 @@ struct Args {
     /// Only these workloads, each with its variants: `pause` includes `pause-all-due`
     #[arg(long, value_enum)]
     workload: Vec<Workload>,
-    /// Only these numbers of live timers, or of what a workload counts instead
+    /// Only these numbers of live timers, tasks, requests or nodes
     #[arg(long)]
     n: Vec<usize>,
     /// Only the timer schemes of the literature, what each of their routines costs
@@ -89,8 +90,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Does all runs: within each workload, size and round the peers come one after the other, so that other load on the
-/// machine affects all of them.
+/// Does all runs: within each workload, size and round the peers come one after the other, so that
+/// other load on the machine affects all of them.
 fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let is_selection = !args.peer.is_empty() || !args.workload.is_empty() || !args.n.is_empty();
     let (mut sections, mut jobs) = (Vec::new(), Vec::new());

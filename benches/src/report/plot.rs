@@ -1,4 +1,5 @@
-//! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling brightness.
+//! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling
+//! brightness.
 
 use std::{error::Error, path::Path};
 
@@ -21,11 +22,12 @@ const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
 /// The least distance of two names.
 const NAME_STEP: i32 = 15;
-/// The least time that is shown: what is subtracted from a time, such as a reading of the clock, is no more exact.
+/// The least time that is shown: what is subtracted from a time, such as a reading of the clock, is
+/// no more exact.
 const LEAST_NANOS: f64 = 0.5;
 
-/// Draws the figures of a section into a directory: time against the number of timers, the first kind of figures against
-/// its settings, the distribution of the time that a turn takes, memory.
+/// Draws the figures of a section into a directory: time against the number of timers, the first
+/// kind of figures against its settings, the distribution of the time that a turn takes, memory.
 ///
 /// # Errors
 ///
@@ -43,7 +45,8 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws lines, each with its name at its right end. The axis of y is logarithmic, and that of x is unless it has settings.
+/// Draws lines, each with its name at its right end. Both axes are logarithmic, unless the axis of
+/// x has settings.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
     let has_settings = chart.columns == Columns::Settings;
     let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
@@ -114,7 +117,8 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     Ok(())
 }
 
-/// Draws two bars for each peer: bytes while all timers are live, full, and after all were cancelled, hollow.
+/// Draws two bars for each peer: bytes while all timers are live, full, and after all were
+/// cancelled, hollow.
 fn draw_bars(path: &Path, chart: &Chart<'_>) -> Result<(), Box<dyn Error>> {
     const HEAD: i32 = 40;
     const ROW: i32 = 34;
@@ -161,8 +165,9 @@ fn width(peer: &str) -> u32 {
     if is_corewheel { 3 } else { 1 }
 }
 
-/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey, the others go round the
-/// rest of the circle. Neighbours are far apart. A scheme's colour goes by its place.
+/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey, the
+/// others go round the rest of the circle. Neighbours are far apart. A scheme's colour goes by its
+/// place.
 fn colour(peer: &str, place: usize) -> RGBColor {
     let known = Peer::from_str(peer, false).ok();
     let place = known.map_or(place, |peer| peer as usize) as f64;

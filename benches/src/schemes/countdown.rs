@@ -1,5 +1,5 @@
-//! Scheme 1 of Varghese and Lauck, "straightforward": every tick counts every timer down, in the order of memory.
-//! Right for a handful of timers, or where the hardware does the counting.
+//! Scheme 1 of Varghese and Lauck, "straightforward": every tick counts every timer down, in the
+//! order of memory. Right for a handful of timers, or where the hardware does the counting.
 
 use super::{Scheme, Timers};
 

@@ -1,21 +1,24 @@
-//! Kafka's timer (`SystemTimer`, `TimingWheel`, `TimerTaskList` of org.apache.kafka.server.util.timer): scheme 7 with
-//! 20 slots a level, levels ("overflow wheels") that are made when an interval first needs them, and a queue of the
-//! slots that are in use, ordered by when time enters them. So time jumps from slot to slot, and an empty tick costs
+//! Kafka's timer (`SystemTimer`, `TimingWheel`, `TimerTaskList` of
+//! org.apache.kafka.server.util.timer): scheme 7 with 20 slots a level, levels ("overflow wheels")
+//! that are made when an interval first needs them, and a queue of the slots that are in use,
+//! ordered by when time enters them. So time jumps from slot to slot, and an empty tick costs
 //! nothing.
 //!
-//! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock stands at the last
-//! slot that was taken from the queue. A timer that is due by that clock is expired; other timers of the slot are
-//! inserted again, which puts them into a lower level. A stop unlinks; a slot left empty stays in the queue until its
-//! time. The first timer of a slot costs O(log slots in use) more, because the slot enters the queue.
+//! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
+//! stands at the last slot that was taken from the queue. A timer that is due by that clock is
+//! expired; other timers of the slot are inserted again, which puts them into a lower level. A stop
+//! unlinks; a slot left empty stays in the queue until its time. The first timer of a slot costs
+//! O(log slots in use) more, because the slot enters the queue.
 //!
-//! Kafka's deadlines are made from a clock rounded down to the tick; here time is virtual and needs no rounding.
+//! Kafka's deadlines are made from a clock rounded down to the tick; here time is virtual and needs
+//! no rounding.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Scheme, Timers, store::slot};
 
-/// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did: the next time is
-/// another, so that tells whether the slot is in the queue.
+/// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did:
+/// the next time is another, so that tells whether the slot is in the queue.
 #[derive(Debug)]
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
@@ -33,7 +36,8 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         Self { levels: Vec::new(), queue: BinaryHeap::new(), clock: 0 }
     }
 
-    /// Links a timer into the lowest level that reaches its deadline, and enqueues the slot if it was not there.
+    /// Links a timer into the lowest level that reaches its deadline, and enqueues the slot if it
+    /// was not there.
     fn start(&mut self, timers: &mut Timers, index: u32) {
         let due = timers.due(index);
         let (mut width, mut level) = (1, 0);
@@ -53,7 +57,8 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         }
     }
 
-    /// Jumps from slot to slot, however many ticks lie between. The timers of each slot expire or move down.
+    /// Jumps from slot to slot, however many ticks lie between. The timers of each slot expire or
+    /// move down.
     fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
         while let Some(&Reverse((entered, slot))) =
             self.queue.peek().filter(|head| head.0.0 <= timers.now)

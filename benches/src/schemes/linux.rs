@@ -1,14 +1,17 @@
-//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): levels as in scheme 7, but nothing ever cascades.
+//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): levels as in scheme 7, but nothing
+//! ever cascades.
 //!
-//! 9 levels of 64 slots (for HZ > 100); a slot of one level is 8 times as wide as one of the level below, so that
-//! the levels overlap and a level is entered when 63 slots of the one below do not suffice. A timer stays in its slot
-//! and fires when time has passed the slot's end: never early, and the later the farther away it was. That suits
-//! timeouts, which are mostly cancelled and need no exactness.
+//! 9 levels of 64 slots (for HZ > 100); a slot of one level is 8 times as wide as one of the level
+//! below, so that the levels overlap and a level is entered when 63 slots of the one below do not
+//! suffice. A timer stays in its slot and fires when time has passed the slot's end: never early,
+//! and the later the farther away it was. That suits timeouts, which are mostly cancelled and need
+//! no exactness.
 //!
-//! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick is left. Above, it
-//! is late by at most the width of a slot, which is at most 8/63 of the interval: the "12.5 %" of the kernel's comments.
-//! The range is 63 * 8^8 ticks, 12 days of milliseconds. The kernel fires a longer interval at the end of its range,
-//! which is early; here it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
+//! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
+//! is left. Above, it is late by at most the width of a slot, which is at most 8/63 of the
+//! interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
+//! milliseconds. The kernel fires a longer interval at the end of its range, which is early; here
+//! it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
 
 use super::{Scheme, Timers, store::slot};
 
@@ -44,7 +47,8 @@ impl Scheme for Linux {
         Self
     }
 
-    /// The slot is the one behind the deadline's own, which begins when the deadline has passed for certain.
+    /// The slot is the one behind the deadline's own, which begins when the deadline has passed for
+    /// certain.
     fn start(&mut self, timers: &mut Timers, index: u32) {
         let due = timers.due(index);
         let distance = due - timers.now - 1;

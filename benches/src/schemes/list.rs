@@ -1,5 +1,6 @@
-//! Scheme 2 of Varghese and Lauck: one list in the order of the deadlines (VMS and early UNIX). Starting searches the
-//! place from the rear: cheap for an interval longer than most, and O(1) when all intervals are equal.
+//! Scheme 2 of Varghese and Lauck: one list in the order of the deadlines (VMS and early UNIX).
+//! Starting searches the place from the rear: cheap for an interval longer than most, and O(1) when
+//! all intervals are equal.
 
 use super::{Scheme, Timers};
 

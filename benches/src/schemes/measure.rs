@@ -25,18 +25,21 @@ const LINEAR_CALLS: usize = 4_000_000;
 /// Numbers of outstanding timers.
 pub const COUNTS: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
 
-/// Measures every routine of every scheme once among `n` timers, the same ones for every scheme: by the scheme's name.
+/// Measures every routine of every scheme once among `n` timers, the same ones for every scheme: by
+/// the scheme's name.
 ///
-/// The intervals are uniform over 5 to 60 s, and the nodes lie in memory at random, as they do after a while of use. A
-/// routine that is O(n) by its documented growth is called fewer times. The time of reading the clock is subtracted.
+/// The intervals are uniform over 5 to 60 s, and the nodes lie in memory at random, as they do
+/// after a while of use. A routine that is O(n) by its documented growth is called fewer times. The
+/// time of reading the clock is subtracted.
 ///
 /// - **start**: ns per timer, for a batch of N / 8 (but 10 at least) on top of the N.
-/// - **stop**: ns per timer, for as many random ones of them all. A tick passes, not timed, after each batch.
-/// - **tick**: ns per tick in which nothing is due, over up to 4,096 ticks: with the counting down, the rounds and the
-///   cascades that fall into them.
-/// - **expiry**: ns per timer, the time of a tick in which a batch on top of the N expires, less the median of those
-///   in which nothing does. For Netty it contains the linking that start has left to the worker; the unlinking that
-///   stop has left shows in no row.
+/// - **stop**: ns per timer, for as many random ones of them all. A tick passes, not timed, after
+///   each batch.
+/// - **tick**: ns per tick in which nothing is due, over up to 4,096 ticks: with the counting down,
+///   the rounds and the cascades that fall into them.
+/// - **expiry**: ns per timer, the time of a tick in which a batch on top of the N expires, less
+///   the median of those in which nothing does. For Netty it contains the linking that start has
+///   left to the worker; the unlinking that stop has left shows in no row.
 pub fn measure(n: usize, seed: u64) -> Vec<(&'static str, Vec<Sample>)> {
     let readings = (0..1001).map(|_| nanos_since(Instant::now())).collect();
     let mut round = Round { n, clock: median(readings), seed, samples: Vec::new() };
@@ -54,7 +57,8 @@ struct Round {
 impl Visitor for Round {
     fn visit<S: Scheme>(&mut self) {
         let mut run = Run::<S>::new(self);
-        // The first pass fetches what memory a scheme needs for what was stopped and not yet cleared away.
+        // The first pass fetches what memory a scheme needs for what was stopped and not yet
+        // cleared away.
         run.start_and_stop();
         let [start, stop] = run.start_and_stop();
         let expiry = run.expiry();
@@ -166,7 +170,8 @@ impl<S: Scheme> Run<S> {
         busy.iter().map(|nanos| nanos - usual).sum::<f64>() / (self.batch * batches) as f64
     }
 
-    /// Lets time pass until the batch has expired; each tick is timed by itself, and is busy or quiet.
+    /// Lets time pass until the batch has expired; each tick is timed by itself, and is busy or
+    /// quiet.
     fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
         let mut expired = 0;
         for _ in 0..EXPIRED {

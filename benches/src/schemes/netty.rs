@@ -1,13 +1,14 @@
-//! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 with one level of 512 slots, and a worker with a tick of
-//! its own, 100 ms by default, that is here `TICK` ticks of the clock.
+//! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 with one level of 512 slots, and a
+//! worker with a tick of its own, 100 ms by default, that is here `TICK` ticks of the clock.
 //!
-//! Callers do not touch the wheel: a new timeout goes to a queue, a cancelled one to another. When the worker wakes, it
-//! unlinks the cancelled timeouts, links at most 100,000 new ones into their slots, and walks the slot of its tick. Here
-//! one thread plays both parts, so the queues need no atomics. As in Netty, a cancelled timeout stays in its slot until
-//! the worker wakes; what start and stop leave to the worker is paid in the tick.
+//! Callers do not touch the wheel: a new timeout goes to a queue, a cancelled one to another. When
+//! the worker wakes, it unlinks the cancelled timeouts, links at most 100,000 new ones into their
+//! slots, and walks the slot of its tick. Here one thread plays both parts, so the queues need no
+//! atomics. As in Netty, a cancelled timeout stays in its slot until the worker wakes; what start
+//! and stop leave to the worker is paid in the tick.
 //!
-//! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after its deadline; later
-//! if more than 100,000 are new in one tick.
+//! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after
+//! its deadline; later if more than 100,000 are new in one tick.
 
 use super::{Scheme, Timers, store::slot};
 
@@ -45,8 +46,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// The worker's tick t begins at t * `TICK` and is served when it has ended. A new timeout that is overdue goes into
-    /// the slot that is walked next.
+    /// The worker's tick t begins at t * `TICK` and is served when it has ended. A new timeout that
+    /// is overdue goes into the slot that is walked next.
     fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
         if !timers.now.is_multiple_of(TICK) {
             return;

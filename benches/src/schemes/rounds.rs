@@ -1,5 +1,6 @@
-//! Scheme 6 of Varghese and Lauck: a hashed timing wheel with unsorted slots. Each timer counts the revolutions that it
-//! has to sit out. A tick visits every timer of one slot: the cost of scheme 1 divided by the number of slots.
+//! Scheme 6 of Varghese and Lauck: a hashed timing wheel with unsorted slots. Each timer counts the
+//! revolutions that it has to sit out. A tick visits every timer of one slot: the cost of scheme 1
+//! divided by the number of slots.
 
 use super::{Scheme, Timers, store::slot};
 

@@ -1,5 +1,6 @@
-//! Scheme 4 of Varghese and Lauck: a simple timing wheel, one slot for every tick of the longest interval. The price is
-//! memory: here 65,536 slots, for 65 s of milliseconds. A longer interval is refused.
+//! Scheme 4 of Varghese and Lauck: a simple timing wheel, one slot for every tick of the longest
+//! interval. The price is memory: here 65,536 slots, for 65 s of milliseconds. A longer interval is
+//! refused.
 
 use super::{Scheme, Timers, store::slot};
 

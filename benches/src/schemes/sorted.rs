@@ -1,5 +1,6 @@
-//! Scheme 5 of Varghese and Lauck: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is
-//! the slot, which holds the timers of all revolutions, the earliest first. A start is O(n) at worst.
+//! Scheme 5 of Varghese and Lauck: a hashed timing wheel with sorted slots. The deadline modulo the
+//! number of slots is the slot, which holds the timers of all revolutions, the earliest first. A
+//! start is O(n) at worst.
 
 use super::{Scheme, Timers, store::slot};
 

@@ -1,7 +1,8 @@
 //! Nodes in one `Vec`, linked by index, and handles that go stale.
 //!
-//! A list is circular and doubly linked, and its two ends meet in a sentinel, which is a node too. So a timer is
-//! unlinked without knowledge of its list, in O(1). A node that ends gets a new generation, which refuses old handles.
+//! A list is circular and doubly linked, and its two ends meet in a sentinel, which is a node too.
+//! So a timer is unlinked without knowledge of its list, in O(1). A node that ends gets a new
+//! generation, which refuses old handles.
 
 /// Names a timer until it expires or is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +50,8 @@ impl Timers {
         index
     }
 
-    /// Ends a timer and returns its id. Handles to the node are stale from here on, and its `due` is 0.
+    /// Ends a timer and returns its id. Handles to the node are stale from here on, and its `due`
+    /// is 0.
     pub(super) fn end(&mut self, index: u32) -> u64 {
         self.len -= 1;
         let node = self.node_mut(index);
