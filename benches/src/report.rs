@@ -19,7 +19,7 @@ use crate::{
 const PAGE: usize = 118;
 
 const SCHEMES: &str =
-    "The timer schemes of the literature, which `doc/schemes.md` explains: the cost of each routine.";
+    "Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.";
 
 /// The figures of one workload.
 #[derive(Debug)]
