@@ -64,8 +64,8 @@ fn the_page_refers_to_its_plots() {
     let (page, plots) = (directory.join("figures.md"), directory.join("plots"));
     let (page, plots) = (page.display(), plots.display());
     compare(&format!(
-        "--quick --n 1000 --n 10000 --peer corewheel-shard --peer linked64 --workload idle \
-         --workload memory --figures {page} --plots {plots}"
+        "--quick --n 1000 --n 10000 --peer linked64 --workload churn30 --workload memory \
+         --figures {page} --plots {plots}"
     ));
     let text = fs::read_to_string(directory.join("figures.md")).expect("the page");
     assert!(
@@ -73,7 +73,7 @@ fn the_page_refers_to_its_plots() {
         "{text}"
     );
     assert!(text.contains("| linked64 ") && text.contains("## memory-churn-pairs, "), "{text}");
-    for plot in ["idle", "memory"] {
+    for plot in ["churn30", "memory"] {
         assert!(text.contains(&format!("![{plot}](plots/{plot}.svg)")), "{text}");
         assert!(directory.join(format!("plots/{plot}.svg")).exists(), "{plot}");
     }
