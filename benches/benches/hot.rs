@@ -1,6 +1,6 @@
-//! What a server does all day, one operation at a time: add and cancel, reset, expire tick by tick on a wheel alone, and
-//! add and cancel once more through `local_timer()` with the machine's clock. The loads are those of `compare`. And
-//! what the clocks cost in a shard that has nothing else to do.
+//! The hot paths of a server, one operation at a time, with the loads of `compare`. A wheel alone
+//! adds and cancels, resets, and expires tick by tick. `local_timer()` adds and cancels by the
+//! machine's clock. An idle shard shows the cost of each clock.
 //!
 //! Wheels are filled before the clock of the bench starts and dropped after it has stopped.
 
@@ -11,9 +11,8 @@ use corewheel_bench::{
     peers::CorewheelWheel,
     workloads::{
         OPERATIONS_PER_TICK,
-        churn::{Churn, Delay},
         drain::Drain,
-        reset::Reset,
+        operations::{Churn, Delay, Reset},
     },
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
@@ -24,15 +23,16 @@ const LIVE: [usize; 2] = [1000, 100_000];
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    wheel_add_cancel(&mut criterion);
-    wheel_reset(&mut criterion);
+    operations(&mut criterion, "wheel/insert+remove", |live| Churn::<_>::new(live, Delay::TIMEOUT));
+    operations(&mut criterion, "wheel/reset", Reset::new);
     wheel_drain(&mut criterion);
     local_add_cancel(&mut criterion);
     clocks(&mut criterion);
     criterion.final_summary();
 }
 
-/// Counts operations and says when a tick has passed, so that what an operation puts off is paid in the same measurement.
+/// Counts operations and says when a tick has passed, so that what an operation puts off is paid in
+/// the same measurement.
 #[derive(Default)]
 struct Pace(usize);
 
@@ -43,14 +43,17 @@ impl Pace {
     }
 }
 
-fn wheel_add_cancel(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/insert+remove");
+fn operations<const RESET: bool>(
+    criterion: &mut Criterion,
+    name: &str,
+    filled: fn(usize) -> Churn<CorewheelWheel, RESET>,
+) {
+    let mut group = criterion.benchmark_group(name);
     for live in LIVE {
-        let (mut churn, mut pace) =
-            (Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT), Pace::default());
+        let (mut churn, mut pace) = (filled(live), Pace::default());
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
-                churn.pair();
+                churn.operation();
                 if pace.tick() {
                     churn.tick();
                 }
@@ -59,49 +62,39 @@ fn wheel_add_cancel(criterion: &mut Criterion) {
     }
 }
 
-fn wheel_reset(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/reset");
-    for live in LIVE {
-        let (mut reset, mut pace) = (Reset::<CorewheelWheel>::new(live), Pace::default());
-        group.bench_function(BenchmarkId::from_parameter(live), |bench| {
-            bench.iter(|| {
-                reset.reset();
-                if pace.tick() {
-                    reset.tick();
-                }
-            });
-        });
-    }
-}
-
-/// A minute of silence. With few timers this is the cost of empty ticks, with many that of expiring.
+/// A minute of silence. With few timers this is the cost of empty ticks, with many that of
+/// expiring.
 fn wheel_drain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/drain");
     for live in LIVE {
+        let filled = || {
+            let mut drain = Drain::<CorewheelWheel>::new(live);
+            drain.fill(live);
+            drain
+        };
         group.throughput(Throughput::Elements(live as u64));
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
-            bench.iter_batched_ref(|| filled(live), Drain::drain, BatchSize::PerIteration);
+            bench.iter_batched_ref(filled, Drain::drain, BatchSize::PerIteration);
         });
     }
 }
 
-fn filled(live: usize) -> Drain<CorewheelWheel> {
-    let mut drain = Drain::new(live);
-    drain.fill(live);
-    drain
-}
-
-/// Callbacks of 24 bytes, 30 s ahead, on the thread's own timer in real time: adding reads the machine's clock.
+/// Callbacks of 24 bytes, 30 s ahead, on the thread's own timer in real time: adding reads the
+/// machine's clock.
 fn local_add_cancel(criterion: &mut Criterion) {
+    let add = |id: usize| {
+        let captured = black_box([id; 3]);
+        local_timer().add(Duration::from_secs(30), move || _ = black_box(captured))
+    };
     let mut group = criterion.benchmark_group("local/add+cancel");
     for live in LIVE {
         let (mut rng, mut pace) = (Rng::with_seed(2), Pace::default());
-        let mut handles: Vec<TimerHandle> = (0..live as u64).map(add).collect();
+        let mut handles: Vec<TimerHandle> = (0..live).map(add).collect();
         group.bench_function(BenchmarkId::from_parameter(live), |bench| {
             bench.iter(|| {
                 let chosen = rng.usize(..live);
                 let cancel = handles[chosen].cancel();
-                handles[chosen] = add(chosen as u64);
+                handles[chosen] = add(chosen);
                 if pace.tick() {
                     local_timer().turn();
                 }
@@ -114,8 +107,8 @@ fn local_add_cancel(criterion: &mut Criterion) {
     }
 }
 
-/// A turn of an empty shard and the reset of an only timer: one reading each, and little else. Where there is no fast clock,
-/// `fast` is the monotonic one.
+/// A turn of an empty shard and the reset of an only timer: one reading each, and little else.
+/// Where there is no fast clock, `fast` is the monotonic one.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
     for (name, clock) in [
@@ -123,17 +116,12 @@ fn clocks(criterion: &mut Criterion) {
         ("fast", Clock::fast()),
         ("boot_time", Clock::boot_time()),
     ] {
-        let mut shard =
-            Shard::with_config(Config::new().clock(clock)).expect("a valid configuration");
+        let config = Config::new().clock(clock);
+        let mut shard = Shard::with_config(config).expect("a valid configuration");
         group.bench_function(BenchmarkId::new(name, "turn"), |bench| bench.iter(|| shard.turn()));
         let timer = shard.add(Duration::from_secs(30), ());
         group.bench_function(BenchmarkId::new(name, "reset"), |bench| {
             bench.iter(|| shard.reset(black_box(timer), Duration::from_secs(30)));
         });
     }
-}
-
-fn add(id: u64) -> TimerHandle {
-    let captured = black_box([id; 3]);
-    local_timer().add(Duration::from_secs(30), move || _ = black_box(captured))
 }

@@ -1,4 +1,5 @@
-//! An allocator that counts, when it is told to. In timed runs it costs one branch per call, for all peers alike.
+//! An allocator that counts, when it is told to. In timed runs it costs one branch per call, for
+//! all peers alike.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 use std::{
@@ -40,8 +41,8 @@ fn count(allocations: i64, grown: usize, shrunk: usize) {
     }
 }
 
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing.
+// SAFETY: every method passes its arguments on to the system's allocator and returns what that
+// returned; the counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);

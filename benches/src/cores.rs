@@ -54,50 +54,81 @@ pub fn on_two<A: Send, B: Send>(
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
     thread::scope(|scope| {
-        let first = scope.spawn(|| pinned(0, first));
-        let second = scope.spawn(|| pinned(1, second));
+        let first = scope.spawn(|| {
+            pin(0);
+            first()
+        });
+        let second = scope.spawn(|| {
+            pin(1);
+            second()
+        });
         let done = "a run that does not panic";
         (first.join().expect(done), second.join().expect(done))
     })
 }
 
-/// How long a cache line takes to the second core and back, in nanoseconds. It tells threads of one core from cores that are
-/// apart, of which a virtual machine may have the one at one time and the other at another.
-pub fn line_nanos() -> f64 {
-    // Relaxed: nothing but the line travels.
-    let line = AtomicU64::new(0);
-    let wait_for = |value| {
+/// One of two threads that take turns.
+#[derive(Debug)]
+pub(crate) struct Runner<'a> {
+    /// The number of legs that both have run.
+    baton: &'a AtomicU64,
+    next_leg: u64,
+}
+
+/// Marks the baton of a pair of which one has panicked.
+const DROPPED: u64 = u64::MAX;
+
+impl<'a> Runner<'a> {
+    /// Returns both runners of a baton that is 0.
+    pub(crate) fn pair(baton: &'a AtomicU64) -> [Self; 2] {
+        [0, 1].map(|next_leg| Self { baton, next_leg })
+    }
+
+    /// Waits until the other runner has run the leg before, and runs the next.
+    pub(crate) fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
         for spins in 1.. {
-            if line.load(Ordering::Relaxed) == value {
+            // Acquire: the other runner's leg.
+            let legs = self.baton.load(Ordering::Acquire);
+            if legs == self.next_leg {
                 break;
             }
+            assert!(legs != DROPPED, "the other runner panics");
             // Where both threads have one core.
             if spins % 4096 == 0 {
                 thread::yield_now();
             }
             spin_loop();
         }
-    };
-    let pass_on = |trip| {
-        line.store(2 * trip + 1, Ordering::Relaxed);
-        wait_for(2 * trip + 2);
-    };
-    let pass_back = |trip| {
-        wait_for(2 * trip + 1);
-        line.store(2 * trip + 2, Ordering::Relaxed);
-    };
-    let time = |round| {
-        let started = Instant::now();
-        (round * TRIPS..(round + 1) * TRIPS).for_each(pass_on);
-        started.elapsed().as_nanos() as f64 / TRIPS as f64
-    };
-    let (trips, ()) =
-        on_two(|| (0..TIMED).map(time).collect(), || (0..TIMED * TRIPS).for_each(pass_back));
-    median(trips)
+        let run = leg();
+        // Release: publishes the leg to the other runner.
+        self.baton.store(self.next_leg + 1, Ordering::Release);
+        self.next_leg += 2;
+        run
+    }
 }
 
-/// Runs it on this thread, pinned to a core from now on.
-fn pinned<R>(core: usize, run: impl FnOnce() -> R) -> R {
-    pin(core);
-    run()
+/// A panic releases the other runner, which then panics too.
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.baton.store(DROPPED, Ordering::Release);
+        }
+    }
+}
+
+/// How long a cache line takes to the second core and back, in nanoseconds. It tells threads of one core from cores that are
+/// apart, of which a virtual machine may have the one at one time and the other at another.
+pub fn line_nanos() -> f64 {
+    let line = AtomicU64::new(0);
+    let [mut first, mut second] = Runner::pair(&line);
+    let mut time = |_| {
+        let started = Instant::now();
+        (0..TRIPS).for_each(|_| first.run(|| ()));
+        started.elapsed().as_nanos() as f64 / TRIPS as f64
+    };
+    let (trips, ()) = on_two(
+        || (0..TIMED).map(&mut time).collect(),
+        || (0..TIMED * TRIPS).for_each(|_| second.run(|| ())),
+    );
+    median(trips)
 }

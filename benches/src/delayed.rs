@@ -1,13 +1,23 @@
 //! Delayed operations on one core or several: what each contender does, so that one load can be put on all of them.
 
-mod corewheel;
-mod locked;
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use corewheel::{
+    Completion, Config, Core, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory,
+    PurgatoryGroup, local_timer,
+};
 
-use ::corewheel::{Completion, Config, Core, DelayedOperation};
+use crate::timers::Timers;
 
-pub use self::{corewheel::Corewheel, locked::Locked};
+const TICK: Duration = Duration::from_millis(1);
 
 /// One core's access to the operations.
 pub trait Delayed: Sized + 'static {
@@ -115,5 +125,223 @@ impl DelayedOperation for Operation {
         let ended =
             if how == Completion::Condition { &ended.by_condition } else { &ended.otherwise };
         ended.fetch_add(1, Relaxed);
+    }
+}
+
+/// corewheel's purgatory, one core's of a group.
+#[derive(Debug)]
+pub struct Corewheel {
+    purgatory: Purgatory<usize, Operation>,
+    clock: ManualClock,
+}
+
+/// The group and each core's clock.
+#[derive(Clone, Debug)]
+pub struct Common {
+    group: PurgatoryGroup<usize>,
+    clocks: Arc<[ManualClock]>,
+}
+
+impl Delayed for Corewheel {
+    type Common = Common;
+    type Id = OperationId;
+
+    fn common(layout: Layout) -> Common {
+        let group = PurgatoryGroup::by(move |&key| layout.home(key));
+        Common { group, clocks: (0..layout.cores).map(|_| ManualClock::new()).collect() }
+    }
+
+    fn config(common: &Common, core: usize) -> Config {
+        Config::new().tick(TICK).clock(&common.clocks[core])
+    }
+
+    fn new(common: &Common, core: &Core) -> Self {
+        let purgatory = common.group.join(core.index(), core.shards());
+        Self { purgatory, clock: common.clocks[core.index()].clone() }
+    }
+
+    fn add(&mut self, operation: Operation, ticks: u64) -> Option<OperationId> {
+        let (key, timeout) = (operation.key as usize, TICK * ticks as u32);
+        match self
+            .purgatory
+            .try_complete_else_watch(operation, [key], timeout)
+            .expect("there is room")
+        {
+            Outcome::Waits(id) => Some(id),
+            Outcome::Completed => None,
+        }
+    }
+
+    fn notify(&mut self, key: usize) {
+        self.purgatory.notify(&key);
+    }
+
+    fn force(&mut self, id: OperationId) {
+        self.purgatory.force_complete(id);
+    }
+
+    fn tick(&mut self) {
+        self.clock.advance(TICK);
+        local_timer().turn();
+    }
+}
+
+/// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As in Kafka, an operation
+/// that is over leaves its list when the list is next looked through. The operations' last words are said without the lock.
+#[derive(Debug)]
+pub struct Locked<T: Timers> {
+    inner: Arc<Mutex<Inner<T>>>,
+    /// Room for what one call completes, kept for the next.
+    done: Vec<Operation>,
+    expired: Vec<Id>,
+    cores: usize,
+}
+
+/// What is behind the lock.
+#[derive(Debug)]
+pub struct Inner<T: Timers> {
+    watches: HashMap<usize, Vec<Id>>,
+    operations: Vec<Slot<T>>,
+    free: Vec<u32>,
+    timers: T,
+    now: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T: Timers> {
+    generation: u32,
+    parked: Option<(Operation, T::Handle)>,
+}
+
+/// Where an operation is, and which of those that have been there.
+#[derive(Clone, Copy, Debug)]
+pub struct Id {
+    index: u32,
+    generation: u32,
+}
+
+impl<T: Timers> Inner<T> {
+    fn park(&mut self, operation: Operation, ticks: u64) -> Id {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(Slot { generation: 0, parked: None });
+            self.operations.len() as u32 - 1
+        });
+        let id = Id { index, generation: self.operations[index as usize].generation };
+        self.watches.entry(operation.key as usize).or_default().push(id);
+        let timer = self.timers.add(self.now + ticks, [index.into(), id.generation.into(), 0]);
+        self.operations[index as usize].parked = Some((operation, timer));
+        id
+    }
+
+    fn get(&mut self, id: Id) -> Option<&mut Operation> {
+        let slot = &mut self.operations[id.index as usize];
+        slot.parked
+            .as_mut()
+            .filter(|_| slot.generation == id.generation)
+            .map(|(operation, _)| operation)
+    }
+
+    /// Takes an operation out and cancels its timer.
+    fn take(&mut self, id: Id) -> Option<Operation> {
+        let slot = &mut self.operations[id.index as usize];
+        let (operation, timer) = slot.parked.take_if(|_| slot.generation == id.generation)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(id.index);
+        self.timers.cancel(&timer);
+        Some(operation)
+    }
+
+    /// Takes those out that are complete, and forgets those that are over.
+    fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
+        let Some(list) = self.watches.get_mut(&key) else { return };
+        let mut list = mem::take(list);
+        list.retain(|&id| match self.get(id).map(DelayedOperation::try_complete) {
+            Some(true) => {
+                done.extend(self.take(id));
+                false
+            }
+            Some(false) => true,
+            None => false,
+        });
+        self.watches.insert(key, list);
+    }
+}
+
+impl<T: Timers> Locked<T> {
+    fn lock(inner: &Mutex<Inner<T>>) -> MutexGuard<'_, Inner<T>> {
+        inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&mut self, how: Completion) {
+        for operation in self.done.drain(..) {
+            operation.on_complete(how);
+        }
+    }
+}
+
+impl<T: Timers + Send + 'static> Delayed for Locked<T>
+where
+    T::Handle: Send,
+{
+    type Common = (Arc<Mutex<Inner<T>>>, usize);
+    type Id = Id;
+
+    fn common(layout: Layout) -> Self::Common {
+        let (watches, operations, free) = (HashMap::new(), Vec::new(), Vec::new());
+        let inner = Inner { watches, operations, free, timers: T::new(), now: 0 };
+        (Arc::new(Mutex::new(inner)), layout.cores)
+    }
+
+    fn config(_: &Self::Common, _: usize) -> Config {
+        Config::new()
+    }
+
+    fn new((inner, cores): &Self::Common, _: &Core) -> Self {
+        Self { inner: Arc::clone(inner), done: Vec::new(), expired: Vec::new(), cores: *cores }
+    }
+
+    fn add(&mut self, mut operation: Operation, ticks: u64) -> Option<Id> {
+        if operation.try_complete() {
+            operation.on_complete(Completion::Condition);
+            return None;
+        }
+        // Every core's tick moves the time of all.
+        let ticks = ticks * self.cores as u64;
+        let mut inner = Self::lock(&self.inner);
+        let id = inner.park(operation, ticks);
+        // There may have been an event before the watch.
+        if inner.get(id).is_some_and(DelayedOperation::try_complete) {
+            let operation = inner.take(id);
+            drop(inner);
+            self.done.extend(operation);
+            self.end(Completion::Condition);
+            return None;
+        }
+        Some(id)
+    }
+
+    fn notify(&mut self, key: usize) {
+        Self::lock(&self.inner).check(key, &mut self.done);
+        self.end(Completion::Condition);
+    }
+
+    fn force(&mut self, id: Id) {
+        let operation = Self::lock(&self.inner).take(id);
+        self.done.extend(operation);
+        self.end(Completion::Forced);
+    }
+
+    fn tick(&mut self) {
+        let mut inner = Self::lock(&self.inner);
+        inner.now += 1;
+        let now = inner.now;
+        inner.timers.advance(now, |[index, generation, _]| {
+            self.expired.push(Id { index: index as u32, generation: generation as u32 });
+        });
+        for id in self.expired.drain(..) {
+            self.done.extend(inner.take(id));
+        }
+        drop(inner);
+        self.end(Completion::Expired);
     }
 }

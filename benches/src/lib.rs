@@ -1,30 +1,35 @@
-//! corewheel beside its peers: who ([`peers`]), in what ([`workloads`]), planned by [`plan`], run by [`run`], shown by
-//! [`report`]. `cargo run --release -p corewheel-bench --bin compare -- --help` tells the rest.
+//! corewheel beside its [`peers`] in several [`workloads`]: planned by [`plan`], run by [`run`],
+//! shown by [`report`]. `cargo run --release -p corewheel-bench --bin compare -- --help` explains
+//! the rest.
 //!
-//! What makes a comparison fair, and holds for all:
+//! What makes a comparison fair:
 //!
-//! * Every run is a process of its own: the same fresh heap, the same clock, nothing left by another peer. For each
-//!   number of timers and each round the peers come one after the other, so that what the machine does beside hits all.
-//! * The loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All get the same random numbers
-//!   and keep their handles in the same kind of table; a payload is 24 bytes, moved in by adding and out by firing.
-//! * A structure is new, filled outside of the timing, and warmed up until its timers have been replaced twice or a time
-//!   is over. What fires on the way is added anew, so the number of live timers stays what it says.
-//! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure. The [`schemes`] take
-//!   turns in one process as well: they are there for the shape of their curves.
-//! * What is about two cores has a thread on each, pinned to it. What one core hands to the other travels in the same
-//!   ring for all peers ([`crossing`]), unless that is what is compared ([`asked`]); messages of all [`mailboxes`] name the same nodes.
-//! * What a timeout costs a task ([`timeouts`]) is what all threads of the process ran for it, less what they ran for the
-//!   same tasks without, in turns with them.
+//! * Every run is a fresh process. For each number of timers and each round the peers
+//!   come one after the other, so that other load on the machine affects all of them.
+//! * The loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All get the
+//!   same random numbers and keep their handles in the same kind of table; a payload is 24 bytes,
+//!   moved in by adding and out by firing.
+//! * A structure is new, filled outside of the timing, and warmed up until its timers have been
+//!   replaced twice or the time for that is over. A timer that fires in the warm-up is added anew,
+//!   so the number of live timers stays constant.
+//! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure.
+//!   The [`schemes`] take turns in one process too: they are there for the shape of their curves.
+//! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
+//!   ring for all peers ([`crossing`]), unless that way is compared ([`asked`]). Messages of all
+//!   [`mailboxes`] name the same nodes.
+//! * The cost of a timeout for a task ([`timeouts`]) is what all threads of the process ran for it,
+//!   less what they ran for the same tasks without timeouts, in turns with them.
 //! * The allocator counts in the runs about memory only.
-//! * Everything is built as a user of the library builds it, without link-time optimisation. The peers that were written
-//!   for the comparison are in this crate and so inlined at will; of corewheel and the published ones only what is
-//!   generic or marked for it.
+//! * Everything is built as a user of the library builds it, without link-time optimisation. The
+//!   peers that were written for the comparison are in this crate and so inlined at will; of
+//!   corewheel and the published ones only what is generic or marked for it.
 #![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "figures are read by people"
+    reason = "a run has few timers and ticks, and its figures are read by people"
 )]
-#![allow(clippy::cast_possible_truncation, reason = "a run has few timers and ticks")]
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 
 pub mod alloc;

@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 
 /// A load that goes on for ever, in batches that are long beside a reading of the clock.
 pub trait Load {
-    /// Does the next batch; how many operations that was.
+    /// Does the next batch and returns its number of operations.
     fn batch(&mut self) -> u64;
 }
 
@@ -25,10 +25,10 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What `compare` takes.
+    /// The effort of `compare`.
     pub const NORMAL: Self =
         Self { timed: Duration::from_millis(250), warm_up_max: Duration::from_secs(1) };
-    /// What `compare --quick` takes: a million timers have not settled by then.
+    /// The effort of `compare --quick`: too short for a million timers to settle.
     pub const QUICK: Self =
         Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
 }
@@ -36,12 +36,12 @@ impl Effort {
 /// One figure of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// The row: a workload, or what is measured in it.
+    /// The kind of figure: a workload, or a part of one.
     pub workload: String,
     /// What the timers were asked for, where that changes and not their number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
-    /// How many timers are live.
+    /// The number of live timers.
     pub n: usize,
     /// Unit of the value.
     pub unit: String,
@@ -53,25 +53,31 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// One figure.
+    /// Creates a figure.
     pub fn new(workload: impl Into<String>, n: usize, unit: &str, value: f64) -> Self {
         let (workload, unit) = (workload.into(), unit.to_owned());
         Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
     }
 
-    /// The same, in one of several settings.
+    /// Names the setting that the figure was measured in.
     #[must_use]
     pub fn at(self, setting: &str) -> Self {
         Self { setting: setting.to_owned(), ..self }
     }
 
-    /// A time per operation.
+    /// Creates a time per operation.
     pub fn nanos(workload: &str, n: usize, nanos: f64) -> Self {
         Self::new(workload, n, "ns", nanos)
     }
+
+    /// Returns the kind of figure and the setting.
+    pub fn title(&self) -> String {
+        let separator = if self.setting.is_empty() { "" } else { "-" };
+        format!("{}{separator}{}", self.workload, self.setting)
+    }
 }
 
-/// Does `operations`, or what can be done of them in the time for it, and then times the load: ns per operation.
+/// Warms the load up with `operations` and then times it: ns per operation.
 pub fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
     warm_up(load, operations, effort);
     let mut timing = Timing::start(effort.timed);
@@ -81,7 +87,7 @@ pub fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -
     timing.ns_per_operation()
 }
 
-/// Does `operations`, or what can be done of them in the time for it.
+/// Does `operations`, or what can be done of them in the time of the warm-up.
 pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
     let mut timing = Timing::start(effort.warm_up_max);
     while timing.operations < operations && timing.goes_on() {
@@ -89,7 +95,8 @@ pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
     }
 }
 
-/// As [`ns_per_operation`], in a task that yields after each batch so that its runtime's timers have their turn.
+/// [`ns_per_operation`] in a task that yields after each batch so that its runtime's timers have
+/// their turn.
 pub async fn ns_per_operation_in_task(
     load: &mut impl Load,
     operations: u64,
@@ -108,18 +115,19 @@ pub async fn ns_per_operation_in_task(
     timing.ns_per_operation()
 }
 
-/// The warm-up of a load on `n` timers: each has been replaced or moved twice, and caches and predictors know the code.
+/// Returns the warm-up of a load on `n` timers: each has been replaced or moved twice, and caches
+/// and predictors know the code.
 pub fn settled(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
 }
 
-/// The value in the middle, or between the two that are there.
+/// Returns the value in the middle, or the mean of the two there.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
-/// How long all threads of this process have run.
+/// Returns how long all threads of this process have run.
 pub fn cpu_nanos() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -130,12 +138,13 @@ pub fn cpu_nanos() -> f64 {
 pub enum Clock {
     /// The time that the caller waits.
     Wall,
-    /// The time that the thread ran, which leaves out what else the machine did meanwhile. A reading is a system call.
+    /// The time that the thread ran, which leaves out other load on the machine. A reading is a
+    /// system call.
     Cpu,
 }
 
 impl Clock {
-    /// The time by this clock.
+    /// Returns the time by this clock.
     pub fn read(self) -> Duration {
         let id = if self == Self::Wall { ClockId::Monotonic } else { ClockId::ThreadCPUTime };
         let time = clock_gettime(id);
@@ -158,7 +167,7 @@ impl Timing {
         Self { started: Instant::now(), elapsed: Duration::ZERO, duration, operations: 0 }
     }
 
-    /// Whether there is time left; asked between batches.
+    /// Returns whether there is time left; asked between batches.
     pub fn goes_on(&mut self) -> bool {
         self.elapsed = self.started.elapsed();
         self.elapsed < self.duration
@@ -169,12 +178,12 @@ impl Timing {
         self.operations += black_box(operations);
     }
 
-    /// How many operations were counted.
+    /// Returns how many operations were counted.
     pub fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// The time until the last `goes_on`, per operation.
+    /// Returns the time until the last `goes_on`, per operation.
     pub fn ns_per_operation(&self) -> f64 {
         self.elapsed.as_nanos() as f64 / self.operations as f64
     }

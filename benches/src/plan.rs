@@ -1,65 +1,65 @@
-//! Who is measured, in what, and what cannot be measured.
-
-mod field;
+//! The peers and the workloads, and how often and how large each is run. The comments of [`Peer`]
+//! and [`Workload`] are the text of `--help` and of `doc/figures.md`.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::cores;
-
 /// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Peer {
-    /// The wheel alone.
+    /// corewheel's `Wheel`: no clock, no callbacks.
     CorewheelWheel,
-    /// One core's engine, payloads by value.
+    /// corewheel's `Shard`: the engine of one core, payloads by value.
     CorewheelShard,
-    /// `local_timer()`, callbacks.
+    /// corewheel's `local_timer()`, callbacks.
     CorewheelLocal,
-    /// The same with the fast clock.
+    /// `corewheel-local` with the fast clock; in virtual time it would be `corewheel-local`.
     CorewheelLocalFast,
-    /// `future::Timers`, one thread of timers for each worker of the runtime.
+    /// corewheel's `future::Timers`, one thread of timers for each worker of the runtime.
     CorewheelTimers,
-    /// The least a handle needs.
+    /// The least that a timer with a handle must do, without firing; between two cores, a cache
+    /// line there and back.
     Floor,
-    /// The same with a compare-and-swap.
+    /// `floor` with a compare-and-swap.
     FloorCas,
-    /// Linked lists, 64 slots a level.
+    /// A linked wheel of 64 slots a level, as in tokio and Linux.
     Linked64,
-    /// One level of 65 536 slots.
+    /// One level of 65,536 slots: no delays above 65 s.
     Single65536,
-    /// 4-ary heap with positions.
+    /// A 4-ary heap that knows the position of each timer.
     Heap4,
-    /// `BinaryHeap`, cancelled entries stay.
+    /// `BinaryHeap`, in which cancelled entries stay.
     BinaryHeap,
     /// `BTreeMap` by deadline.
     #[value(name = "btree")]
     BTree,
-    /// The crate of this name, its cancellable wheel.
+    /// The cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
     HierarchicalHashWheel,
     /// tokio-util's `DelayQueue`.
     DelayQueue,
-    /// tokio's `Sleep`, current-thread runtime.
+    /// tokio's `Sleep` on its current-thread runtime.
     TokioSleep,
-    /// tokio's `Sleep`, multi-thread runtime with one worker.
+    /// tokio's `Sleep` on its multi-thread runtime, which has no virtual time.
     TokioThreads,
-    /// The same with tokio's alternative timer.
+    /// `tokio-threads` with tokio's alternative timer, if built with `--cfg tokio_unstable`.
     TokioAlt,
-    /// The crate of this name, on tokio's multi-thread runtime.
+    /// The crate `pingora-timeout` on tokio's multi-thread runtime.
     PingoraTimeout,
-    /// The wheel behind the standard library's lock, for two cores.
+    /// Two cores: `corewheel-wheel` behind the standard library's lock.
     MutexStd,
-    /// The same behind `parking_lot`'s.
+    /// Two cores: `corewheel-wheel` behind the lock of `parking_lot`.
     MutexParkingLot,
-    /// `linked64` behind that one.
+    /// Two cores: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
-    /// The wheel, asked by a channel: who asks gets no answer.
+    /// Two cores: `corewheel-wheel`, which gets requests through a channel. The sender gets no
+    /// answer.
     Channel,
-    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and met along two chains.
+    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and consumed along two
+    /// chains.
     Stack,
-    /// Mailbox: the same with one chain.
+    /// Mailbox: `stack` with one chain.
     StackChain,
-    /// Mailbox: that, taken one at a time.
+    /// Mailbox: `stack-chain`, whose messages are taken one at a time.
     StackSingle,
     /// Mailbox: Vyukov's queue through the nodes.
     SwapQueue,
@@ -69,291 +69,179 @@ pub enum Peer {
     ArrayQueue,
     /// Mailbox: `std::sync::mpsc`.
     StdMpsc,
-    /// Mailbox: a ring of one sender (`rtrb`).
+    /// Mailbox: a ring of one sender, of the crate `rtrb`.
     Ring,
 }
 
-/// What they are compared in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+/// What the peers are compared in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Workload {
-    /// Cancel a random timer and add one, delays of 1 to 60 s.
+    /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every
+    /// thousand pairs a tick of 1 ms passes. The runtimes of several threads have no virtual time:
+    /// they go by the machine's clock and yield after every thousand pairs.
     Churn,
-    /// The same, every delay 30 s.
-    Churn30,
-    /// Add over 60 s, let all fire.
-    Drain,
-    /// Move a random timer to 30 s from now.
-    Reset,
-    /// Timers that re-add themselves when they fire.
-    Steady,
-    /// How long a single turn takes.
-    Pause,
-    /// Ticks in which nothing is due.
-    Idle,
-    /// Bytes per timer, left, grown; allocations.
-    Memory,
-    /// Add and cancel by the machine's clock.
-    Call,
-    /// Tasks that wrap one short operation after the other in a timeout.
-    Async,
-    /// Delayed operations, by how many cores take part.
-    Purgatory,
-    /// How late timers fire by the machine's clock.
-    Late,
-    /// What a loop saves when timers may fire somewhat later.
-    Within,
-    /// What a loop is spared when timers that come together do not fire together.
-    Spread,
-    /// Timers that another core cancels: from being added to being taken in, and the call alone.
-    Xcancel,
-    /// Timers, other deadlines and callbacks that another core asks for: what a request costs both, and the call alone.
-    Asked,
-    /// How late timers fire while another core cancels a million others.
-    Flood,
-    /// What a message to another core costs, by what it travels through.
-    Mailbox,
-    /// What a second core adds where nothing crosses cores, beside what the machine lets it add.
-    Scaling,
-}
-
-/// One kind of run. A workload has one or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-pub enum Pass {
-    /// ns per pair.
-    Churn,
-    /// The longest pair.
+    /// The longest single pair or tick of `churn`: as the caller waits, and by the time that the
+    /// thread ran.
     ChurnLongest,
-    /// ns per pair.
+    /// `churn` with a delay of 30 s for every timer.
     Churn30,
-    /// ns per timer added, and fired.
+    /// Adds timers over 60 s and lets all fire: ns per timer added, and per timer fired.
     Drain,
-    /// ns per reset.
+    /// Moves a random timer to 30 s from now: ns per reset. The runtimes of several threads go by
+    /// the machine's clock.
     Reset,
-    /// ns per timer fired and added.
+    /// Timers that are added again when they fire: ns per timer.
     Steady,
-    /// Tick by tick.
+    /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many
+    /// entries it touches at most. `max-cpu` is by the time that the thread ran. Some peers are
+    /// left out to save time.
     Pause,
-    /// All due in one tick.
+    /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
+    /// other peers have no budget and fire all at once.
     PauseAllDue,
-    /// All moved before.
+    /// `pause` after every deadline was moved a minute ahead.
     PauseAfterReset,
-    /// After 10 s without a turn.
+    /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
+    /// other peers have none.
     PauseAfterSleep,
-    /// Ticks with timers.
+    /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
     Idle,
-    /// An hour without.
+    /// An hour passes at once, without timers: ns per hour.
     IdleHour,
-    /// Live, and left.
-    Memory,
-    /// Growth.
-    MemoryChurn,
-    /// In the steady state.
-    Allocations,
-    /// ns per pair.
-    Call,
-    /// What a timeout costs whose operation is not ready at once.
-    Async,
-    /// The same of one that is.
-    AsyncReady,
-    /// Lateness of timeouts that end.
-    AsyncLate,
-    /// Delayed operations a second, and the time that the threads ran for one.
-    Purgatory,
-    /// Lateness at a tick of 1 ms, or the peer's own.
-    Late,
-    /// Lateness at a tick of 50 us.
-    #[value(name = "late-50us")]
-    LateFine,
-    /// Turns for one timer in an hour.
+    /// How often an idle `Shard` must be turned until its only timer, an hour away, has fired.
     IdleWakeUps,
-    /// Wake-ups per second, by slack.
+    /// Bytes per timer: while all are live, and after all were cancelled. By the allocator, and
+    /// resident.
+    Memory,
+    /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how
+    /// many pairs.
+    MemoryChurn,
+    /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call`
+    /// have settled.
+    MemoryAllocations,
+    /// `churn30` by the machine's clock, which adding reads: ns per pair.
+    Call,
+    /// Tasks that wrap one short operation after the other in a timeout. The operation is pending
+    /// once. Timeout: the next column less the one after, stretch by stretch. Left: timeouts that
+    /// are still registered 50 ms after as many were dropped. Entries of pingora-timeout, one for
+    /// all that end within 10 ms, stay until then and are not counted. Tasks of `tokio-sleep`,
+    /// `corewheel-local` and `corewheel-local-fast` stay on two runtimes of one thread each; the
+    /// others move between two workers.
+    Async,
+    /// `async` with an operation that is ready at once.
+    AsyncReady,
+    /// How late the timeouts of tasks end. On the runtimes of one thread a task turns corewheel's
+    /// timer once a millisecond; the threads of `corewheel-timers` sleep until a timer is due, 10
+    /// ms at most.
+    AsyncLate,
+    /// Delayed operations a second, the time that the threads ran for one, and the share that
+    /// completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
+    /// to the one that makes the events. The other peers have a map of watch lists, all behind one
+    /// lock.
+    Purgatory,
+    /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
+    /// own.
+    Late,
+    /// `late` with a tick of 50 us.
+    #[value(name = "late-50us")]
+    Late50us,
+    /// What a loop saves when timers may fire later by some slack: wake-ups, entries touched per
+    /// timer, ns per timer. For `linked64` and `btree` the caller rounds the deadlines.
     Within,
-    /// Timers per tick, by range.
+    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread
+    /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
-    /// ns per timer, and per call that cancels it; one core adds, the other cancels.
+    /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
+    /// and per call of cancel. The calls of `channel` are requests without an answer.
+    /// `corewheel-local`, `corewheel-local-fast` and tokio read the machine's clock when they add;
+    /// the others run in virtual time. Values are medians of the stretches in which no thread lost
+    /// its core; where `undisturbed` is 0 %, they are of all stretches and mean little. `line` is a
+    /// cache line to the other core and back, before and after: runs with different lines cannot be
+    /// compared.
     Xcancel,
-    /// The same, both cores do both.
+    /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
-    /// ns per request, and per call; by how many are asked before they are taken in.
+    /// Requests of another core: an added timer, a reset, a callback. In ns per request for both
+    /// cores, and for the call alone, by the number of requests that are made before the owner
+    /// consumes them in one turn. That turn is a part of the figure; with one request most of it is
+    /// the transfer of cache lines. 10,000 timers are live. Neither core waits for the other:
+    /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer.
+    /// corewheel and tokio go by the machine's clock, the others run in virtual time. The requester
+    /// registers a sleep of tokio's with the owner's runtime, and callbacks are spawned there.
     Asked,
-    /// Lateness, by what happens beside.
+    /// How late timers fire while another core cancels pending timers as fast as it can; `took` is
+    /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
+    /// after 64 cancels. `corewheel-local` stands for corewheel's other layers.
     Flood,
-    /// ns per message sent, and taken.
+    /// What a message to another core costs the sender and the receiver, by the number of nodes
+    /// that may be in flight.
     Mailbox,
-    /// Two cores against one, for the peer and for an array; the first by the second.
+    /// What a second core adds where nothing crosses cores, as a factor. Empty: the floor of
+    /// `churn`, in turns with the peer, which shows what the machine allows. Share: the first by
+    /// the second. By the time that the threads ran.
     Scaling,
 }
 
 impl Peer {
-    /// Its name in tables.
-    pub fn name(self) -> String {
-        value_name(&self)
-    }
-
-    /// Whether it is one of ours.
+    /// Returns whether it is a part of corewheel.
     pub fn is_corewheel(self) -> bool {
-        let one_core =
-            matches!(self, Self::CorewheelWheel | Self::CorewheelShard | Self::CorewheelLocal);
-        one_core || matches!(self, Self::CorewheelLocalFast | Self::CorewheelTimers | Self::Stack)
-    }
-
-    /// Any delay, exact, cancelled with an answer by a handle that survives the reuse of what it names; or a mailbox for any
-    /// number of senders. And not corewheel, nor a part of it.
-    pub fn is_complete(self) -> bool {
-        let partial = matches!(
+        matches!(
             self,
-            Self::Floor
-                | Self::FloorCas
-                | Self::Single65536
-                | Self::DelayQueue
-                | Self::Channel
-                | Self::StackChain
-                | Self::StackSingle
-                | Self::Ring
-        );
-        !partial && !self.is_corewheel()
+            Self::CorewheelWheel
+                | Self::CorewheelShard
+                | Self::CorewheelLocal
+                | Self::CorewheelLocalFast
+                | Self::CorewheelTimers
+                | Self::Stack
+        )
     }
 
-    /// The floor that one of our layers is held against.
-    pub fn floor(self, pass: Pass) -> Option<Self> {
+    /// Returns whether it can stand in for corewheel: it takes any delay, is exact to the tick, and
+    /// its cancel answers for stale handles too; or it is a mailbox for any number of senders.
+    pub fn is_complete(self) -> bool {
+        !self.is_corewheel()
+            && !matches!(
+                self,
+                Self::Floor
+                    | Self::FloorCas
+                    | Self::Single65536
+                    | Self::DelayQueue
+                    | Self::Channel
+                    | Self::StackChain
+                    | Self::StackSingle
+                    | Self::Ring
+            )
+    }
+
+    /// Returns the floor of one of corewheel's layers.
+    pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
-            _ if pass.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
+            _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
             Self::Stack => Some(Self::Ring),
             Self::CorewheelWheel => Some(Self::Floor),
             Self::CorewheelShard | Self::CorewheelLocal => Some(Self::FloorCas),
             _ => None,
         }
     }
-
-    fn is_floor(self) -> bool {
-        matches!(self, Self::Floor | Self::FloorCas)
-    }
-
-    /// Whether its time can be told to move.
-    pub fn has_virtual_time(self) -> bool {
-        !matches!(self, Self::TokioThreads | Self::TokioAlt)
-    }
-
-    fn is_asked_when_to_wake(self) -> bool {
-        self.is_corewheel() || matches!(self, Self::Linked64 | Self::BTree)
-    }
-
-    fn has_delayed_operations(self) -> bool {
-        matches!(self, Self::CorewheelLocal | Self::Linked64 | Self::BTree)
-    }
-
-    fn has_a_clock(self) -> bool {
-        let tokio = matches!(
-            self,
-            Self::DelayQueue | Self::TokioSleep | Self::TokioThreads | Self::TokioAlt
-        );
-        tokio || matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast)
-    }
-
-    /// Why it is not measured in a pass.
-    pub fn refusal(self, pass: Pass) -> Option<&'static str> {
-        let paused = matches!(
-            self,
-            Self::CorewheelWheel
-                | Self::CorewheelShard
-                | Self::CorewheelLocal
-                | Self::Linked64
-                | Self::BinaryHeap
-                | Self::BTree
-                | Self::DelayQueue
-        );
-        let reason = match pass {
-            _ if pass.needs_two_cores() && cores::count() < 2 => "there is one core",
-            _ if self == Self::TokioAlt && !cfg!(tokio_unstable) => {
-                "built without --cfg tokio_unstable"
-            }
-            Pass::Call if !self.has_a_clock() => "reads no clock",
-            Pass::Purgatory if !self.has_delayed_operations() => "has no delayed operations",
-            Pass::Late if !self.has_a_clock() && self != Self::BTree => "has no loop that sleeps",
-            _ if self == Self::CorewheelLocalFast && pass.runs_in_virtual_time() => {
-                "in virtual time it is corewheel-local"
-            }
-            Pass::LateFine if !matches!(self, Self::CorewheelLocal | Self::CorewheelLocalFast) => {
-                "has no such tick"
-            }
-            Pass::IdleWakeUps if self != Self::CorewheelShard => "is not asked",
-            Pass::Flood if matches!(self, Self::CorewheelShard | Self::CorewheelLocalFast) => {
-                "corewheel-local stands for it"
-            }
-            Pass::Scaling if self.is_floor() => "is what the others are held against",
-            Pass::Scaling if !self.is_corewheel() && self != Self::Linked64 => {
-                "left out to save time"
-            }
-            Pass::Within | Pass::Spread if !self.is_asked_when_to_wake() => "left out to save time",
-            Pass::Spread if self == Self::CorewheelWheel => "leaves that to its caller",
-            Pass::Allocations if !self.is_corewheel() => "counted for corewheel",
-            _ if !self.has_virtual_time() && pass.waits_in_virtual_time() => {
-                "no virtual time in this runtime"
-            }
-            _ if self.is_floor() && pass.fires() => "never fires",
-            _ if self == Self::Single65536 && pass.reaches_far() => {
-                "has no place for delays above 65 s"
-            }
-            _ if !paused && pass.is_pause() => "left out to save time",
-            _ => return None,
-        };
-        Some(reason)
-    }
 }
 
 impl Workload {
-    /// Its kinds of runs.
-    pub fn passes(self) -> &'static [Pass] {
-        match self {
-            Self::Churn => &[Pass::Churn, Pass::ChurnLongest],
-            Self::Churn30 => &[Pass::Churn30],
-            Self::Drain => &[Pass::Drain],
-            Self::Reset => &[Pass::Reset],
-            Self::Steady => &[Pass::Steady],
-            Self::Pause => {
-                &[Pass::Pause, Pass::PauseAllDue, Pass::PauseAfterReset, Pass::PauseAfterSleep]
-            }
-            Self::Idle => &[Pass::Idle, Pass::IdleHour],
-            Self::Memory => &[Pass::Memory, Pass::MemoryChurn, Pass::Allocations],
-            Self::Call => &[Pass::Call],
-            Self::Async => &[Pass::Async, Pass::AsyncReady, Pass::AsyncLate],
-            Self::Purgatory => &[Pass::Purgatory],
-            Self::Late => &[Pass::Late, Pass::LateFine, Pass::IdleWakeUps],
-            Self::Within => &[Pass::Within],
-            Self::Spread => &[Pass::Spread],
-            Self::Xcancel => &[Pass::Xcancel, Pass::XcancelBoth],
-            Self::Asked => &[Pass::Asked],
-            Self::Flood => &[Pass::Flood],
-            Self::Mailbox => &[Pass::Mailbox],
-            Self::Scaling => &[Pass::Scaling],
-        }
-    }
-}
-
-impl Pass {
-    /// Its name in tables.
-    pub fn name(self) -> String {
-        value_name(&self)
-    }
-
-    /// How many timers are live in it.
+    /// Returns the numbers of live timers, or of what [`counted`](Self::counted) says.
     pub fn sizes(self, quick: bool) -> &'static [usize] {
         match self {
             Self::IdleHour => &[0],
             Self::IdleWakeUps => &[1],
-            Self::Late | Self::LateFine | Self::AsyncLate if quick => &[4000],
-            Self::Late | Self::LateFine | Self::AsyncLate => &[10_000],
+            Self::Late | Self::Late50us | Self::AsyncLate if quick => &[4000],
+            Self::Late | Self::Late50us | Self::AsyncLate => &[10_000],
             Self::Memory if quick => &[100_000],
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
-            Self::Flood => &[1_000_000],
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
-            // Requests.
             Self::Asked => &[1, 64, 1000],
-            // Tasks, and keys.
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
             Self::Memory
+            | Self::Flood
             | Self::Pause
             | Self::PauseAllDue
             | Self::PauseAfterReset
@@ -362,87 +250,72 @@ impl Pass {
         }
     }
 
-    /// Whether it has figures of several kinds for one number of timers, which then stand side by side.
-    pub fn is_profile(self) -> bool {
-        self.sizes(false).len() == 1
-    }
-
-    /// What is done with peers that have no budgets, slack or spreading, where corewheel is asked for it.
-    pub fn instead(self) -> Option<&'static str> {
-        match self {
-            Self::PauseAllDue | Self::PauseAfterSleep => Some("Without a budget, all at once"),
-            Self::Purgatory => Some("With a map of watch lists, all behind one lock"),
-            Self::Within => Some("The caller rounds the deadlines"),
-            Self::Spread => Some("The caller draws the deadlines at random"),
-            _ => None,
-        }
-    }
-
-    /// What its sizes are numbers of.
+    /// Returns what the sizes are numbers of.
     pub fn counted(self) -> &'static str {
         match self {
-            Self::Async | Self::AsyncReady | Self::AsyncLate => "tasks",
+            _ if self.is_about_tasks() => "tasks",
             Self::Purgatory => "keys",
+            Self::Asked => "requests at once",
+            Self::Mailbox => "nodes",
             _ => "timers",
         }
     }
 
-    /// Whether time is told to move in it.
-    pub fn runs_in_virtual_time(self) -> bool {
-        let by_the_clock =
-            matches!(self, Self::Call | Self::Late | Self::LateFine) || self.is_about_futures();
-        !by_the_clock && !self.crosses_cores() && self != Self::Asked
-    }
-
-    /// Whether there is more to it than operations that nobody waits for.
-    fn waits_in_virtual_time(self) -> bool {
-        let operations =
-            matches!(self, Self::Churn | Self::ChurnLongest | Self::Churn30 | Self::Reset);
-        self.runs_in_virtual_time() && !operations
-    }
-
-    fn is_pause(self) -> bool {
-        matches!(
-            self,
-            Self::Pause | Self::PauseAllDue | Self::PauseAfterReset | Self::PauseAfterSleep
-        )
-    }
-
-    /// Whether it is about what fires, or does not in time.
-    fn fires(self) -> bool {
-        self.is_pause() || matches!(self, Self::Steady | Self::Idle | Self::IdleHour | Self::Flood)
-    }
-
-    fn reaches_far(self) -> bool {
-        self.is_pause() || self == Self::Idle
-    }
-
-    /// How often it is repeated for each peer.
+    /// Returns how often it is repeated for each peer.
     pub fn rounds(self, n: usize, quick: bool) -> usize {
         match self {
             // Bytes and counts do not scatter.
-            Self::Memory | Self::MemoryChurn | Self::Allocations | Self::IdleWakeUps => 1,
+            Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
             _ if !quick => 5,
-            Self::Late | Self::LateFine | Self::ChurnLongest | Self::Flood => 1,
-            _ if self.is_about_futures() || n >= 100_000 => 1,
+            Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
+            _ if n >= 100_000 || self.is_about_tasks() => 1,
             _ => 3,
         }
+    }
+
+    /// Returns whether one core cancels another core's timers in it.
+    pub fn crosses_cores(self) -> bool {
+        matches!(self, Self::Xcancel | Self::XcancelBoth | Self::Flood)
+    }
+
+    /// Returns whether it is about timeouts of tasks.
+    pub fn is_about_tasks(self) -> bool {
+        matches!(self, Self::Async | Self::AsyncReady | Self::AsyncLate)
+    }
+
+    /// Returns whether it needs a thread on each of two cores.
+    pub fn needs_two_cores(self) -> bool {
+        self.crosses_cores() || matches!(self, Self::Asked | Self::Mailbox | Self::Scaling)
     }
 }
 
 /// One run: a process of its own, so that each has the same fresh heap and clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Who.
+    /// The peer.
     pub peer: Peer,
-    /// What.
-    pub pass: Pass,
-    /// With how many timers.
+    /// The workload.
+    pub workload: Workload,
+    /// The number of timers.
     pub n: usize,
-    /// With less of everything.
+    /// Less of everything.
     pub quick: bool,
 }
 
-fn value_name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// What `--help` knows about a peer or a workload.
+pub trait Named: ValueEnum {
+    /// Returns the name on the command line and in tables.
+    fn name(&self) -> String {
+        self.to_possible_value().expect("none is skipped").get_name().to_owned()
+    }
+
+    /// Returns the comment.
+    fn about(&self) -> String {
+        let value = self.to_possible_value().expect("none is skipped");
+        value.get_help().map_or_else(String::new, |help| format!("{help}."))
+    }
 }
+
+impl Named for Peer {}
+
+impl Named for Workload {}

@@ -1,10 +1,9 @@
-//! One run, in the process that was started for it.
+//! How each peer does each workload, in the process that was started for it.
 
-mod asking;
-mod in_tasks;
-mod two_cores;
-
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use corewheel::Clock;
 use tokio::{
@@ -13,173 +12,187 @@ use tokio::{
 };
 
 use crate::{
-    alloc,
-    delayed::{Corewheel, Locked},
+    alloc, asked, cores,
+    crossing::{self, Crossing, ParkingLot, Std},
+    delayed::{self, Delayed},
+    mailboxes::{self, Mailbox},
     measure::{self, Effort, Sample, ns_per_operation_in_task, settled},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel,
         DelayQueuePeer, DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64,
         Single65536, TokioSleep, TokioSleepRealTime,
     },
-    plan::{Job, Pass, Peer},
+    plan::{Job, Named, Peer, Workload as W},
+    timeouts::{Here, Pingora, There, Tokio},
     timers::{Timers, Waking},
     workloads::{
-        churn::{self, Churn, Delay, Longest},
-        drain, idle, in_thread, late, memory,
+        self, drain,
+        flood::{self, Setting},
+        guarded::{self, Stage, TwoCores, Workers},
+        in_thread, late, mailbox, memory,
+        operations::{self, Churn, Delay, Longest, Reset, Steady},
         pause::{self, Variant},
-        purgatory,
-        reset::{self, Reset},
-        spread,
-        steady::{self, Steady},
-        within,
+        purgatory, scaling, waking,
+        xcancel::{self, Direction},
     },
 };
 
-/// Does what the job says.
-pub fn run(job: Job) -> Vec<Sample> {
-    if matches!(job.pass, Pass::Memory | Pass::MemoryChurn | Pass::Allocations) {
-        alloc::start_counting();
-    }
-    match (job.peer, job.pass) {
-        (_, Pass::Xcancel | Pass::XcancelBoth) => two_cores::xcancel(job),
-        (_, Pass::Asked) => asking::asked(job),
-        (_, Pass::Flood) => two_cores::flood(job),
-        (_, Pass::Async | Pass::AsyncReady | Pass::AsyncLate) => in_tasks::run(job),
-        (_, Pass::Mailbox) => two_cores::mailbox(job),
-        (_, Pass::Scaling) => two_cores::scaling(job),
-        (_, Pass::Late | Pass::LateFine | Pass::IdleWakeUps) => run_late(job),
-        (_, Pass::Within | Pass::Spread) => run_waking(job),
-        (_, Pass::Purgatory) => run_delayed(job),
-        (Peer::CorewheelLocal, Pass::Call) => run_virtual::<CorewheelLocalRealTime<false>>(job),
-        (Peer::CorewheelLocalFast, _) => run_virtual::<CorewheelLocalRealTime<true>>(job),
-        (Peer::DelayQueue, Pass::Call) => run_in_task::<DelayQueueRealTime>(job),
-        (Peer::TokioSleep, Pass::Call) | (Peer::TokioThreads | Peer::TokioAlt, _) => {
-            run_in_task::<TokioSleepRealTime>(job)
-        }
-        (Peer::CorewheelWheel, _) => run_virtual::<CorewheelWheel>(job),
-        (Peer::CorewheelShard, _) => run_virtual::<CorewheelShard>(job),
-        (Peer::CorewheelLocal, _) => run_virtual::<CorewheelLocal>(job),
-        (Peer::Floor, _) => run_virtual::<Floor<false>>(job),
-        (Peer::FloorCas, _) => run_virtual::<Floor<true>>(job),
-        (Peer::Linked64, _) => run_virtual::<Linked64>(job),
-        (Peer::Single65536, _) => run_virtual::<Single65536>(job),
-        (Peer::Heap4, _) => run_virtual::<Heap4>(job),
-        (Peer::BinaryHeap, _) => run_virtual::<LazyBinaryHeap>(job),
-        (Peer::BTree, _) => run_virtual::<BTree>(job),
-        (Peer::HierarchicalHashWheel, _) => run_virtual::<HashWheel>(job),
-        (Peer::DelayQueue, _) => run_virtual::<DelayQueuePeer>(job),
-        (Peer::TokioSleep, _) => run_virtual::<TokioSleep>(job),
-        _ => unreachable!("it is for two cores"),
-    }
+/// Does a job of a peer.
+pub type Run = fn(Job) -> Vec<Sample>;
+
+/// Finds how a peer does a workload, if it takes part.
+pub fn run(peer: Peer, workload: W) -> Option<Run> {
+    let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
+    let has_cores = !workload.needs_two_cores() || cores::count() >= 2;
+    let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
+        *of == peer && workloads.iter().any(|group| group.contains(&workload))
+    })?;
+    (is_built && has_cores).then_some(*run)
 }
+
+const OPERATIONS: &[W] = &[W::Churn, W::ChurnLongest, W::Churn30, W::Reset];
+const BULK: &[W] = &[W::Drain, W::Memory, W::MemoryChurn];
+const FIRING: &[W] = &[W::Steady, W::IdleHour];
+const FAR: &[W] = &[W::Idle];
+const PAUSES: &[W] = &[W::Pause, W::PauseAllDue, W::PauseAfterReset, W::PauseAfterSleep];
+const MOST: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR];
+const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR, PAUSES];
+const SCALED: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR, PAUSES, &[W::Scaling]];
+const COREWHEEL: &[&[W]] =
+    &[OPERATIONS, BULK, FIRING, FAR, PAUSES, &[W::Scaling, W::MemoryAllocations]];
+const CALL: &[&[W]] = &[&[W::Call]];
+const LATE: &[&[W]] = &[&[W::Late]];
+const LATE_BY_TICK: &[&[W]] = &[&[W::Late, W::Late50us]];
+const WITHIN: &[&[W]] = &[&[W::Within]];
+const WAKING: &[&[W]] = &[&[W::Within, W::Spread]];
+const PURGATORY: &[&[W]] = &[&[W::Purgatory]];
+const XCANCEL: &[&[W]] = &[&[W::Xcancel, W::XcancelBoth]];
+const FLOOD: &[&[W]] = &[&[W::Flood]];
+const ASKED: &[&[W]] = &[&[W::Asked]];
+const MAILBOX: &[&[W]] = &[&[W::Mailbox]];
+const ASYNC: &[&[W]] = &[&[W::Async, W::AsyncReady, W::AsyncLate]];
+
+/// Who takes part in what, and how.
+const RUNS: &[(Peer, &[&[W]], Run)] = &[
+    (Peer::CorewheelWheel, COREWHEEL, one_core::<CorewheelWheel>),
+    (Peer::CorewheelShard, COREWHEEL, one_core::<CorewheelShard>),
+    (Peer::CorewheelLocal, COREWHEEL, one_core::<CorewheelLocal>),
+    (Peer::Floor, &[OPERATIONS, BULK], one_core::<Floor<false>>),
+    (Peer::FloorCas, &[OPERATIONS, BULK], one_core::<Floor<true>>),
+    (Peer::Linked64, SCALED, one_core::<Linked64>),
+    (Peer::Single65536, &[OPERATIONS, BULK, FIRING], one_core::<Single65536>),
+    (Peer::Heap4, MOST, one_core::<Heap4>),
+    (Peer::BinaryHeap, PAUSED, one_core::<LazyBinaryHeap>),
+    (Peer::BTree, PAUSED, one_core::<BTree>),
+    (Peer::HierarchicalHashWheel, MOST, one_core::<HashWheel>),
+    (Peer::DelayQueue, PAUSED, one_core::<DelayQueuePeer>),
+    (Peer::TokioSleep, MOST, one_core::<TokioSleep>),
+    (Peer::TokioThreads, &[OPERATIONS], in_task::<TokioSleepRealTime>),
+    (Peer::TokioAlt, &[OPERATIONS], in_task::<TokioSleepRealTime>),
+    (Peer::CorewheelLocal, CALL, one_core::<CorewheelLocalRealTime<false>>),
+    (Peer::CorewheelLocalFast, CALL, one_core::<CorewheelLocalRealTime<true>>),
+    (Peer::DelayQueue, CALL, in_task::<DelayQueueRealTime>),
+    (Peer::TokioSleep, CALL, in_task::<TokioSleepRealTime>),
+    (Peer::TokioThreads, CALL, in_task::<TokioSleepRealTime>),
+    (Peer::TokioAlt, CALL, in_task::<TokioSleepRealTime>),
+    (Peer::CorewheelLocal, LATE_BY_TICK, |job| late_local(job, Clock::monotonic())),
+    (Peer::CorewheelLocalFast, LATE_BY_TICK, |job| late_local(job, Clock::fast())),
+    (Peer::BTree, LATE, |job| late_by(job, late::btree)),
+    (Peer::DelayQueue, LATE, |job| late_by(job, |size| late::delay_queue(size, &runtime(job, 1)))),
+    (Peer::TokioSleep, LATE, late_tokio),
+    (Peer::TokioThreads, LATE, late_tokio),
+    (Peer::TokioAlt, LATE, late_tokio),
+    (Peer::CorewheelShard, &[&[W::IdleWakeUps]], |job| late::idle_wake_ups(&job.workload.name())),
+    (Peer::CorewheelWheel, WITHIN, waking::<CorewheelWheel>),
+    (Peer::CorewheelShard, WAKING, waking::<CorewheelShard>),
+    (Peer::CorewheelLocal, WAKING, waking::<CorewheelLocal>),
+    (Peer::Linked64, WAKING, waking::<Linked64>),
+    (Peer::BTree, WAKING, waking::<BTree>),
+    (Peer::CorewheelLocal, PURGATORY, delayed::<delayed::Corewheel>),
+    (Peer::Linked64, PURGATORY, delayed::<delayed::Locked<Linked64>>),
+    (Peer::BTree, PURGATORY, delayed::<delayed::Locked<BTree>>),
+    (Peer::CorewheelLocal, XCANCEL, xcancel::<crossing::Local<false>>),
+    (Peer::CorewheelLocalFast, XCANCEL, xcancel::<crossing::Local<true>>),
+    (Peer::CorewheelShard, XCANCEL, xcancel::<crossing::LocalShard>),
+    (Peer::Floor, XCANCEL, xcancel::<crossing::FloorEnd>),
+    (Peer::MutexStd, XCANCEL, xcancel::<crossing::Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, XCANCEL, xcancel::<crossing::Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, XCANCEL, xcancel::<crossing::Locked<Linked64, ParkingLot>>),
+    (Peer::Channel, XCANCEL, xcancel::<crossing::Channel<CorewheelWheel>>),
+    (Peer::TokioThreads, XCANCEL, xcancel_tokio),
+    (Peer::TokioAlt, XCANCEL, xcancel_tokio),
+    (Peer::CorewheelLocal, FLOOD, flood::<flood::Corewheel, true>),
+    (Peer::MutexStd, FLOOD, flood::<flood::Locked<CorewheelWheel, Std>, false>),
+    (Peer::MutexParkingLot, FLOOD, flood::<flood::Locked<CorewheelWheel, ParkingLot>, false>),
+    (Peer::MutexLinked64, FLOOD, flood::<flood::Locked<Linked64, ParkingLot>, false>),
+    (Peer::Channel, FLOOD, flood::<flood::Channel<CorewheelWheel>, true>),
+    (Peer::TokioThreads, FLOOD, flood_tokio),
+    (Peer::TokioAlt, FLOOD, flood_tokio),
+    (Peer::CorewheelLocal, ASKED, asked::<asked::Local<false>>),
+    (Peer::CorewheelLocalFast, ASKED, asked::<asked::Local<true>>),
+    (Peer::MutexStd, ASKED, asked::<asked::Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, ASKED, asked::<asked::Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, ASKED, asked::<asked::Locked<Linked64, ParkingLot>>),
+    (Peer::Channel, ASKED, asked::<asked::Channel<CorewheelWheel>>),
+    (Peer::TokioSleep, ASKED, asked::<asked::Entered>),
+    (Peer::Stack, MAILBOX, mailbox::<mailboxes::Chains>),
+    (Peer::StackChain, MAILBOX, mailbox::<mailboxes::Chain<false>>),
+    (Peer::StackSingle, MAILBOX, mailbox::<mailboxes::Chain<true>>),
+    (Peer::SwapQueue, MAILBOX, mailbox::<mailboxes::SwapQueue>),
+    (Peer::SegQueue, MAILBOX, mailbox::<mailboxes::Seg>),
+    (Peer::ArrayQueue, MAILBOX, mailbox::<mailboxes::Array>),
+    (Peer::StdMpsc, MAILBOX, mailbox::<mailboxes::Channel>),
+    (Peer::Ring, MAILBOX, mailbox::<mailboxes::Ring>),
+    (Peer::CorewheelLocal, ASYNC, |job| tasks(job, &TwoCores(Here::<false>))),
+    (Peer::CorewheelLocalFast, ASYNC, |job| tasks(job, &TwoCores(Here::<true>))),
+    (Peer::TokioSleep, ASYNC, |job| tasks(job, &TwoCores(Tokio))),
+    (Peer::CorewheelTimers, ASYNC, |job| {
+        tasks(job, &Workers::new(runtime(job, 2), There::on_threads(2)))
+    }),
+    (Peer::TokioThreads, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
+    (Peer::TokioAlt, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
+    (Peer::PingoraTimeout, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Pingora))),
+];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.
-fn run_virtual<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { peer, pass, n, quick } = job;
-    let (effort, name) = (effort(quick), &pass.name());
+fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { peer, workload, n, quick } = job;
+    let (effort, name) = (effort(job), &workload.name());
     let pause = |variant| pause::run::<T>(name, variant, n, if quick { 70_000 } else { 120_000 });
-    match pass {
-        Pass::Churn => churn::run::<T>(name, n, Delay::MIXED, effort),
-        Pass::ChurnLongest => churn::longest::<T>(name, n, effort),
-        Pass::Churn30 | Pass::Call => churn::run::<T>(name, n, Delay::TIMEOUT, effort),
-        Pass::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => {
-            drain::run_fill::<T>(n, effort)
+    match workload {
+        W::Churn => operations::churn::<T>(name, n, Delay::MIXED, effort),
+        W::ChurnLongest => operations::churn_longest::<T>(name, n, effort),
+        W::Churn30 | W::Call => operations::churn::<T>(name, n, Delay::TIMEOUT, effort),
+        W::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => drain::run_fill::<T>(n, effort),
+        W::Drain => drain::run::<T>(n, effort),
+        W::Reset => operations::reset::<T>(name, n, effort),
+        W::Steady => operations::steady::<T>(name, n, effort),
+        W::Pause => pause(Variant::Plain),
+        W::PauseAllDue => pause(Variant::AllDue),
+        W::PauseAfterReset => pause(Variant::AfterReset),
+        W::PauseAfterSleep => pause(Variant::AfterSleep),
+        W::Idle => operations::idle::<T>(name, n, effort),
+        W::IdleHour => operations::idle_hours::<T>(name, effort),
+        W::Memory => {
+            alloc::start_counting();
+            memory::run::<T>(n)
         }
-        Pass::Drain => drain::run::<T>(n, effort),
-        Pass::Reset => reset::run::<T>(name, n, effort),
-        Pass::Steady => steady::run::<T>(name, n, effort),
-        Pass::Pause => pause(Variant::Plain),
-        Pass::PauseAllDue => pause(Variant::AllDue),
-        Pass::PauseAfterReset => pause(Variant::AfterReset),
-        Pass::PauseAfterSleep => pause(Variant::AfterSleep),
-        Pass::Purgatory => unreachable!("it is about more than timers"),
-        Pass::Idle => idle::run::<T>(name, n, effort),
-        Pass::IdleHour => idle::run_hours::<T>(name, effort),
-        Pass::Memory => memory::run::<T>(n),
-        Pass::MemoryChurn if quick => memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(2)),
-        // It keeps what was cancelled, and would want gigabytes.
-        Pass::MemoryChurn if peer == Peer::HierarchicalHashWheel => {
-            memory::run_churn::<T>(n, 10_000_000, Duration::from_secs(30))
+        W::MemoryChurn => {
+            alloc::start_counting();
+            // The hash wheel keeps what was cancelled, and would want gigabytes.
+            let few = quick || peer == Peer::HierarchicalHashWheel;
+            let pairs = if few { 10_000_000 } else { 100_000_000 };
+            memory::run_churn::<T>(n, pairs, Duration::from_secs(if quick { 2 } else { 30 }))
         }
-        Pass::MemoryChurn => memory::run_churn::<T>(n, 100_000_000, Duration::from_secs(30)),
-        Pass::Allocations => allocations::<T>(peer, n, effort),
-        _ => unreachable!("no load on `Timers`"),
+        W::MemoryAllocations => allocations::<T>(peer, n, effort),
+        W::Scaling => scaling::run::<T>(name, n, if quick { 2 } else { 8 }, effort),
+        _ => unreachable!("{name} has a run of its own"),
     }
-}
-
-fn run_waking(job: Job) -> Vec<Sample> {
-    match job.peer {
-        Peer::CorewheelWheel => run_loop::<CorewheelWheel>(job),
-        Peer::CorewheelShard => run_loop::<CorewheelShard>(job),
-        Peer::CorewheelLocal => run_loop::<CorewheelLocal>(job),
-        Peer::Linked64 => run_loop::<Linked64>(job),
-        Peer::BTree => run_loop::<BTree>(job),
-        _ => unreachable!("it has refused"),
-    }
-}
-
-/// Delayed operations, on timers of the peer.
-fn run_delayed(Job { peer, pass, n, quick }: Job) -> Vec<Sample> {
-    let (effort, name) = (effort(quick), &pass.name());
-    match peer {
-        Peer::CorewheelLocal => purgatory::run::<Corewheel>(name, n, effort),
-        Peer::Linked64 => purgatory::run::<Locked<Linked64>>(name, n, effort),
-        Peer::BTree => purgatory::run::<Locked<BTree>>(name, n, effort),
-        _ => unreachable!("it has refused"),
-    }
-}
-
-/// A loop that sleeps until the peer has something to do.
-fn run_loop<T: Waking>(job: Job) -> Vec<Sample> {
-    let name = &job.pass.name();
-    if job.pass == Pass::Within {
-        within::run::<T>(name, job.n)
-    } else {
-        spread::run::<T>(name, job.n)
-    }
-}
-
-/// In a task of a tokio runtime, by the machine's clock.
-fn run_in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
-where
-    T::Handle: Send,
-{
-    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
-    let load = unconstrained(load_in_task::<T>(job));
-    runtime(job.peer)
-        .block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
-}
-
-async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { pass, n, quick, .. } = job;
-    let (effort, name) = (effort(quick), pass.name());
-    let nanos = match pass {
-        Pass::Reset => ns_per_operation_in_task(&mut Reset::<T>::new(n), settled(n), effort).await,
-        Pass::ChurnLongest => {
-            let mut churn = Churn::<T>::new(n, Delay::MIXED);
-            ns_per_operation_in_task(
-                &mut churn,
-                settled(n),
-                Effort { timed: Duration::ZERO, ..effort },
-            )
-            .await;
-            let mut wall = Longest::of(churn, measure::Clock::Wall);
-            ns_per_operation_in_task(&mut wall, 0, effort).await;
-            let wall_sample = wall.sample(&name);
-            let mut cpu = wall.by(measure::Clock::Cpu);
-            ns_per_operation_in_task(&mut cpu, 0, effort).await;
-            return vec![wall_sample, cpu.sample(&name)];
-        }
-        _ => {
-            let delay = if pass == Pass::Churn { Delay::MIXED } else { Delay::TIMEOUT };
-            ns_per_operation_in_task(&mut Churn::<T>::new(n, delay), settled(n), effort).await
-        }
-    };
-    vec![Sample::nanos(&name, n, nanos)]
 }
 
 /// Each load in a thread of its own: some peers are the thread's.
 fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
+    alloc::start_counting();
     let churn = || {
         memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort)
     };
@@ -194,43 +207,156 @@ fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
     samples
 }
 
-fn run_late(job: Job) -> Vec<Sample> {
-    let Job { peer, pass, n, quick } = job;
-    let size = late::Size { timers: n, span: Duration::from_secs(if quick { 2 } else { 5 }) };
-    let name = &pass.name();
-    let clock = if peer == Peer::CorewheelLocalFast { Clock::fast() } else { Clock::monotonic() };
-    let local = |tick| late::run(name, size, |size| late::corewheel_local(size, tick, clock));
-    match (peer, pass) {
-        (_, Pass::IdleWakeUps) => late::idle_wake_ups(name),
-        (_, Pass::LateFine) => local(Duration::from_micros(50)),
-        (Peer::CorewheelLocal | Peer::CorewheelLocalFast, _) => local(Duration::from_millis(1)),
-        (Peer::BTree, _) => late::run(name, size, late::btree),
-        (Peer::DelayQueue, _) => {
-            late::run(name, size, |size| late::delay_queue(size, &runtime(peer)))
-        }
-        _ => late::run(name, size, |size| late::tokio_sleep(size, &runtime(peer))),
-    }
+/// In a task of a tokio runtime, by the machine's clock.
+fn in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
+where
+    T::Handle: Send,
+{
+    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
+    // register nothing.
+    let load = unconstrained(load_in_task::<T>(job));
+    runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
 }
 
-/// The runtime of a peer that lives in one.
-fn runtime(peer: Peer) -> Runtime {
-    match peer {
-        Peer::TokioThreads | Peer::TokioAlt => {
-            build(Builder::new_multi_thread().worker_threads(1), peer)
+async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { workload, n, .. } = job;
+    let (effort, name) = (effort(job), &workload.name());
+    let nanos = match workload {
+        W::Reset => ns_per_operation_in_task(&mut Reset::<T>::new(n), settled(n), effort).await,
+        W::ChurnLongest => {
+            let mut churn = Churn::<T>::new(n, Delay::MIXED);
+            let warm_up = Effort { timed: Duration::ZERO, ..effort };
+            ns_per_operation_in_task(&mut churn, settled(n), warm_up).await;
+            let mut wall = Longest::of(churn, measure::Clock::Wall);
+            ns_per_operation_in_task(&mut wall, 0, effort).await;
+            let wall_sample = wall.sample(name);
+            let mut cpu = wall.by(measure::Clock::Cpu);
+            ns_per_operation_in_task(&mut cpu, 0, effort).await;
+            return vec![wall_sample, cpu.sample(name)];
         }
-        _ => build(&mut Builder::new_current_thread(), peer),
-    }
+        _ => {
+            let delay = if workload == W::Churn { Delay::MIXED } else { Delay::TIMEOUT };
+            ns_per_operation_in_task(&mut Churn::<T>::new(n, delay), settled(n), effort).await
+        }
+    };
+    vec![Sample::nanos(name, n, nanos)]
 }
 
-fn build(builder: &mut Builder, peer: Peer) -> Runtime {
+fn late_by(job: Job, lateness: impl FnOnce(late::Size) -> Vec<f64>) -> Vec<Sample> {
+    let span = Duration::from_secs(if job.quick { 2 } else { 5 });
+    late::run(&job.workload.name(), late::Size { timers: job.n, span }, lateness)
+}
+
+fn late_local(job: Job, clock: Clock) -> Vec<Sample> {
+    let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
+    late_by(job, |size| late::corewheel_local(size, tick, clock))
+}
+
+fn late_tokio(job: Job) -> Vec<Sample> {
+    late_by(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
+}
+
+/// A loop that sleeps until a timer is due.
+fn waking<T: Waking>(Job { workload, n, .. }: Job) -> Vec<Sample> {
+    let run = if workload == W::Within { waking::within::<T> } else { waking::spread::<T> };
+    run(&workload.name(), n)
+}
+
+fn delayed<D: Delayed>(job: Job) -> Vec<Sample> {
+    purgatory::run::<D>(&job.workload.name(), job.n, effort(job))
+}
+
+fn xcancel<T: Crossing>(job: Job) -> Vec<Sample> {
+    xcancel_by(job, xcancel::on_threads::<T>)
+}
+
+fn xcancel_tokio(job: Job) -> Vec<Sample> {
+    xcancel_by(job, |direction, size| {
+        xcancel::in_tasks::<crossing::TokioDrop>(direction, size, &runtime(job, 2))
+    })
+}
+
+/// Timers that another core cancels, and how far apart the cores were before and after.
+fn xcancel_by(
+    Job { workload, n, quick, .. }: Job,
+    exchange: impl FnOnce(Direction, xcancel::Size) -> Vec<[xcancel::Stretch; 2]>,
+) -> Vec<Sample> {
+    let (handed, stretches) = if quick { (1 << 14, 10) } else { (1 << 15, 64) };
+    let size = xcancel::Size { live: n, handed, stretches };
+    let one_way = workload == W::Xcancel;
+    let direction = if one_way { Direction::OneWay } else { Direction::BothWays };
+    let (name, before) = (&workload.name(), cores::line_nanos());
+    let mut samples = xcancel::samples(name, direction, size, &exchange(direction, size));
+    let line = f64::midpoint(before, cores::line_nanos());
+    samples.push(Sample::new(format!("{name}-line"), n, "ns there and back", line));
+    samples
+}
+
+fn flood<O: flood::Owner, const BOUNDED: bool>(job: Job) -> Vec<Sample> {
+    flood_by(job, BOUNDED, flood::on_two_cores::<O>)
+}
+
+fn flood_tokio(job: Job) -> Vec<Sample> {
+    flood_by(job, false, |load| flood::tokio(load, &runtime(job, 2)))
+}
+
+/// Lateness while another core cancels.
+fn flood_by(
+    Job { workload, n, quick, .. }: Job,
+    bounded: bool,
+    outcome: impl Fn(flood::Load) -> flood::Outcome,
+) -> Vec<Sample> {
+    let settings = [Setting::Alone, Setting::Flooded, Setting::Bounded];
+    let timers = if quick { 2000 } else { 10_000 };
+    let due = late::Size { timers, span: Duration::from_secs(if quick { 1 } else { 3 }) };
+    let load = flood::Load { due, pending: n, setting: Setting::Alone };
+    flood::run(&workload.name(), load, &settings[..2 + usize::from(bounded)], outcome)
+}
+
+/// Requests of another core.
+fn asked<O: asked::Owner>(Job { workload, n, quick, .. }: Job) -> Vec<Sample> {
+    let rounds = if n < 1000 { 4000 } else { 400 };
+    workloads::asked::run::<O>(&workload.name(), n, if quick { rounds / 4 } else { rounds })
+}
+
+/// Messages to another core.
+fn mailbox<M: Mailbox>(Job { workload, n, quick, .. }: Job) -> Vec<Sample> {
+    mailbox::run::<M>(&workload.name(), n, if quick { 1 << 18 } else { 1 << 22 })
+}
+
+/// Tasks that wrap operations in timeouts.
+fn tasks(Job { workload, n, quick, .. }: Job, stage: &dyn Stage) -> Vec<Sample> {
+    let name = &workload.name();
+    if workload == W::AsyncLate {
+        let span = Duration::from_millis(if quick { 300 } else { 3000 });
+        return guarded::late(name, late::Size { timers: n, span }, stage);
+    }
+    let yields = u32::from(workload == W::Async);
+    let (operations, stretches) = if quick { (100, 3) } else { (500, 10) };
+    guarded::run(name, guarded::Size { tasks: n, operations, yields, stretches }, stage)
+}
+
+/// Builds the runtime of a peer. Each of two workers is pinned to a core.
+fn runtime(job: Job, workers: usize) -> Runtime {
+    let single = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
+    let mut builder =
+        if single { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    if !single {
+        builder.worker_threads(workers);
+    }
+    if workers > 1 {
+        let started = AtomicUsize::new(0);
+        // Relaxed: a number for each.
+        builder.on_thread_start(move || cores::pin(started.fetch_add(1, Ordering::Relaxed)));
+    }
     builder.enable_time();
     #[cfg(tokio_unstable)]
-    if peer == Peer::TokioAlt {
+    if job.peer == Peer::TokioAlt {
         builder.enable_alt_timer();
     }
     builder.build().expect("a runtime")
 }
 
-fn effort(quick: bool) -> Effort {
-    if quick { Effort::QUICK } else { Effort::NORMAL }
+fn effort(job: Job) -> Effort {
+    if job.quick { Effort::QUICK } else { Effort::NORMAL }
 }

@@ -1,22 +1,26 @@
 //! Timeouts around futures: what each contender offers, so that one load can be put on all of them.
 
-mod corewheel;
-mod pingora;
-mod tokio;
-
 use std::{
     convert::Infallible,
     fmt::Debug,
     pin::Pin,
     task::{Context, Poll},
+    thread,
     time::Duration,
 };
 
-pub use self::{
-    corewheel::{Here, There},
-    pingora::Pingora,
-    tokio::Tokio,
+use corewheel::{
+    Cores,
+    future::{self, Remote, Timers},
+    local_timer,
 };
+use pingora_timeout::fast_timeout::FastOrTokioTimeout;
+
+use crate::peers::{LocalClock, RealTime};
+
+/// The longest sleep of a thread that has timers: what others have cancelled waits until it turns.
+const NAP: Duration = Duration::from_millis(10);
+const TICK: Duration = Duration::from_millis(1);
 
 /// Wraps operations in timeouts.
 pub trait Timeouts: Clone + 'static {
@@ -31,8 +35,10 @@ pub trait Timeouts: Clone + 'static {
 
 /// Those that also work on the runtime of a single thread.
 pub trait LocalTimeouts: Timeouts + Send + Sync {
-    /// Once in each thread: what a task does there all the time, so that they end.
-    fn drive() -> impl Future<Output = ()> + 'static;
+    /// Once in each thread: what a task does there all the time, so that they end. Nothing, where the runtime does it.
+    fn drive() -> impl Future<Output = ()> + 'static {
+        async {}
+    }
 }
 
 /// What a timeout is put around.
@@ -77,9 +83,7 @@ impl Timeouts for Unguarded {
     }
 }
 
-impl LocalTimeouts for Unguarded {
-    async fn drive() {}
-}
+impl LocalTimeouts for Unguarded {}
 
 impl Future for Alone {
     type Output = Result<(), Infallible>;
@@ -88,3 +92,87 @@ impl Future for Alone {
         Pin::new(&mut self.0).poll(cx).map(Ok)
     }
 }
+
+/// `corewheel-timers`: on threads beside the runtime.
+#[derive(Clone, Debug)]
+pub struct There(Timers);
+
+impl There {
+    /// With as many threads, pinned to one core each, for as long as the process lives.
+    pub fn on_threads(threads: usize) -> Self {
+        let cores = Cores::builder().shards(threads).start(|_| {
+            loop {
+                let sleep = local_timer().prepare_sleep();
+                sleep
+                    .timeout()
+                    .map_or_else(thread::park, |timeout| thread::park_timeout(timeout.min(NAP)));
+                drop(sleep);
+                local_timer().turn();
+            }
+        });
+        let cores: Cores<()> = cores.expect("threads can be started");
+        Self(Timers::new(cores.shards()))
+    }
+}
+
+impl Timeouts for There {
+    type Elapsed = future::Elapsed;
+    type Guarded = future::Timeout<Operation, Remote>;
+
+    fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {
+        self.0.timeout(limit, operation)
+    }
+}
+
+/// `corewheel-local`, `corewheel-local-fast`: on each thread's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<const FAST: bool>;
+
+impl<const FAST: bool> Timeouts for Here<FAST> {
+    type Elapsed = future::Elapsed;
+    type Guarded = future::Timeout<Operation>;
+
+    fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {
+        future::timeout(limit, operation)
+    }
+}
+
+impl<const FAST: bool> LocalTimeouts for Here<FAST> {
+    fn drive() -> impl Future<Output = ()> + 'static {
+        RealTime::<FAST>::install();
+        async {
+            loop {
+                tokio::time::sleep(TICK).await;
+                local_timer().turn();
+            }
+        }
+    }
+}
+
+/// `pingora-timeout`: timeouts that end within the same 10 ms share one entry, which stays until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Pingora;
+
+impl Timeouts for Pingora {
+    type Elapsed = pingora_timeout::Elapsed;
+    type Guarded = pingora_timeout::Timeout<Operation, FastOrTokioTimeout>;
+
+    fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {
+        pingora_timeout::timeout(limit, operation)
+    }
+}
+
+/// `tokio-sleep`, `tokio-threads`, `tokio-alt`: tokio's own, on whichever runtime its task runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokio;
+
+impl Timeouts for Tokio {
+    type Elapsed = tokio::time::error::Elapsed;
+    type Guarded = tokio::time::Timeout<Operation>;
+
+    fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {
+        tokio::time::timeout(limit, operation)
+    }
+}
+
+impl LocalTimeouts for Tokio {}

@@ -10,7 +10,6 @@ use std::{
 
 use corewheel_bench::{
     measure::Sample,
-    plan::{Pass, Peer},
     timeouts::{Here, LocalTimeouts, Operation, Pingora, There, Timeouts, Tokio},
     workloads::{
         guarded::{self, Size, Stage, TwoCores, Workers},
@@ -104,9 +103,7 @@ impl Timeouts for Leaky {
     }
 }
 
-impl LocalTimeouts for Leaky {
-    async fn drive() {}
-}
+impl LocalTimeouts for Leaky {}
 
 #[test]
 fn what_is_left_is_counted() {
@@ -130,24 +127,4 @@ fn an_operation_is_ready_after_as_many_polls_as_it_yields() {
         assert!(Pin::new(&mut operation).poll(context).is_ready());
     }
     assert!(Pin::new(&mut Operation::Never).poll(context).is_pending());
-}
-
-/// Who has futures takes part, and who has nothing else takes part in nothing else.
-#[test]
-fn peers_with_futures_meet() {
-    for pass in [Pass::Async, Pass::AsyncReady, Pass::AsyncLate] {
-        for peer in
-            [Peer::CorewheelTimers, Peer::CorewheelLocal, Peer::TokioThreads, Peer::PingoraTimeout]
-        {
-            assert!(peer.is_for(pass) && peer.refusal(pass).is_none());
-        }
-        assert!(
-            !Peer::BTree.is_for(pass) && !Peer::MutexStd.is_for(pass) && !Peer::Stack.is_for(pass)
-        );
-    }
-    for peer in [Peer::CorewheelTimers, Peer::PingoraTimeout] {
-        assert!(
-            !peer.is_for(Pass::Churn) && !peer.is_for(Pass::Xcancel) && !peer.is_for(Pass::Mailbox)
-        );
-    }
 }

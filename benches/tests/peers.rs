@@ -114,67 +114,35 @@ impl<T: Timers> Model<T> {
     }
 }
 
-/// In a thread of its own: some peers are the thread's.
+type Check = fn(Promise);
+
+/// In threads of their own: some peers are the thread's.
+#[test]
+fn peers_keep_to_the_model() {
+    let near = Promise { longest_delay: 65_535, ..COMPLETE };
+    let reuses_keys = Promise { survives_reuse: false, ..COMPLETE };
+    let peers: [(&str, Check, Promise); 11] = [
+        ("corewheel-wheel", check::<CorewheelWheel>, COMPLETE),
+        ("corewheel-shard", check::<CorewheelShard>, COMPLETE),
+        ("corewheel-local", check::<CorewheelLocal>, COMPLETE),
+        ("linked64", check::<Linked64>, COMPLETE),
+        ("single65536", check::<Single65536>, near),
+        ("heap4", check::<Heap4>, COMPLETE),
+        ("binary-heap", check::<LazyBinaryHeap>, COMPLETE),
+        ("btree", check::<BTree>, COMPLETE),
+        ("hierarchical-hash-wheel", check::<HashWheel>, COMPLETE),
+        ("delay-queue", check::<DelayQueuePeer>, reuses_keys),
+        ("tokio-sleep", check::<TokioSleep>, COMPLETE),
+    ];
+    let threads = peers.map(|(name, check, promise)| {
+        thread::Builder::new().name(name.to_owned()).spawn(move || check(promise)).expect(name)
+    });
+    let all_kept = threads.into_iter().all(|thread| thread.join().is_ok());
+    assert!(all_kept, "the thread of a peer that failed has said why");
+}
+
 fn check<T: Timers>(promise: Promise) {
-    let checked = thread::spawn(move || Model::<T>::new(promise).run()).join();
-    if let Err(panic) = checked {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-#[test]
-fn corewheel_wheel() {
-    check::<CorewheelWheel>(COMPLETE);
-}
-
-#[test]
-fn corewheel_shard() {
-    check::<CorewheelShard>(COMPLETE);
-}
-
-#[test]
-fn corewheel_local() {
-    check::<CorewheelLocal>(COMPLETE);
-}
-
-#[test]
-fn linked64() {
-    check::<Linked64>(COMPLETE);
-}
-
-#[test]
-fn single65536() {
-    check::<Single65536>(Promise { longest_delay: 65_535, ..COMPLETE });
-}
-
-#[test]
-fn heap4() {
-    check::<Heap4>(COMPLETE);
-}
-
-#[test]
-fn binary_heap() {
-    check::<LazyBinaryHeap>(COMPLETE);
-}
-
-#[test]
-fn btree() {
-    check::<BTree>(COMPLETE);
-}
-
-#[test]
-fn hierarchical_hash_wheel() {
-    check::<HashWheel>(COMPLETE);
-}
-
-#[test]
-fn delay_queue() {
-    check::<DelayQueuePeer>(Promise { survives_reuse: false, ..COMPLETE });
-}
-
-#[test]
-fn tokio_sleep() {
-    check::<TokioSleep>(COMPLETE);
+    Model::<T>::new(promise).run();
 }
 
 /// The floors never fire; the rest of their contract holds.

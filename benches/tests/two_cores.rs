@@ -1,18 +1,19 @@
 //! What is compared between two cores: right before it is measured. Every timer that is handed over is cancelled once
 //! and taken in once, and every message arrives once; the loads assert that themselves.
 
-use std::{collections::BTreeSet, sync::Mutex, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use corewheel_bench::{
     asked, cores,
-    crossing::{Channel, Crossing, FloorEnd, Guarded, Local, LocalShard, Locked, TokioDrop},
-    mailboxes::{self, Array, Chains, Mailbox, Nodes, Ring, Seg, Stack, SwapQueue},
+    crossing::{
+        Channel, Crossing, FloorEnd, Local, LocalShard, Locked, ParkingLot, Std, TokioDrop,
+    },
+    mailboxes::{self, Array, Chain, Chains, Mailbox, Nodes, Ring, Seg, SwapQueue},
     measure::Effort,
     peers::{CorewheelShard, CorewheelWheel, Linked64},
-    plan::{Pass, Peer},
     workloads::{
         asked as asking,
-        flood::{self, Corewheel, Load, Owner, Setting, Ticking},
+        flood::{self, Corewheel, Load, Owner, Setting},
         late, mailbox, scaling,
         xcancel::{self, Direction, Size, Stretch},
     },
@@ -53,27 +54,16 @@ fn a_line_takes_its_time_there_and_back() {
     assert!((1.0..1e9).contains(&nanos), "{nanos} ns");
 }
 
+/// Whatever brings a handle to the other core.
 #[test]
-fn corewheel_is_cancelled_from_elsewhere() {
+fn timers_are_cancelled_from_elsewhere() {
     exchange::<Local<false>>();
     exchange::<Local<true>>();
     exchange::<LocalShard>();
-}
-
-#[test]
-fn the_floor_goes_there_and_back() {
     exchange::<FloorEnd>();
-}
-
-#[test]
-fn what_is_shared_is_cancelled_under_its_lock() {
-    exchange::<Locked<_, Mutex<Guarded<CorewheelWheel>>>>();
-    exchange::<Locked<_, parking_lot::Mutex<Guarded<CorewheelWheel>>>>();
-    exchange::<Locked<_, parking_lot::Mutex<Guarded<Linked64>>>>();
-}
-
-#[test]
-fn a_channel_brings_all_requests() {
+    exchange::<Locked<CorewheelWheel, Std>>();
+    exchange::<Locked<CorewheelWheel, ParkingLot>>();
+    exchange::<Locked<Linked64, ParkingLot>>();
     exchange::<Channel<CorewheelWheel>>();
 }
 
@@ -102,8 +92,8 @@ fn check_asked<O: asked::Owner>() {
 fn what_is_asked_is_done() {
     check_asked::<asked::Local<false>>();
     check_asked::<asked::Local<true>>();
-    check_asked::<asked::Locked<CorewheelWheel, Mutex<asked::Guarded<CorewheelWheel>>>>();
-    check_asked::<asked::Locked<Linked64, parking_lot::Mutex<asked::Guarded<Linked64>>>>();
+    check_asked::<asked::Locked<CorewheelWheel, Std>>();
+    check_asked::<asked::Locked<Linked64, ParkingLot>>();
     check_asked::<asked::Channel<CorewheelWheel>>();
     check_asked::<asked::Entered>();
 }
@@ -133,8 +123,8 @@ fn flooded<O: Owner>() {
 #[test]
 fn timers_fire_in_a_flood_of_cancels() {
     flooded::<Corewheel>();
-    flooded::<flood::Locked<_, Mutex<Ticking<CorewheelWheel>>>>();
-    flooded::<flood::Locked<_, parking_lot::Mutex<Ticking<Linked64>>>>();
+    flooded::<flood::Locked<CorewheelWheel, Std>>();
+    flooded::<flood::Locked<Linked64, ParkingLot>>();
     flooded::<flood::Channel<CorewheelWheel>>();
     check_flood(|load| flood::tokio(load, &two_workers()));
 }
@@ -144,8 +134,7 @@ fn keeps_messages<M: Mailbox>() {
     const COUNT: u32 = 70;
     let nodes = Nodes::new(COUNT as usize);
     let (mut sender, mut receiver) = M::open(&nodes);
-    let (mut free, mut sent): (BTreeSet<u32>, BTreeSet<u32>) =
-        ((1..=COUNT).collect(), BTreeSet::new());
+    let (mut free, mut sent): (BTreeSet<u32>, _) = ((1..=COUNT).collect(), BTreeSet::new());
     let mut rng = Rng::with_seed(5);
     for _ in 0..5000 {
         for _ in 0..rng.u32(..3) {
@@ -176,15 +165,11 @@ fn check_mailbox<M: Mailbox>() {
 }
 
 #[test]
-fn mailboxes_of_nodes_lose_nothing() {
+fn mailboxes_lose_nothing() {
     check_mailbox::<Chains>();
-    check_mailbox::<Stack<false>>();
-    check_mailbox::<Stack<true>>();
+    check_mailbox::<Chain<false>>();
+    check_mailbox::<Chain<true>>();
     check_mailbox::<SwapQueue>();
-}
-
-#[test]
-fn mailboxes_of_numbers_lose_nothing() {
     check_mailbox::<Seg>();
     check_mailbox::<Array>();
     check_mailbox::<mailboxes::Channel>();
@@ -203,16 +188,4 @@ fn scaling_is_measured_beside_the_empty_harness() {
 fn a_thread_knows_how_often_it_lost_its_core() {
     let before = cores::losses();
     assert!(cores::losses() >= before && before.is_some() == cfg!(target_os = "linux"));
-}
-
-/// A peer is compared with its own kind, and who is held against a floor meets it.
-#[test]
-fn peers_meet_their_kind() {
-    assert!(Peer::Stack.is_for(Pass::Mailbox) && !Peer::Stack.is_for(Pass::Churn));
-    assert!(Peer::MutexStd.is_for(Pass::Xcancel) && !Peer::MutexStd.is_for(Pass::Scaling));
-    assert!(Peer::BTree.is_for(Pass::Churn) && !Peer::BTree.is_for(Pass::Flood));
-    for (peer, pass) in [(Peer::CorewheelLocal, Pass::XcancelBoth), (Peer::Stack, Pass::Mailbox)] {
-        let floor = peer.floor(pass).expect("it has one");
-        assert!(floor.is_for(pass) && floor.refusal(pass).is_none() && !floor.is_complete());
-    }
 }

@@ -19,7 +19,7 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
         assert!(next > now, "nothing is left to do at {now}");
         now = next;
         timers.advance(now, |payload| {
-            assert_eq!(std::mem::replace(&mut fired[connection(payload)], now), 0)
+            assert_eq!(std::mem::replace(&mut fired[connection(payload)], now), 0);
         });
     }
     fired

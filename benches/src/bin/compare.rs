@@ -1,20 +1,20 @@
 //! Measures corewheel beside its peers. See `--help`.
 
 use std::{
-    env, fs,
-    io::{self, BufRead, BufReader},
+    env,
+    error::Error,
+    fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, Stdio},
 };
 
 use clap::{Parser, ValueEnum};
 use corewheel_bench::{
     alloc::Counting,
     measure::Sample,
-    plan::{Job, Peer, Workload},
-    report::{
-        Machine, Results, draw, draw_schemes, json_lines, scheme_json_lines, scheme_tables, tables,
-    },
+    plan::{Job, Named, Peer, Workload},
+    report::{self, Section},
     run::run,
     schemes,
 };
@@ -23,19 +23,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Measures corewheel beside its peers: every workload for every peer, interleaved, each run in a process of its own.
+/// Measures corewheel beside its peers, every workload for every peer, interleaved and each run in
+/// a fresh process. Without a selection it also measures the timer schemes of the literature.
 /// Tables come on standard output.
 #[derive(Debug, Parser)]
 struct Args {
     /// Only these peers
     #[arg(long, value_enum)]
     peer: Vec<Peer>,
-    /// Only these workloads
+    /// Only these workloads, each with its variants: `pause` includes `pause-all-due`
     #[arg(long, value_enum)]
     workload: Vec<Workload>,
-    /// Only these numbers of live timers (or of what a workload counts instead)
+    /// Only these numbers of live timers, tasks, requests or nodes
     #[arg(long)]
     n: Vec<usize>,
+    /// Only the timer schemes of the literature, what each of their routines costs
+    #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
+    schemes: bool,
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
@@ -45,124 +49,109 @@ struct Args {
     /// Also draw the figures as SVG into this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Instead: the timer schemes of the literature, what each of their routines costs
-    #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
-    schemes: bool,
+    /// Write the whole page, with an explanation of the peers, into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    figures: Option<PathBuf>,
     /// Does one run: how this program starts itself
     #[arg(long, hide = true)]
     job: Option<String>,
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let result = match &args.job {
-        Some(job) => run_job(job),
-        None if args.schemes => measure_schemes(&args),
-        None => compare(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("compare: {error}");
-            ExitCode::FAILURE
+    if let Some(job) = &args.job {
+        let job: Job = serde_json::from_str(job)?;
+        let run = run(job.peer, job.workload).ok_or_else(|| format!("{job:?} cannot be done"))?;
+        for sample in run(job) {
+            println!("{}", serde_json::to_string(&sample)?);
+        }
+        return Ok(());
+    }
+    let sections = measure(&args)?;
+    if let Some(plots) = &args.plots {
+        fs::create_dir_all(plots)?;
+        for section in &sections {
+            report::draw(section, plots)?;
         }
     }
-}
-
-fn run_job(job: &str) -> io::Result<()> {
-    for sample in run(serde_json::from_str(job)?) {
-        println!("{}", serde_json::to_string(&sample)?);
+    if args.json {
+        print!("{}", sections.iter().map(Section::json_lines).collect::<String>());
+    } else if let Some(figures) = &args.figures {
+        let directory = figures.parent().unwrap_or(Path::new(""));
+        let relative = |plots: &Path| {
+            plots.strip_prefix(directory).unwrap_or(plots).to_string_lossy().into_owned()
+        };
+        let plots = args.plots.as_deref().map(relative);
+        fs::write(figures, report::page(&sections, plots.as_deref()))?;
+    } else {
+        println!("{}\n{}\n", report::command(), report::machine());
+        print!("{}", report::sections(&sections, None));
     }
     Ok(())
 }
 
-fn compare(args: &Args) -> io::Result<()> {
-    let mut results = Results::default();
-    let jobs = plan(args, &mut results);
-    let bar = progress_bar(jobs.len() as u64);
-    for job in jobs {
-        bar.set_message(format!("{} {} {}", job.pass.name(), job.n, job.peer.name()));
-        results.add(job.peer, job.pass, start(job)?);
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    show(args, || json_lines(&results), || tables(&results));
-    draw_into(args, |directory| draw(&results, directory))
-}
-
-/// In this process, where the schemes take turns.
-fn measure_schemes(args: &Args) -> io::Result<()> {
-    let bar = progress_bar(schemes::steps(args.quick));
-    let next = |what: &str| {
-        bar.set_message(what.to_owned());
-        bar.inc(1);
-    };
-    let rows = schemes::measure(&mut { next }, args.quick);
-    bar.finish_and_clear();
-    show(args, || scheme_json_lines(&rows), || scheme_tables(&rows));
-    draw_into(args, |directory| draw_schemes(&rows, directory))
-}
-
-fn progress_bar(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}");
-    ProgressBar::new(steps).with_style(style.expect("a valid template"))
-}
-
-fn show(args: &Args, json_lines: impl FnOnce() -> String, tables: impl FnOnce() -> String) {
-    if args.json {
-        print!("{}", json_lines());
-    } else {
-        println!("{}\n{}", Machine::here(), tables());
-    }
-}
-
-fn draw_into(args: &Args, draw: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let Some(directory) = &args.plots else { return Ok(()) };
-    fs::create_dir_all(directory)?;
-    draw(directory)
-}
-
-/// All runs: within each pass, size and round the peers come one after the other, so that what the machine does beside
-/// hits all of them.
-fn plan(args: &Args, results: &mut Results) -> Vec<Job> {
-    let (peers, workloads) = (chosen(&args.peer), chosen(&args.workload));
-    let mut jobs = Vec::new();
-    for &pass in workloads.iter().flat_map(|workload| workload.passes()) {
-        let peers: Vec<Peer> = peers.iter().copied().filter(|peer| peer.is_for(pass)).collect();
-        for &peer in &peers {
-            if let Some(reason) = peer.refusal(pass) {
-                results.refuse(peer, pass, reason);
+/// Does all runs: within each workload, size and round the peers come one after the other, so that
+/// other load on the machine affects all of them.
+fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
+    let is_selection = !args.peer.is_empty() || !args.workload.is_empty() || !args.n.is_empty();
+    let (mut sections, mut jobs) = (Vec::new(), Vec::new());
+    for &workload in Workload::value_variants() {
+        if args.schemes || !is_chosen(workload, &args.workload) {
+            continue;
+        }
+        let is_chosen = |peer: &&Peer| {
+            (args.peer.is_empty() || args.peer.contains(peer)) && run(**peer, workload).is_some()
+        };
+        let peers: Vec<&Peer> = Peer::value_variants().iter().filter(is_chosen).collect();
+        let sizes = workload.sizes(args.quick);
+        let is_only = workload.sizes(false).len() == 1 || args.n.is_empty();
+        for &n in sizes.iter().filter(|n| is_only || args.n.contains(n)) {
+            for _ in 0..workload.rounds(n, args.quick) {
+                let job = |&&peer| (sections.len(), Job { peer, workload, n, quick: args.quick });
+                jobs.extend(peers.iter().map(job));
             }
         }
-        let part: Vec<Peer> =
-            peers.iter().copied().filter(|peer| peer.refusal(pass).is_none()).collect();
-        for &n in pass
-            .sizes(args.quick)
-            .iter()
-            .filter(|&n| pass.is_profile() || args.n.is_empty() || args.n.contains(n))
-        {
-            for _ in 0..pass.rounds(n, args.quick) {
-                jobs.extend(part.iter().map(|&peer| Job { peer, pass, n, quick: args.quick }));
+        sections.push(Section::new(Some(workload)));
+    }
+    let rounds = if args.quick { 5 } else { 15 };
+    let rounds = if is_selection { 0 } else { rounds };
+    let steps = jobs.len() + schemes::COUNTS.len() * rounds;
+    let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
+    let bar = ProgressBar::new(steps as u64).with_style(style);
+    for (section, job) in jobs {
+        bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
+        sections[section].add(&job.peer.name(), start(job)?);
+        bar.inc(1);
+    }
+    // In this process, where the schemes take turns.
+    let mut section = Section::new(None);
+    for n in schemes::COUNTS {
+        for seed in 0..rounds {
+            bar.set_message(format!("schemes {n}"));
+            for (scheme, samples) in schemes::measure(n, seed as u64) {
+                section.add(scheme, samples);
             }
+            bar.inc(1);
         }
     }
-    jobs
+    sections.push(section);
+    bar.finish_and_clear();
+    Ok(sections)
 }
 
-/// Those that were asked for, or all.
-fn chosen<T: ValueEnum + Copy>(asked: &[T]) -> Vec<T> {
-    if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() }
+/// Returns whether a workload, or one that it is a variant of, is in the selection.
+fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
+    let variant_of =
+        |&chosen| workload == chosen || workload.name().starts_with(&(chosen.name() + "-"));
+    selection.is_empty() || selection.iter().any(variant_of)
 }
 
 /// Starts this program once more for one run.
-fn start(job: Job) -> io::Result<Vec<Sample>> {
+fn start(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("--job").arg(serde_json::to_string(&job)?).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let output = BufReader::new(child.stdout.take().expect("piped"));
     let samples = output.lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect();
-    if !child.wait()?.success() {
-        return Err(io::Error::other(format!("{job:?} failed")));
-    }
-    samples
+    if child.wait()?.success() { samples } else { Err(format!("{job:?} failed").into()) }
 }

@@ -14,8 +14,8 @@ use std::{
     },
 };
 
-use super::{Crossing, IN_FLIGHT};
-use crate::timers::Payload;
+use super::{Alone, Crossing, IN_FLIGHT};
+use crate::{mailboxes::push, timers::Payload};
 
 const CANCELLED: u64 = u64::MAX;
 
@@ -38,14 +38,10 @@ pub struct LineHandle {
 /// The lines of one end. Index 0 is none.
 #[derive(Debug)]
 pub struct Lines {
-    head: Head,
+    /// The newest line on the stack, and in the upper half the one below it.
+    head: Alone<AtomicU64>,
     lines: Box<[Line]>,
 }
-
-/// The newest line on the stack, and in the upper half the one below it; apart from everything else.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Head(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -61,28 +57,15 @@ struct Line {
 impl Lines {
     fn new(timers: usize) -> Arc<Self> {
         Arc::new(Self {
-            head: Head::default(),
+            head: Alone::default(),
             lines: (0..=timers).map(|_| Line::default()).collect(),
         })
     }
 
     /// Puts a line that the caller has claimed on the stack.
     fn push(&self, index: u32, line: &Line) {
-        let mut head = self.head.0.load(Ordering::Relaxed);
-        loop {
-            line.second_below.store((head >> 32) as u32, Ordering::Relaxed);
-            let pushed = head << 32 | u64::from(index);
-            // Release: publishes the link to `take`.
-            match self.head.0.compare_exchange_weak(
-                head,
-                pushed,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(found) => head = found,
-            }
-        }
+        let second = |head| (head >> 32) as u32;
+        push(&self.head.0, &line.second_below, second, |head| head << 32 | u64::from(index));
     }
 
     /// The newest line of those that were on the stack, and the one below it; 0 if there was none.

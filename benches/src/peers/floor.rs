@@ -3,11 +3,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::handle::Handle;
+use super::table::{Handle, NIL};
 use crate::timers::{Payload, Timers};
 
 const SLOTS: usize = 65_536;
-const NIL: u32 = u32::MAX;
 
 /// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap, as where another core may cancel it too.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub struct Floor<const CAS: bool> {
 }
 
 /// One cache line, what corewheel has for a timer all told.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 struct Node {
     payload: Payload,
@@ -30,12 +29,7 @@ struct Node {
 
 impl<const CAS: bool> Floor<CAS> {
     fn new_node(&mut self) -> u32 {
-        self.nodes.push(Node {
-            payload: [0; 3],
-            deadline: 0,
-            generation: AtomicU32::new(0),
-            next_free: NIL,
-        });
+        self.nodes.push(Node { next_free: NIL, ..Node::default() });
         self.nodes.len() as u32 - 1
     }
 

@@ -1,19 +1,18 @@
 //! A 4-ary heap that knows where each timer stands, so any can be taken out. What the heap needs (deadlines; positions
 //! and generations) is apart from the payloads.
 
-use super::handle::Handle;
+use super::table::{Handle, Table, put};
 use crate::timers::{Payload, Timers};
 
 const ARITY: usize = 4;
-const NIL: u32 = u32::MAX;
 
 /// `heap4`.
 #[derive(Debug)]
 pub struct Heap4 {
     heap: Vec<Entry>,
-    records: Vec<Record>,
+    /// The next of a live one is its place in the heap.
+    records: Table<()>,
     payloads: Vec<Payload>,
-    free: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -22,34 +21,10 @@ struct Entry {
     index: u32,
 }
 
-#[derive(Debug)]
-struct Record {
-    /// Odd while the timer is live.
-    generation: u32,
-    /// Its place in the heap; the next of the free list while it is not live.
-    position: u32,
-}
-
 impl Heap4 {
-    fn take_record(&mut self, payload: Payload) -> u32 {
-        if self.free == NIL {
-            self.records.push(Record { generation: 0, position: 0 });
-            self.payloads.push(payload);
-            return self.records.len() as u32 - 1;
-        }
-        let index = self.free;
-        self.free = self.records[index as usize].position;
-        self.payloads[index as usize] = payload;
-        index
-    }
-
     /// Ends the timer that stands at `position`.
     fn remove(&mut self, position: usize) {
-        let index = self.heap[position].index;
-        let record = &mut self.records[index as usize];
-        record.generation = record.generation.wrapping_add(1);
-        record.position = self.free;
-        self.free = index;
+        self.records.end(self.heap[position].index);
         let last = self.heap.pop().expect("it holds at least the one at `position`");
         if position < self.heap.len() {
             self.settle(position, last);
@@ -97,12 +72,12 @@ impl Heap4 {
 
     fn put(&mut self, position: usize, entry: Entry) {
         self.heap[position] = entry;
-        self.records[entry.index as usize].position = position as u32;
+        self.records[entry.index].next = position as u32;
     }
 
     fn position(&self, handle: Handle) -> Option<usize> {
-        let record = &self.records[handle.index as usize];
-        (record.generation == handle.generation).then_some(record.position as usize)
+        let position = self.records[handle.index].next as usize;
+        self.records.is_live(handle).then_some(position)
     }
 }
 
@@ -110,18 +85,16 @@ impl Timers for Heap4 {
     type Handle = Handle;
 
     fn new() -> Self {
-        Self { heap: Vec::new(), records: Vec::new(), payloads: Vec::new(), free: NIL }
+        Self { heap: Vec::new(), records: Table::new(), payloads: Vec::new() }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let index = self.take_record(payload);
-        let record = &mut self.records[index as usize];
-        record.generation = record.generation.wrapping_add(1);
-        let generation = record.generation;
-        let entry = Entry { deadline, index };
+        let handle = self.records.take();
+        put(&mut self.payloads, handle.index, payload);
+        let entry = Entry { deadline, index: handle.index };
         self.heap.push(entry);
         self.rise(self.heap.len() - 1, entry);
-        Handle { index, generation }
+        handle
     }
 
     fn cancel(&mut self, handle: &Handle) -> bool {

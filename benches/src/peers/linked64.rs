@@ -2,22 +2,18 @@
 //! line. A node stands in the lowest level that tells its deadline from now; when time reaches the start of a slot above
 //! the first level, its nodes move down (a cascade). Any delay, exact.
 
-use super::handle::Handle;
+use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 /// Enough for 64 bits.
 const LEVELS: usize = 11;
-const NIL: u32 = u32::MAX;
-/// Marks a `previous` that is the number of the slot whose first node this is.
-const SLOT: u32 = 1 << 31;
 
 /// `linked64`.
 #[derive(Debug)]
 pub struct Linked64 {
-    nodes: Vec<Node>,
-    free: u32,
+    timers: Table<Linked<Timer>, CacheLine>,
     /// The first node of each slot, level by level.
     heads: [u32; LEVELS * SLOTS],
     /// A bit per slot that has nodes.
@@ -26,46 +22,19 @@ pub struct Linked64 {
     touched: u64,
 }
 
-#[derive(Debug)]
-#[repr(align(64))]
-struct Node {
+#[derive(Debug, Default)]
+struct Timer {
     payload: Payload,
     deadline: u64,
-    previous: u32,
-    /// The next node of the slot, or of the free list.
-    next: u32,
-    /// Odd while the timer is live.
-    generation: u32,
 }
 
+#[derive(Debug)]
+#[repr(align(64))]
+struct CacheLine;
+
+const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
+
 impl Linked64 {
-    fn take_node(&mut self) -> u32 {
-        if self.free != NIL {
-            let index = self.free;
-            self.free = self.nodes[index as usize].next;
-            return index;
-        }
-        self.nodes.push(Node {
-            payload: [0; 3],
-            deadline: 0,
-            previous: NIL,
-            next: NIL,
-            generation: 0,
-        });
-        self.nodes.len() as u32 - 1
-    }
-
-    fn free_node(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        node.generation = node.generation.wrapping_add(1);
-        node.next = self.free;
-        self.free = index;
-    }
-
-    fn is_live(&self, handle: Handle) -> bool {
-        self.nodes[handle.index as usize].generation == handle.generation
-    }
-
     /// The slot of `deadline`: its level is that of the highest bit in which it differs from now.
     fn slot_of(&self, deadline: u64) -> u32 {
         let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
@@ -75,33 +44,16 @@ impl Linked64 {
 
     fn link(&mut self, index: u32) {
         self.touched += 1;
-        let slot = self.slot_of(self.nodes[index as usize].deadline);
-        let head = self.heads[slot as usize];
-        let node = &mut self.nodes[index as usize];
-        node.previous = SLOT | slot;
-        node.next = head;
-        if head == NIL {
+        let slot = self.slot_of(self.timers[index].value.timer.deadline);
+        if self.timers.link(&mut self.heads, slot, index) {
             self.occupied[slot as usize / SLOTS] |= 1 << (slot as usize % SLOTS);
-        } else {
-            self.nodes[head as usize].previous = index;
         }
-        self.heads[slot as usize] = index;
     }
 
     fn unlink(&mut self, index: u32) {
         self.touched += 1;
-        let Node { previous, next, .. } = self.nodes[index as usize];
-        if next != NIL {
-            self.nodes[next as usize].previous = previous;
-        }
-        if previous & SLOT == 0 {
-            self.nodes[previous as usize].next = next;
-            return;
-        }
-        let slot = (previous ^ SLOT) as usize;
-        self.heads[slot] = next;
-        if next == NIL {
-            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        if let Some(slot) = self.timers.unlink(&mut self.heads, index) {
+            self.occupied[slot as usize / SLOTS] &= !(1 << (slot as usize % SLOTS));
         }
     }
 
@@ -123,7 +75,7 @@ impl Linked64 {
 
     fn cascade(&mut self, mut index: u32) {
         while index != NIL {
-            let next = self.nodes[index as usize].next;
+            let next = self.timers[index].next;
             self.link(index);
             index = next;
         }
@@ -132,8 +84,9 @@ impl Linked64 {
     fn fire(&mut self, mut index: u32, on_fire: &mut impl FnMut(Payload)) {
         while index != NIL {
             self.touched += 1;
-            let Node { next, payload, .. } = self.nodes[index as usize];
-            self.free_node(index);
+            let node = &self.timers[index];
+            let (next, payload) = (node.next, node.value.timer.payload);
+            self.timers.end(index);
             on_fire(payload);
             index = next;
         }
@@ -145,34 +98,30 @@ impl Timers for Linked64 {
 
     fn new() -> Self {
         let heads = [NIL; LEVELS * SLOTS];
-        Self { nodes: Vec::new(), free: NIL, heads, occupied: [0; LEVELS], now: 0, touched: 0 }
+        Self { timers: Table::new(), heads, occupied: [0; LEVELS], now: 0, touched: 0 }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let index = self.take_node();
-        let node = &mut self.nodes[index as usize];
-        node.payload = payload;
-        node.deadline = deadline;
-        node.generation = node.generation.wrapping_add(1);
-        let generation = node.generation;
-        self.link(index);
-        Handle { index, generation }
+        let handle = self.timers.take();
+        self.timers[handle.index].value.timer = Timer { payload, deadline };
+        self.link(handle.index);
+        handle
     }
 
     fn cancel(&mut self, handle: &Handle) -> bool {
-        let live = self.is_live(*handle);
+        let live = self.timers.is_live(*handle);
         if live {
             self.unlink(handle.index);
-            self.free_node(handle.index);
+            self.timers.end(handle.index);
         }
         live
     }
 
     fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
-        let live = self.is_live(*handle);
+        let live = self.timers.is_live(*handle);
         if live {
             self.unlink(handle.index);
-            self.nodes[handle.index as usize].deadline = deadline;
+            self.timers[handle.index].value.timer.deadline = deadline;
             self.link(handle.index);
         }
         live

@@ -2,30 +2,31 @@
 
 mod binary_heap;
 mod btree;
-mod corewheel_local;
-mod corewheel_shard;
-mod corewheel_wheel;
-mod delay_queue;
+mod corewheel;
 mod floor;
-mod handle;
 mod hash_wheel;
 mod heap4;
 mod linked64;
 mod single65536;
-mod tokio_sleep;
+mod table;
+mod tokio;
 
+pub(crate) use self::tokio::{empty, put};
 pub use self::{
     binary_heap::LazyBinaryHeap,
     btree::BTree,
-    corewheel_local::{CorewheelLocal, CorewheelLocalRealTime},
-    corewheel_shard::CorewheelShard,
-    corewheel_wheel::CorewheelWheel,
-    delay_queue::{DelayQueuePeer, DelayQueueRealTime},
+    corewheel::{
+        CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, LocalClock,
+        RealTime,
+    },
     floor::Floor,
-    handle::Handle,
     hash_wheel::HashWheel,
     heap4::Heap4,
     linked64::Linked64,
     single65536::Single65536,
-    tokio_sleep::{TokioSleep, TokioSleepRealTime},
+    table::Handle,
+    tokio::{
+        DelayQueuePeer, DelayQueueRealTime, MachineTime, PausedRuntime, Place, TokioSleep,
+        TokioSleepRealTime, TokioTime,
+    },
 };

@@ -1,156 +1,183 @@
-//! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling brightness.
+//! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling
+//! brightness.
 
-mod bars;
-mod canvas;
-mod lines;
+use std::{error::Error, path::Path};
 
-use std::{io, path::Path};
-
-use self::{
-    bars::{Bars, draw_bars},
-    canvas::{circle, colour},
-    lines::{Axes, Line, draw_lines},
-};
-use super::{Figure, Results, distinct};
-use crate::{
-    plan::{Pass, Peer},
-    schemes::{ROUTINES, Row, names},
+use clap::ValueEnum;
+use plotters::{
+    prelude::{
+        ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, Rectangle, SVGBackend,
+        Text,
+    },
+    style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle},
 };
 
-/// What is subtracted from a time, such as the reading of the clock, is no more exact than this; in nanoseconds.
-const LEAST: f64 = 0.5;
+use super::{Chart, Columns, Figure, Section, short};
+use crate::plan::{Peer, Workload};
 
-/// Draws all figures into a directory: time per operation against the number of timers, the distribution of the time a
-/// turn takes, memory.
+/// Letters and axes.
+const INK: RGBColor = RGBColor(128, 128, 128);
+const SIZE: (u32, u32) = (860, 480);
+/// Room for the names.
+const MARGIN_RIGHT: i32 = 190;
+/// The least distance of two names.
+const NAME_STEP: i32 = 15;
+/// The least time that is shown: what is subtracted from a time, such as a reading of the clock, is
+/// no more exact.
+const LEAST_NANOS: f64 = 0.5;
+
+/// Draws the figures of a section into a directory: time against the number of timers, the first
+/// kind of figures against its settings, the distribution of the time that a turn takes, memory.
 ///
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn draw(results: &Results, directory: &Path) -> io::Result<()> {
-    for pass in distinct(results.figures.iter().map(|figure| figure.pass)) {
-        let figures: Vec<&Figure> =
-            results.figures.iter().filter(|figure| figure.pass == pass).collect();
-        match pass {
-            Pass::Memory => memory(&figures, directory)?,
-            Pass::Within => by_setting(
-                "within-wake-ups",
-                ["wake-ups per second", "slack"],
-                &figures,
-                directory,
-            )?,
-            Pass::Spread => by_setting(
-                "spread-most",
-                ["the most timers in a tick", "range"],
-                &figures,
-                directory,
-            )?,
-            // Its sizes are those of a batch, and make no curve.
-            Pass::Asked => {}
-            Pass::Pause | Pass::PauseAllDue | Pass::PauseAfterReset | Pass::PauseAfterSleep => {
-                turns(pass, &figures, directory)?;
-            }
-            _ if !pass.is_profile() => against_size(&figures, directory)?,
-            _ => {}
+pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
+    for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
+        let path = directory.join(format!("{}.svg", chart.name));
+        if section.workload == Some(Workload::Memory) {
+            draw_bars(&path, chart)?;
+        } else {
+            let counted = section.workload.map_or("timers", Workload::counted);
+            draw_lines(&path, chart, counted)?;
         }
     }
     Ok(())
 }
 
-/// A plot per kind of figure, if it is a time and there are two sizes or more.
-fn against_size(of_pass: &[&Figure], directory: &Path) -> io::Result<()> {
-    for workload in distinct(of_pass.iter().map(|figure| figure.workload.as_str())) {
-        let figures: Vec<&Figure> =
-            of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-        let sizes = distinct(figures.iter().map(|figure| figure.n)).len();
-        if figures[0].unit != "ns" || sizes < 2 {
-            continue;
-        }
-        let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
-            let of_peer = figures.iter().filter(|figure| figure.peer == peer);
-            line(peer, of_peer.map(|figure| (figure.n as f64, figure.spread().median)).collect())
-        });
-        let title = format!("{workload}: ns per operation");
-        let axes = Axes { title: &title, x: "live timers", y: "ns", places: &[] };
-        draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())?;
-    }
-    Ok(())
-}
-
-/// How long a turn takes: one in `x` turns takes longer than `y`.
-fn turns(pass: Pass, figures: &[&Figure], directory: &Path) -> io::Result<()> {
-    let curves = figures.iter().filter(|figure| figure.curve.len() > 1);
-    let lines: Vec<Line> = curves.map(|figure| line(figure.peer, figure.curve.clone())).collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let title = format!("{}: how long a turn takes", pass.name());
-    let axes = Axes { title: &title, x: "one turn in ... takes longer", y: "ns", places: &[] };
-    draw_lines(&directory.join(format!("{}.svg", pass.name())), &axes, lines)
-}
-
-/// Draws how the cost of each routine of each scheme grows, a plot per routine.
-///
-/// # Errors
-///
-/// If a file cannot be written.
-pub fn draw_schemes(rows: &[Row], directory: &Path) -> io::Result<()> {
-    let schemes = names();
-    for routine in ROUTINES {
-        let lines = schemes.iter().enumerate().map(|(place, &scheme)| {
-            let of_scheme =
-                rows.iter().filter(|row| (row.scheme, row.routine) == (scheme, routine));
-            let points = of_scheme.map(|row| (row.n as f64, row.median.max(LEAST))).collect();
-            Line {
-                label: scheme.to_owned(),
-                colour: circle(place, schemes.len()),
-                bold: false,
-                points,
+/// Draws lines, each with its name at its right end. Both axes are logarithmic, unless the axis of
+/// x has settings.
+fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
+    let has_settings = chart.columns == Columns::Settings;
+    let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
+        let point = |(column, figure): (usize, &Figure)| match chart.columns {
+            Columns::Kinds => figure.sample.curve.iter().map(|&(x, y)| (x.log10(), y)).collect(),
+            Columns::Settings => vec![(column as f64, figure.spread().median)],
+            Columns::Sizes => {
+                let n = figure.sample.n as f64;
+                vec![(n.log10(), figure.spread().median.max(LEAST_NANOS))]
             }
-        });
-        let title = format!("scheme-{routine}: ns, {LEAST} and less at the bottom");
-        let axes = Axes { title: &title, x: "timers", y: "ns", places: &[] };
-        draw_lines(&directory.join(format!("scheme-{routine}.svg")), &axes, lines.collect())?;
-    }
-    Ok(())
-}
-
-/// One kind of figure, against what the timers were asked for.
-fn by_setting(
-    workload: &str,
-    [y, x]: [&str; 2],
-    of_pass: &[&Figure],
-    directory: &Path,
-) -> io::Result<()> {
-    let figures: Vec<&Figure> =
-        of_pass.iter().copied().filter(|figure| figure.workload == workload).collect();
-    let names = distinct(figures.iter().map(|figure| figure.setting.as_str()));
-    let lines = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| {
-        let at = |name| figures.iter().find(|figure| figure.peer == peer && figure.setting == name);
-        let heights = names
-            .iter()
-            .zip(0_u32..)
-            .filter_map(|(&name, place)| Some((place, at(name)?.spread().median)));
-        line(peer, heights.map(|(place, y)| (f64::from(place), y)).collect())
-    });
-    let title = format!("{workload}: {y}, by {x}");
-    let axes = Axes { title: &title, x, y, places: &names };
-    draw_lines(&directory.join(format!("{workload}.svg")), &axes, lines.collect())
-}
-
-fn memory(figures: &[&Figure], directory: &Path) -> io::Result<()> {
-    let of = |name: &str, peer: Peer| {
-        let found = figures.iter().find(|figure| figure.peer == peer && figure.workload == name);
-        found.map_or(0.0, |figure| figure.spread().median)
+        };
+        let figures = figures.iter().enumerate().filter_map(|(column, it)| Some((column, (*it)?)));
+        // A logarithm has no place for zero.
+        figures.flat_map(point).filter(|&(x, y)| x.is_finite() && y > 0.0).collect()
     };
-    let rows = distinct(figures.iter().map(|figure| figure.peer)).into_iter().map(|peer| Bars {
-        label: peer.name(),
-        colour: colour(peer),
-        live: of("memory-live", peer),
-        left: of("memory-left", peer),
-    });
-    draw_bars(&directory.join("memory.svg"), &rows.collect::<Vec<_>>())
+    let label = |x: f64| match chart.heads.get(x.round() as usize) {
+        _ if (x - x.round()).abs() > 1e-6 => String::new(),
+        Some(setting) if has_settings => setting.clone(),
+        _ => short(10f64.powf(x.round())),
+    };
+    let [x_title, y_title] = match chart.columns {
+        Columns::Kinds => ["one turn in ... takes longer", "ns"],
+        Columns::Settings => ["", chart.unit],
+        Columns::Sizes => [counted, chart.unit],
+    };
+    let all: Vec<(f64, f64)> = chart.rows.iter().flat_map(|row| points(&row.1)).collect();
+    let (left, right) = range(all.iter().map(|point| point.0));
+    let (bottom, top) = range(all.iter().map(|point| point.1));
+    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let mut plot = ChartBuilder::on(&root)
+        .caption(format!("{}, {y_title}", chart.name), letters(18, INK))
+        .margin(8)
+        .margin_right(MARGIN_RIGHT)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(left..right, (bottom * 0.8..top * 1.25).log_scale())?;
+    plot.configure_mesh()
+        .axis_style(INK)
+        .bold_line_style(INK.mix(0.25))
+        .light_line_style(TRANSPARENT)
+        .label_style(letters(13, INK))
+        .x_desc(x_title)
+        .y_desc(y_title)
+        .x_labels((right - left) as usize + 2)
+        .x_label_formatter(&|x| label(*x))
+        .y_label_formatter(&|y| short(*y))
+        .draw()?;
+    let mut names = Vec::new();
+    for (place, (peer, figures)) in chart.rows.iter().enumerate() {
+        let (points, colour, width) = (points(figures), colour(peer, place), width(peer));
+        let Some(last) = points.last() else { continue };
+        names.push((plot.backend_coord(last).1, *peer, colour));
+        let dots = points.iter().map(|&point| Circle::new(point, width + 1, colour.filled()));
+        plot.draw_series(dots)?;
+        plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
+    }
+    names.sort_unstable_by_key(|&(y, ..)| y);
+    // A name is pushed down by those above, but never so far that those below have no room.
+    let mut lowest = 0;
+    let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
+    for (y, peer, colour) in names {
+        room += NAME_STEP;
+        lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
+        let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
+        root.draw(&Text::new(peer, place, letters(14, colour)))?;
+    }
+    root.present()?;
+    Ok(())
 }
 
-fn line(peer: Peer, points: Vec<(f64, f64)>) -> Line {
-    Line { label: peer.name(), colour: colour(peer), bold: peer.is_corewheel(), points }
+/// Draws two bars for each peer: bytes while all timers are live, full, and after all were
+/// cancelled, hollow.
+fn draw_bars(path: &Path, chart: &Chart<'_>) -> Result<(), Box<dyn Error>> {
+    const HEAD: i32 = 40;
+    const ROW: i32 = 34;
+    const LEFT: i32 = 190;
+    const LONGEST: f64 = 560.0;
+    let height = HEAD + ROW * chart.rows.len() as i32;
+    let root = SVGBackend::new(path, (SIZE.0, height.cast_unsigned())).into_drawing_area();
+    let title = "bytes per timer: full, while all are live; hollow, after all were cancelled";
+    root.draw(&Text::new(title, (10, 10), letters(16, INK)))?;
+    let bars = [("memory-live", 0), ("memory-left", 14)];
+    let value = |figures: &[Option<&Figure>], kind| {
+        let figure = figures.iter().flatten().find(|figure| figure.sample.workload == kind);
+        figure.map_or(0.0, |figure| figure.spread().median)
+    };
+    let values = chart.rows.iter().flat_map(|row| bars.map(|(kind, _)| value(&row.1, kind)));
+    let greatest = values.fold(1.0, f64::max);
+    for (place, (peer, figures)) in chart.rows.iter().enumerate() {
+        let (top, colour) = (HEAD + ROW * place as i32, colour(peer, place));
+        root.draw(&Text::new(*peer, (10, top + 6), letters(14, colour)))?;
+        for (kind, offset) in bars {
+            let (top, value) = (top + offset, value(figures, kind));
+            let style = if offset == 0 { colour.filled() } else { colour.stroke_width(1) };
+            let end = LEFT + (value.max(0.0) / greatest * LONGEST) as i32;
+            root.draw(&Rectangle::new([(LEFT, top), (end, top + 12)], style))?;
+            root.draw(&Text::new(format!("{value:.0}"), (end + 6, top), letters(12, INK)))?;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Returns least and greatest; a little apart if they are equal.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let (low, high) = (values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max));
+    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
+}
+
+fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", height).into_font().color(&colour)
+}
+
+fn width(peer: &str) -> u32 {
+    let is_corewheel = Peer::from_str(peer, false).is_ok_and(Peer::is_corewheel);
+    if is_corewheel { 3 } else { 1 }
+}
+
+/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey, the
+/// others go round the rest of the circle. Neighbours are far apart. A scheme's colour goes by its
+/// place.
+fn colour(peer: &str, place: usize) -> RGBColor {
+    let known = Peer::from_str(peer, false).ok();
+    let place = known.map_or(place, |peer| peer as usize) as f64;
+    let hue = match known {
+        Some(Peer::Floor | Peer::FloorCas) => return INK,
+        Some(peer) if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
+        _ => 0.17 + 0.6 * (place * 0.618).fract(),
+    };
+    // Blue looks darker than green of the same lightness.
+    let lightness = if hue > 0.5 { 0.62 } else { 0.45 };
+    let (red, green, blue) = HSLColor(hue, 0.6, lightness).to_rgba().rgb();
+    RGBColor(red, green, blue)
 }

@@ -1,54 +1,35 @@
-//! Scheme 1 of Varghese and Lauck, "straightforward": every tick counts every timer down.
-//!
-//! - start: O(1), writes the interval into a free node.
-//! - stop: O(1), frees the node.
-//! - tick: O(n), subtracts one from every interval; it walks all nodes, in the order of memory.
-//! - expiry: O(1), for a node that has come down to nothing.
-//! - accuracy: exact. Range: any interval.
-//!
-//! Right for a handful of timers, or where the hardware does the counting.
+//! Scheme 1 of Varghese and Lauck, "straightforward": every tick counts every timer down, in the
+//! order of memory. Right for a handful of timers, or where the hardware does the counting.
 
-use super::store::Timers;
-use super::{Accuracy, Cost, Growth, Handle, Scheme};
+use super::{Scheme, Timers};
 
 /// All timers in no order; `due` holds the ticks that remain, 0 for a free node.
 #[derive(Debug)]
-pub struct Countdown {
-    timers: Timers,
-}
+pub struct Countdown;
 
 impl Scheme for Countdown {
     const NAME: &'static str = "1-countdown";
-    const ACCURACY: Accuracy = Accuracy::Exact;
-    const COST: Cost = Cost { tick: Growth::Linear, ..Cost::CONSTANT };
+    const LINEAR_TICK: bool = true;
 
-    fn new() -> Self {
-        Self { timers: Timers::new(0) }
+    fn new(_: &mut Timers) -> Self {
+        Self
     }
 
-    fn start_timer(&mut self, interval: u64, id: u64) -> Option<Handle> {
-        if interval > Self::RANGE {
-            return None;
-        }
-        let index = self.timers.allocate(interval.max(1), id);
-        Some(self.timers.handle(index))
+    fn start(&mut self, timers: &mut Timers, index: u32) {
+        timers.set_due(index, timers.due(index) - timers.now);
     }
 
-    fn stop_timer(&mut self, handle: Handle) -> bool {
-        self.timers.find(handle).map(|index| self.timers.release(index)).is_some()
+    fn stop(&mut self, timers: &mut Timers, index: u32) {
+        timers.release(index);
     }
 
-    fn per_tick(&mut self, expire: &mut impl FnMut(u64)) {
-        for index in self.timers.indices() {
-            match self.timers.due(index) {
+    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
+        for index in timers.indices() {
+            match timers.due(index) {
                 0 => {}
-                1 => expire(self.timers.release(index)),
-                remaining => self.timers.set_due(index, remaining - 1),
+                1 => expire(timers.release(index)),
+                remaining => timers.set_due(index, remaining - 1),
             }
         }
-    }
-
-    fn len(&self) -> usize {
-        self.timers.len()
     }
 }

@@ -1,58 +1,29 @@
 //! Scheme 2 of Varghese and Lauck: one list in the order of the deadlines (VMS and early UNIX).
-//!
-//! - start: O(n), searches the place, from the rear: cheap for an interval longer than most, and O(1) when all
-//!   intervals are equal.
-//! - stop: O(1), the list is doubly linked.
-//! - tick: O(1), compares the head of the list with the time.
-//! - expiry: O(1), takes the head off.
-//! - accuracy: exact. Range: any interval.
+//! Starting searches the place from the rear: cheap for an interval longer than most, and O(1) when
+//! all intervals are equal.
 
-use super::store::Timers;
-use super::{Accuracy, Cost, Growth, Handle, Scheme};
-
-/// The only list.
-const LIST: u32 = 0;
+use super::{Scheme, Timers};
 
 /// All timers in one list, the earliest deadline first.
 #[derive(Debug)]
 pub struct OrderedList {
-    timers: Timers,
-    now: u64,
+    list: u32,
 }
 
 impl Scheme for OrderedList {
     const NAME: &'static str = "2-list";
-    const ACCURACY: Accuracy = Accuracy::Exact;
-    const COST: Cost = Cost { start: Growth::Linear, ..Cost::CONSTANT };
+    const LINEAR_START: bool = true;
+    const JUMPS: bool = true;
 
-    fn new() -> Self {
-        Self { timers: Timers::new(1), now: 0 }
+    fn new(timers: &mut Timers) -> Self {
+        Self { list: timers.add_lists(1) }
     }
 
-    fn start_timer(&mut self, interval: u64, id: u64) -> Option<Handle> {
-        if interval > Self::RANGE {
-            return None;
-        }
-        let index = self.timers.allocate(self.now + interval.max(1), id);
-        self.timers.insert_sorted(LIST, index);
-        Some(self.timers.handle(index))
+    fn start(&mut self, timers: &mut Timers, index: u32) {
+        timers.insert_sorted(self.list, index);
     }
 
-    fn stop_timer(&mut self, handle: Handle) -> bool {
-        self.timers.stop(handle)
-    }
-
-    fn per_tick(&mut self, expire: &mut impl FnMut(u64)) {
-        self.advance(1, expire);
-    }
-
-    /// The head says when something is due: the ticks before need no visit.
-    fn advance(&mut self, ticks: u64, expire: &mut impl FnMut(u64)) {
-        self.now += ticks;
-        self.timers.expire_until(LIST, self.now, expire);
-    }
-
-    fn len(&self) -> usize {
-        self.timers.len()
+    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
+        timers.expire_due(self.list, expire);
     }
 }

@@ -1,8 +1,8 @@
-//! What the schemes have in common: nodes in one `Vec`, linked by index, and handles that go stale.
+//! Nodes in one `Vec`, linked by index, and handles that go stale.
 //!
-//! A list is circular and doubly linked, and its two ends meet in a sentinel, which is a node as well. So a timer
-//! can be unlinked without knowing its list, in O(1). A node that is released gets a new generation: a handle of the
-//! old one is refused, until the 32 bits of the generation have come round.
+//! A list is circular and doubly linked, and its two ends meet in a sentinel, which is a node too.
+//! So a timer is unlinked without knowledge of its list, in O(1). A node that ends gets a new
+//! generation, which refuses old handles.
 
 /// Names a timer until it expires or is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,10 +11,7 @@ pub struct Handle {
     generation: u32,
 }
 
-/// Ends the chain of free nodes.
-const NONE: u32 = u32::MAX;
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Node {
     previous: u32,
     next: u32,
@@ -24,85 +21,66 @@ struct Node {
     id: u64,
 }
 
-/// The nodes of all timers and the sentinels of all lists of a scheme.
-#[derive(Debug)]
-pub(super) struct Timers {
+/// The nodes of all timers and the sentinels of all lists of a scheme, and the time.
+#[derive(Debug, Default)]
+pub struct Timers {
     nodes: Vec<Node>,
-    free: u32,
-    len: usize,
+    free: Vec<u32>,
+    pub(super) len: usize,
+    /// The ticks that have passed.
+    pub(super) now: u64,
 }
 
 impl Timers {
-    /// No timers, and empty lists named 0 to `lists` - 1.
-    pub(super) fn new(lists: u32) -> Self {
-        let mut timers = Self { nodes: Vec::new(), free: NONE, len: 0 };
-        timers.add_lists(lists);
-        timers
-    }
-
     /// Adds empty lists with consecutive names and returns the first name.
     pub(super) fn add_lists(&mut self, count: u32) -> u32 {
-        let first = self.next_index();
+        let first = self.indices().end;
         for list in first..first + count {
-            self.nodes.push(Node {
-                previous: list,
-                next: list,
-                generation: 0,
-                place: 0,
-                due: 0,
-                id: 0,
-            });
+            self.nodes.push(Node { previous: list, next: list, ..Node::default() });
         }
         first
     }
 
-    /// A node for a timer, in no list yet.
+    /// Takes a node for a timer, in no list yet.
     pub(super) fn allocate(&mut self, due: u64, id: u64) -> u32 {
         self.len += 1;
-        let index = self.free;
-        if index == NONE {
-            let index = self.next_index();
-            self.nodes.push(Node {
-                previous: index,
-                next: index,
-                generation: 0,
-                place: 0,
-                due,
-                id,
-            });
-            return index;
-        }
+        let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
         let node = self.node_mut(index);
         (node.due, node.id) = (due, id);
-        self.free = self.node(index).next;
         index
     }
 
-    /// Takes a node back and returns the id of its timer. Handles to it are stale from here on; its `due` is 0.
-    pub(super) fn release(&mut self, index: u32) -> u64 {
+    /// Ends a timer and returns its id. Handles to the node are stale from here on, and its `due`
+    /// is 0.
+    pub(super) fn end(&mut self, index: u32) -> u64 {
         self.len -= 1;
-        let free = std::mem::replace(&mut self.free, index);
         let node = self.node_mut(index);
         node.generation = node.generation.wrapping_add(1);
         node.due = 0;
-        node.next = free;
         node.id
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
+    /// Ends a timer that is in no list, frees its node, and returns its id.
+    pub(super) fn release(&mut self, index: u32) -> u64 {
+        self.free.push(index);
+        self.end(index)
+    }
+
+    /// Frees the node of a timer that has ended.
+    pub(super) fn free(&mut self, index: u32) {
+        self.free.push(index);
     }
 
     pub(super) fn handle(&self, index: u32) -> Handle {
         Handle { index, generation: self.node(index).generation }
     }
 
-    /// The node that a handle names, unless it is stale.
+    /// Returns the node that a handle names, unless it is stale.
     pub(super) fn find(&self, handle: Handle) -> Option<u32> {
         (self.node(handle.index).generation == handle.generation).then_some(handle.index)
     }
 
-    /// When the timer is due: a deadline, or whatever else the scheme counts.
+    /// Returns the deadline, or whatever else the scheme counts.
     pub(super) fn due(&self, index: u32) -> u64 {
         self.node(index).due
     }
@@ -111,27 +89,26 @@ impl Timers {
         self.node_mut(index).due = due;
     }
 
-    /// Every node, live or not.
+    /// Returns every node, live or not.
     pub(super) fn indices(&self) -> std::ops::Range<u32> {
-        0..self.next_index()
+        0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
     }
 
-    /// Where in another structure the timer is.
-    pub(super) fn place(&self, index: u32) -> u32 {
-        self.node(index).place
+    /// Returns the position of the timer in another structure.
+    pub(super) fn place(&self, index: u32) -> usize {
+        self.node(index).place as usize
     }
 
-    pub(super) fn set_place(&mut self, index: u32, place: u32) {
-        self.node_mut(index).place = place;
+    pub(super) fn set_place(&mut self, index: u32, place: usize) {
+        self.node_mut(index).place = u32::try_from(place).expect("fewer than 2^32 timers");
     }
 
-    /// The first timer of a list.
+    /// Returns the first timer of a list.
     pub(super) fn first(&self, list: u32) -> Option<u32> {
         self.after(list, list)
     }
 
-    /// The timer that follows `index` in `list`.
-    pub(super) fn after(&self, list: u32, index: u32) -> Option<u32> {
+    fn after(&self, list: u32, index: u32) -> Option<u32> {
         let next = self.node(index).next;
         (next != list).then_some(next)
     }
@@ -140,7 +117,7 @@ impl Timers {
         self.insert_after(self.node(list).previous, index);
     }
 
-    /// Puts a timer into a list in the order of `due`, behind its equals: a search from the rear.
+    /// Inserts a timer in the order of `due`, behind its equals: a search from the rear.
     pub(super) fn insert_sorted(&mut self, list: u32, index: u32) {
         let due = self.due(index);
         let mut place = self.node(list).previous;
@@ -163,15 +140,10 @@ impl Timers {
         self.node_mut(next).previous = previous;
     }
 
-    /// Unlinks and releases a timer that is in a list; its id.
+    /// Unlinks and releases a timer that is in a list, and returns its id.
     pub(super) fn remove(&mut self, index: u32) -> u64 {
         self.unlink(index);
         self.release(index)
-    }
-
-    /// `STOP_TIMER` of every scheme whose timers are always in a list.
-    pub(super) fn stop(&mut self, handle: Handle) -> bool {
-        self.find(handle).map(|index| self.remove(index)).is_some()
     }
 
     /// Expires all timers of a list.
@@ -181,15 +153,23 @@ impl Timers {
         }
     }
 
-    /// Expires the timers at the head of an ordered list that are due by `now`.
-    pub(super) fn expire_until(&mut self, list: u32, now: u64, expire: &mut impl FnMut(u64)) {
-        while let Some(index) = self.first(list).filter(|&index| self.due(index) <= now) {
+    /// Expires the timers at the head of an ordered list that are due.
+    pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(u64)) {
+        while let Some(index) = self.first(list).filter(|&index| self.due(index) <= self.now) {
             expire(self.remove(index));
         }
     }
 
-    fn next_index(&self) -> u32 {
-        u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
+    /// Expires the timers of a list whose `due` is 0 rounds, and takes one round off the others.
+    pub(super) fn count_rounds(&mut self, list: u32, expire: &mut impl FnMut(u64)) {
+        let mut next = self.first(list);
+        while let Some(index) = next {
+            next = self.after(list, index);
+            match self.due(index) {
+                0 => expire(self.remove(index)),
+                rounds => self.set_due(index, rounds - 1),
+            }
+        }
     }
 
     fn node(&self, index: u32) -> &Node {
@@ -199,4 +179,10 @@ impl Timers {
     fn node_mut(&mut self, index: u32) -> &mut Node {
         &mut self.nodes[index as usize]
     }
+}
+
+/// Returns the slot of a tick in a ring.
+#[expect(clippy::cast_possible_truncation, reason = "less than `slots`")]
+pub(super) fn slot(tick: u64, slots: u32) -> u32 {
+    (tick % u64::from(slots)) as u32
 }

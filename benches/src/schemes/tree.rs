@@ -1,69 +1,36 @@
-//! Scheme 3 of Varghese and Lauck with a balanced tree: the B-tree of the standard library, as many runtimes use it.
-//!
-//! - start: O(log n), inserts a key.
-//! - stop: O(log n), removes it. (The O(1) of the paper is for trees that need no balancing.)
-//! - tick: O(1) in principle; this tree finds its first key by walking down its left edge, which is O(log n).
-//! - expiry: O(log n), removes the first key.
-//! - accuracy: exact. Range: any interval.
+//! Scheme 3 of Varghese and Lauck with a balanced tree: the B-tree of the standard library, as many
+//! runtimes use it. The paper's O(1) for a stop is for trees that need no balancing, and that for a
+//! tick for trees that know their first key; this one walks down its left edge.
 
 use std::collections::BTreeSet;
 
-use super::store::Timers;
-use super::{Accuracy, Cost, Growth, Handle, Scheme};
+use super::{Scheme, Timers};
 
 /// All timers in a set ordered by deadline. The index makes equal deadlines different keys.
 #[derive(Debug)]
-pub struct Tree {
-    timers: Timers,
-    order: BTreeSet<(u64, u32)>,
-    now: u64,
-}
+pub struct Tree(BTreeSet<(u64, u32)>);
 
 impl Scheme for Tree {
     const NAME: &'static str = "3-tree";
-    const ACCURACY: Accuracy = Accuracy::Exact;
-    const COST: Cost = Cost {
-        start: Growth::Logarithmic,
-        stop: Growth::Logarithmic,
-        tick: Growth::Logarithmic,
-        expiry: Growth::Logarithmic,
-    };
+    const JUMPS: bool = true;
 
-    fn new() -> Self {
-        Self { timers: Timers::new(0), order: BTreeSet::new(), now: 0 }
+    fn new(_: &mut Timers) -> Self {
+        Self(BTreeSet::new())
     }
 
-    fn start_timer(&mut self, interval: u64, id: u64) -> Option<Handle> {
-        if interval > Self::RANGE {
-            return None;
+    fn start(&mut self, timers: &mut Timers, index: u32) {
+        self.0.insert((timers.due(index), index));
+    }
+
+    fn stop(&mut self, timers: &mut Timers, index: u32) {
+        self.0.remove(&(timers.due(index), index));
+        timers.release(index);
+    }
+
+    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
+        while let Some(&(_, index)) = self.0.first().filter(|first| first.0 <= timers.now) {
+            self.0.pop_first();
+            expire(timers.release(index));
         }
-        let due = self.now + interval.max(1);
-        let index = self.timers.allocate(due, id);
-        self.order.insert((due, index));
-        Some(self.timers.handle(index))
-    }
-
-    fn stop_timer(&mut self, handle: Handle) -> bool {
-        let Some(index) = self.timers.find(handle) else { return false };
-        self.order.remove(&(self.timers.due(index), index));
-        self.timers.release(index);
-        true
-    }
-
-    fn per_tick(&mut self, expire: &mut impl FnMut(u64)) {
-        self.advance(1, expire);
-    }
-
-    /// The first key says when something is due: the ticks before need no visit.
-    fn advance(&mut self, ticks: u64, expire: &mut impl FnMut(u64)) {
-        self.now += ticks;
-        while self.order.first().is_some_and(|&(due, _)| due <= self.now) {
-            let (_, index) = self.order.pop_first().expect("it has a first key");
-            expire(self.timers.release(index));
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.timers.len()
     }
 }

@@ -2,12 +2,7 @@
 //! does that had something else to do meanwhile. What the two spend is timed apart, so neither waits for the other in it.
 
 use std::{
-    hint::spin_loop,
-    sync::{
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
-    thread,
+    sync::{atomic::AtomicU64, mpsc},
     time::{Duration, Instant},
 };
 
@@ -16,7 +11,7 @@ use fastrand::Rng;
 use super::SEED;
 use crate::{
     asked::{Asker, Owner},
-    cores,
+    cores::{self, Runner},
     measure::{Sample, median},
     timers::payload,
 };
@@ -39,85 +34,19 @@ enum Request {
 const REQUESTS: [(Request, &str); 3] =
     [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
-/// How many legs have been run, by both runners together.
-#[derive(Debug, Default)]
-struct Baton(AtomicU64);
-
-const DROPPED: u64 = u64::MAX;
-
-impl Baton {
-    /// Waits until so many legs have been run.
-    fn wait_for(&self, legs: u64) {
-        for spins in 1.. {
-            // Acquire: what the other one did in its leg.
-            let run = self.0.load(Ordering::Acquire);
-            if run == legs {
-                return;
-            }
-            assert!(run != DROPPED, "the other one panics");
-            // Where both threads have one core.
-            if spins % 4096 == 0 {
-                thread::yield_now();
-            }
-            spin_loop();
-        }
-    }
-
-    /// So many have been run.
-    fn pass_at(&self, legs: u64) {
-        // Release: for the one who waits.
-        self.0.store(legs, Ordering::Release);
-    }
-}
-
-/// Who has the baton now and then: every other leg is its own.
-struct Runner<'a> {
-    baton: &'a Baton,
-    next_leg: u64,
-}
-
-impl<'a> Runner<'a> {
-    fn first(baton: &'a Baton) -> Self {
-        Self { baton, next_leg: 0 }
-    }
-
-    fn second(baton: &'a Baton) -> Self {
-        Self { baton, next_leg: 1 }
-    }
-
-    /// Runs a leg, when the other one has run the one before it.
-    fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
-        self.baton.wait_for(self.next_leg);
-        let run = leg();
-        self.baton.pass_at(self.next_leg + 1);
-        self.next_leg += 2;
-        run
-    }
-}
-
-/// Who panics leaves nobody waiting.
-impl Drop for Runner<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.baton.pass_at(DROPPED);
-        }
-    }
-}
-
 /// ns per request, by both sides together, and for the one who asks; of each kind.
 pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
-    let (baton, (sender, askers)) = (Baton::default(), mpsc::channel());
+    let (baton, (sender, askers)) = (AtomicU64::new(0), mpsc::channel());
+    let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
-        || {
-            let (runner, askers) = (Runner::first(&baton), askers);
+        move || {
             let asker: O::Asker = askers.recv().expect("the owner has begun");
-            Asking::new(asker, at_once).run(runner, rounds)
+            Asking::new(asker, at_once).run(asks, rounds)
         },
-        || {
-            let runner = Runner::second(&baton);
+        move || {
             let (owner, asker) = O::new();
             sender.send(asker).expect("it is waited for");
-            take_in(owner, runner, at_once, rounds)
+            take_in(owner, takes, at_once, rounds)
         },
     );
     let sides = REQUESTS.iter().zip(asking.chunks(rounds).zip(taking.chunks(rounds)));

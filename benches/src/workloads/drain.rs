@@ -45,7 +45,7 @@ impl<T: Timers> Drain<T> {
         for _ in 0..SPAN {
             self.now += 1;
             self.timers.advance(self.now, |payload| {
-                fired += u64::from(black_box(payload) != [u64::MAX; 3])
+                fired += u64::from(black_box(payload) != [u64::MAX; 3]);
             });
         }
         fired

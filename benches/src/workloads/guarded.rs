@@ -2,26 +2,38 @@
 //! threads of the process ran for it, whichever they were, less what they ran for the same tasks without timeouts, in
 //! turns with them.
 
-mod errand;
-mod stage;
-
 use std::{
     mem,
-    sync::{Arc, Mutex, PoisonError},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
-use self::errand::Dropped;
-pub use self::{
-    errand::Errand,
-    stage::{Stage, TwoCores, Workers},
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::{JoinHandle, LocalSet, spawn_local, yield_now},
 };
+
 use super::late::{self, Log};
-use crate::measure::{Sample, cpu_nanos, median};
+use crate::{
+    cores,
+    measure::{Sample, cpu_nanos, median},
+    timeouts::{LocalTimeouts, Operation, Timeouts, Unguarded},
+};
 
 /// After the tasks of a stretch: what they have left to other threads belongs to it.
 const SETTLE: Duration = Duration::from_millis(25);
+/// Of every timeout that is not there to end.
+const LIMIT: Duration = Duration::from_secs(30);
+/// When it is looked what is left of timeouts that were dropped.
+const LINGER: Duration = Duration::from_millis(50);
+/// Operations that are ready at once between two that let the other tasks run.
+const TOGETHER: u32 = 64;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +53,8 @@ pub struct Size {
 pub fn run(name: &str, size: Size, stage: &dyn Stage) -> Vec<Sample> {
     let (mut own, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..=size.stretches {
-        floor.push(Stretch::of(size, |errands| stage.run_floor(errands)));
-        own.push(Stretch::of(size, |errands| stage.run(errands)));
+        floor.push(Stretch::of(size, |errands| stage.run(errands, false)));
+        own.push(Stretch::of(size, |errands| stage.run(errands, true)));
     }
     let (own, floor) = (&own[1..], &floor[1..]);
     let cpu = |stretches: &[Stretch]| median(stretches.iter().map(|stretch| stretch.cpu).collect());
@@ -88,7 +100,7 @@ fn left(timeouts: usize, stage: &dyn Stage) -> usize {
     let mut errands = vec![Errand::Drop(Arc::clone(&dropped)); timeouts];
     errands.insert(0, Errand::Look(Arc::clone(&dropped)));
     errands.push(Errand::Look(Arc::clone(&dropped)));
-    stage.run(errands);
+    stage.run(errands, true);
     dropped.left()
 }
 
@@ -96,8 +108,177 @@ fn left(timeouts: usize, stage: &dyn Stage) -> usize {
 pub fn late(name: &str, size: late::Size, stage: &dyn Stage) -> Vec<Sample> {
     late::run(name, size, |size| {
         let log = Arc::new(Mutex::new(Log::default()));
-        stage.run(late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log))).collect());
+        let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
+        stage.run(late.collect(), true);
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         mem::take(&mut log.lateness)
     })
+}
+
+/// What a task does.
+#[derive(Clone, Debug)]
+pub enum Errand {
+    /// Operations in timeouts, one after the other.
+    Work {
+        /// How many.
+        operations: u32,
+        /// Polls at which each is not ready.
+        yields: u32,
+    },
+    /// Registers a timeout and drops it.
+    Drop(Arc<Dropped>),
+    /// Looks what is left when all have done that.
+    Look(Arc<Dropped>),
+    /// Waits until the time of an operation is over.
+    Late(Duration, Arc<Mutex<Log>>),
+}
+
+impl Errand {
+    /// Does it.
+    async fn run<T: Timeouts>(self, timeouts: T) {
+        match self {
+            Self::Work { operations, yields } => work(operations, yields, timeouts).await,
+            Self::Drop(dropped) => dropped.add(timeouts).await,
+            Self::Look(dropped) => dropped.look().await,
+            Self::Late(delay, log) => {
+                let due = Instant::now() + delay;
+                timeouts.guard(delay, Operation::Never).await.expect_err("it is never ready");
+                log.lock().unwrap_or_else(PoisonError::into_inner).fired(due);
+            }
+        }
+    }
+}
+
+async fn work<T: Timeouts>(operations: u32, yields: u32, timeouts: T) {
+    for done in 1..=operations {
+        timeouts.guard(LIMIT, Operation::Yields(yields)).await.expect("nothing takes so long");
+        if yields == 0 && done % TOGETHER == 0 {
+            yield_now().await;
+        }
+    }
+}
+
+/// Timeouts that were dropped. What still holds the waker that all were polled with has not gone.
+#[derive(Debug)]
+pub struct Dropped {
+    waker: Arc<Nobody>,
+    /// To come.
+    expected: AtomicUsize,
+    left: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Dropped {
+    /// Expects this number of timeouts.
+    fn new(expected: usize) -> Arc<Self> {
+        let [expected, left] = [expected, 0].map(AtomicUsize::new);
+        Arc::new(Self { waker: Arc::new(Nobody), expected, left })
+    }
+
+    /// How many were left, at the worst.
+    fn left(&self) -> usize {
+        // Relaxed: the tasks have ended.
+        self.left.load(Ordering::Relaxed)
+    }
+
+    async fn add<T: Timeouts>(&self, timeouts: T) {
+        {
+            let mut guarded = pin!(timeouts.guard(LIMIT, Operation::Never));
+            let waker = Waker::from(Arc::clone(&self.waker));
+            let is_registered =
+                guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+            assert!(is_registered, "it is never ready");
+            drop(waker);
+            // It may go on in another worker.
+            yield_now().await;
+        }
+        // AcqRel: who finds that none is to come sees what became of all.
+        self.expected.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    async fn look(&self) {
+        // Acquire: see above.
+        while self.expected.load(Ordering::Acquire) > 0 {
+            yield_now().await;
+        }
+        tokio::time::sleep(LINGER).await;
+        // Relaxed: read when the tasks have ended.
+        self.left.fetch_max(Arc::strong_count(&self.waker) - 1, Ordering::Relaxed);
+    }
+}
+
+/// Where tasks run.
+pub trait Stage {
+    /// Runs tasks until all are over, with timeouts or without.
+    fn run(&self, errands: Vec<Errand>, with_timeouts: bool);
+}
+
+/// The workers of a runtime, which move tasks between them.
+#[derive(Debug)]
+pub struct Workers<T> {
+    runtime: Runtime,
+    timeouts: T,
+}
+
+impl<T> Workers<T> {
+    /// Of this runtime.
+    pub fn new(runtime: Runtime, timeouts: T) -> Self {
+        Self { runtime, timeouts }
+    }
+
+    fn spawn<U>(&self, timeouts: &U, errands: Vec<Errand>)
+    where
+        U: Timeouts<Guarded: Send> + Send + Sync,
+    {
+        self.runtime.block_on(join(errands, |errand| tokio::spawn(errand.run(timeouts.clone()))));
+    }
+}
+
+impl<T: Timeouts<Guarded: Send> + Send + Sync> Stage for Workers<T> {
+    fn run(&self, errands: Vec<Errand>, with_timeouts: bool) {
+        if with_timeouts {
+            self.spawn(&self.timeouts, errands);
+        } else {
+            self.spawn(&Unguarded, errands);
+        }
+    }
+}
+
+/// A runtime on each of two cores, whose tasks stay there.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoCores<T>(pub T);
+
+impl<T: LocalTimeouts> Stage for TwoCores<T> {
+    fn run(&self, errands: Vec<Errand>, with_timeouts: bool) {
+        if with_timeouts {
+            on_two_cores(&self.0, errands);
+        } else {
+            on_two_cores(&Unguarded, errands);
+        }
+    }
+}
+
+fn on_two_cores<T: LocalTimeouts>(timeouts: &T, mut errands: Vec<Errand>) {
+    let others = errands.split_off(errands.len() / 2);
+    let run = |errands| {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let local = LocalSet::new();
+        local.spawn_local(T::drive());
+        let spawn = |errand: Errand| spawn_local(errand.run(timeouts.clone()));
+        local.block_on(&runtime, join(errands, spawn));
+    };
+    cores::on_two(|| run(errands), || run(others));
+}
+
+async fn join(errands: Vec<Errand>, spawn: impl Fn(Errand) -> JoinHandle<()>) {
+    let tasks: Vec<_> = errands.into_iter().map(spawn).collect();
+    for task in tasks {
+        task.await.expect("a task that does not panic");
+    }
 }

@@ -11,12 +11,11 @@ use std::{
 
 use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
 use fastrand::Rng;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::{runtime::Runtime, task::JoinSet};
 use tokio_util::time::DelayQueue;
 
-use super::{SEED, pause::quantile};
-use crate::measure::Sample;
+use super::SEED;
+use crate::measure::{Sample, cpu_nanos};
 
 pub(super) const LEAD: Duration = Duration::from_millis(100);
 
@@ -53,28 +52,16 @@ pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
 
 /// Runs one of the loops below and says how late it was.
 pub fn run(name: &str, size: Size, lateness: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
-    let cpu_before = cpu_seconds();
+    let cpu_before = cpu_nanos();
     let mut lateness = lateness(size);
-    let cpu = cpu_seconds() - cpu_before;
+    let cpu = (cpu_nanos() - cpu_before) / 1e9;
     let n = size.timers;
     assert_eq!(lateness.len(), n, "each timer fires once");
-    lateness.sort_by(f64::total_cmp);
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
-    let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
-    let mut samples: Vec<Sample> = quantiles
-        .iter()
-        .map(|(label, share)| {
-            Sample::new(format!("{name}-{label}"), n, "us", quantile(&lateness, *share))
-        })
-        .collect();
+    let mut samples = super::quantiles(name, n, "us", &mut lateness);
     samples.push(Sample::new(format!("{name}-early"), n, "timers", early as f64));
     samples.push(Sample::new(format!("{name}-cpu"), n, "CPU s", cpu));
     samples
-}
-
-fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// corewheel's `local_timer()`, parked between turns.
@@ -86,14 +73,18 @@ pub fn corewheel_local(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
         local_timer().add(delay, move || log.borrow_mut().fired(due));
     }
     while !local_timer().is_empty() {
-        let sleep = local_timer().prepare_sleep();
-        if let Some(timeout) = sleep.timeout() {
-            thread::park_timeout(timeout);
-        }
-        drop(sleep);
+        park();
         local_timer().turn();
     }
     log.take().lateness
+}
+
+/// Sleeps until the thread's next timer is due, or until it is unparked.
+pub(super) fn park() {
+    let sleep = local_timer().prepare_sleep();
+    if let Some(timeout) = sleep.timeout() {
+        thread::park_timeout(timeout);
+    }
 }
 
 /// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.
@@ -115,20 +106,22 @@ pub fn btree(size: Size) -> Vec<f64> {
 
 /// tokio's `Sleep`, a task for each.
 pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
-    runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        for delay in delays(size) {
-            let due = Instant::now() + delay;
-            let sleep = tokio::time::sleep(delay);
-            tasks.spawn(async move {
-                sleep.await;
-                let mut log = Log::default();
-                log.fired(due);
-                log.lateness[0]
-            });
+    runtime.block_on(async { sleeping_tasks(size).join_all().await })
+}
+
+/// Tasks that say how late they were woken.
+pub(super) fn sleeping_tasks(size: Size) -> JoinSet<f64> {
+    let task = |delay| {
+        let due = Instant::now() + delay;
+        let sleep = tokio::time::sleep(delay);
+        async move {
+            sleep.await;
+            let mut log = Log::default();
+            log.fired(due);
+            log.lateness[0]
         }
-        tasks.join_all().await
-    })
+    };
+    delays(size).map(task).collect()
 }
 
 /// tokio-util's `DelayQueue`, one task that waits for the next.

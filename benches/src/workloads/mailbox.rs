@@ -25,41 +25,37 @@ const PAUSE: Duration = Duration::from_micros(2);
 const STRETCHES: usize = 200;
 const WARM_UP: usize = 40;
 
-/// Time spent on messages, and how many they were, in each stretch.
-#[derive(Debug)]
-struct Spent([(Duration, u64); STRETCHES]);
+/// The work of one side.
+struct Side {
+    messages: u64,
+    /// The sum of the messages.
+    sum: u64,
+    /// For each stretch, the time spent on messages, and how many they were.
+    stretches: [(Duration, u64); STRETCHES],
+}
 
-impl Spent {
+impl Side {
     fn new() -> Self {
-        Self([(Duration::ZERO, 0); STRETCHES])
+        Self { messages: 0, sum: 0, stretches: [(Duration::ZERO, 0); STRETCHES] }
     }
 
-    /// `messages` of `all` are done, the last few of them just now.
-    fn add(&mut self, elapsed: Duration, few: u64, messages: u64, all: u64) {
-        let stretch = (messages - 1) * STRETCHES as u64 / all;
-        let (spent, count) = &mut self.0[stretch as usize];
+    fn count(&mut self, index: u32) {
+        self.messages += 1;
+        self.sum += u64::from(index);
+    }
+
+    /// Counts the time of the last few messages; `all` is the number in the run.
+    fn took(&mut self, elapsed: Duration, few: u64, all: u64) {
+        let stretch = (self.messages - 1) * STRETCHES as u64 / all;
+        let (spent, count) = &mut self.stretches[stretch as usize];
         *spent += elapsed;
         *count += few;
     }
 
     fn sample(&self, name: &str, n: usize) -> Sample {
-        let stretches = self.0[WARM_UP..].iter().filter(|(_, messages)| *messages > 0);
+        let stretches = self.stretches[WARM_UP..].iter().filter(|(_, messages)| *messages > 0);
         let nanos = stretches.map(|(spent, messages)| spent.as_nanos() as f64 / *messages as f64);
         Sample::nanos(name, n, median(nanos.collect()))
-    }
-}
-
-/// What one side did in all: messages, and the sum of their numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Total {
-    messages: u64,
-    sum: u64,
-}
-
-impl Total {
-    fn count(&mut self, index: u32) {
-        self.messages += 1;
-        self.sum += u64::from(index);
     }
 }
 
@@ -67,22 +63,22 @@ impl Total {
 pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
     let nodes = Nodes::new(n);
     let (mut sender, mut receiver) = M::open(&nodes);
-    let ((sent, pushing), (received, taking)) = cores::on_two(
-        || send::<M>(&mut sender, &nodes, messages),
+    let (sent, received) = cores::on_two(
+        || send(&mut sender, &nodes, messages),
         || receive::<M>(&mut receiver, &nodes, messages),
     );
-    assert_eq!(sent, received, "every message arrives once");
-    vec![pushing.sample(&format!("{name}-push"), n), taking.sample(&format!("{name}-take"), n)]
+    assert_eq!((sent.messages, sent.sum), (received.messages, received.sum), "each arrives once");
+    vec![sent.sample(&format!("{name}-push"), n), received.sample(&format!("{name}-take"), n)]
 }
 
 /// Each node in its turn, in an order that no prefetcher guesses.
-fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -> (Total, Spent) {
+fn send<M: Mailbox>(sender: &mut M, nodes: &Arc<Nodes>, messages: u64) -> Side {
     let mut order: Vec<u32> = (1..=nodes.count() as u32).collect();
     Rng::with_seed(SEED).shuffle(&mut order);
     let mut order = order.iter().copied().cycle();
-    let (mut total, mut spent) = (Total::default(), Spent::new());
+    let mut side = Side::new();
     let mut batch = [0; BATCH];
-    while total.messages < messages {
+    while side.messages < messages {
         for (place, index) in batch.iter_mut().zip(&mut order) {
             while !nodes.claim(index) {
                 spin_loop();
@@ -91,38 +87,34 @@ fn send<M: Mailbox>(sender: &mut M::Sender, nodes: &Arc<Nodes>, messages: u64) -
         }
         let started = Instant::now();
         for index in batch {
-            M::push(sender, index);
+            sender.push(index);
         }
         let elapsed = started.elapsed();
         for index in batch {
-            total.count(index);
+            side.count(index);
         }
-        spent.add(elapsed, BATCH as u64, total.messages, messages);
+        side.took(elapsed, BATCH as u64, messages);
     }
-    (total, spent)
+    side
 }
 
-fn receive<M: Mailbox>(
-    receiver: &mut M::Receiver,
-    nodes: &Arc<Nodes>,
-    messages: u64,
-) -> (Total, Spent) {
-    let (mut total, mut spent) = (Total::default(), Spent::new());
-    while total.messages < messages {
-        let before = total.messages;
+fn receive<M: Mailbox>(receiver: &mut M::Receiver, nodes: &Arc<Nodes>, messages: u64) -> Side {
+    let mut side = Side::new();
+    while side.messages < messages {
+        let before = side.messages;
         let started = Instant::now();
         M::take(receiver, |index| {
             nodes.free(index);
-            total.count(index);
+            side.count(index);
         });
         let elapsed = started.elapsed();
-        if total.messages > before {
-            spent.add(elapsed, total.messages - before, total.messages, messages);
+        if side.messages > before {
+            side.took(elapsed, side.messages - before, messages);
         }
         let pause = Instant::now();
         while pause.elapsed() < PAUSE {
             spin_loop();
         }
     }
-    (total, spent)
+    side
 }

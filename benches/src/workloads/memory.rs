@@ -5,7 +5,10 @@ use std::{fs, time::Duration};
 
 use fastrand::Rng;
 
-use super::{SEED, churn::Churn, churn::Delay};
+use super::{
+    SEED,
+    operations::{Churn, Delay},
+};
 use crate::{
     alloc,
     measure::{Effort, Load, Sample, Timing, settled, warm_up},

@@ -3,24 +3,22 @@
 //! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
 
 pub mod asked;
-pub mod churn;
 pub mod drain;
 pub mod flood;
 pub mod guarded;
-pub mod idle;
 pub mod late;
 pub mod mailbox;
 pub mod memory;
+pub mod operations;
 pub mod pause;
 pub mod purgatory;
-pub mod reset;
 pub mod scaling;
-pub mod spread;
-pub mod steady;
-pub mod within;
+pub mod waking;
 pub mod xcancel;
 
 use std::thread;
+
+use crate::measure::Sample;
 
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;
@@ -33,4 +31,46 @@ const SEED: u64 = 1;
 /// Runs it in a thread of its own.
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
+}
+
+/// Runs each setting in a new thread, because some peers belong to their thread.
+fn in_settings<S: Copy + Sync>(
+    settings: &[(&str, S)],
+    run: impl Fn(S) -> Vec<Sample> + Sync,
+) -> Vec<Sample> {
+    let in_setting = |&(name, setting): &(&str, S)| {
+        let samples = in_thread(|| run(setting));
+        samples.into_iter().map(|sample| sample.at(name)).collect::<Vec<_>>()
+    };
+    settings.iter().flat_map(in_setting).collect()
+}
+
+/// Sorts the values and returns the quantiles that are shown.
+fn quantiles(name: &str, n: usize, unit: &str, values: &mut [f64]) -> Vec<Sample> {
+    values.sort_by(f64::total_cmp);
+    let shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+    let sample =
+        |(label, share)| Sample::new(format!("{name}-{label}"), n, unit, quantile(values, share));
+    shown.map(sample).into()
+}
+
+/// The smallest value that this share of them does not exceed.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let sorted: Vec<f64> = (1..=1000).map(f64::from).collect();
+        let at = |share| quantile(&sorted, share).to_bits();
+        assert_eq!(at(0.5), 500f64.to_bits());
+        assert_eq!(at(0.999), 999f64.to_bits());
+        assert_eq!(at(1.0), 1000f64.to_bits());
+        assert_eq!(at(0.0), 1f64.to_bits());
+    }
 }

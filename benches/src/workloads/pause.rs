@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::SEED;
+use super::{SEED, quantile};
 use crate::{
     measure::{Clock, Sample},
     timers::{Payload, Timers, payload},
@@ -15,8 +15,6 @@ const SLEEP: u64 = 10_000;
 const MINUTE: u64 = 60_000;
 /// Entries that a turn may touch, where there is a budget.
 const BUDGET: usize = 64;
-/// What is shown of the distribution, beside its greatest value.
-const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// What comes before the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,16 +101,8 @@ impl<T: Timers> Pause<T> {
     }
 
     fn samples(mut self, name: &str, n: usize) -> Vec<Sample> {
-        self.nanos.sort_by(f64::total_cmp);
-        let nanos = &self.nanos;
-        let mut samples: Vec<Sample> = QUANTILES
-            .iter()
-            .map(|&(label, share)| {
-                Sample::nanos(&format!("{name}-{label}"), n, quantile(nanos, share))
-            })
-            .collect();
-        samples[0].curve = curve(nanos);
-        samples.push(Sample::nanos(&format!("{name}-max"), n, quantile(nanos, 1.0)));
+        let mut samples = super::quantiles(name, n, "ns", &mut self.nanos);
+        samples[0].curve = curve(&self.nanos);
         samples.push(Sample::nanos(&format!("{name}-max-cpu"), n, self.cpu_nanos_max));
         if let Some(touched) = self.touched_max {
             samples.push(Sample::new(format!("{name}-touched"), n, "entries", touched as f64));
@@ -133,12 +123,6 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// The smallest value that this share of them does not exceed.
-pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
 /// The distribution of the time a turn takes, one reading of the clock included. The longest by CPU time, which leaves
 /// out what else the machine did meanwhile, includes a system call.
 pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> Vec<Sample> {
@@ -156,19 +140,4 @@ pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> V
         pause.turn(1);
     }
     pause.samples(name, n)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_occurred() {
-        let sorted: Vec<f64> = (1..=1000).map(f64::from).collect();
-        let at = |share| quantile(&sorted, share).to_bits();
-        assert_eq!(at(0.5), 500f64.to_bits());
-        assert_eq!(at(0.999), 999f64.to_bits());
-        assert_eq!(at(1.0), 1000f64.to_bits());
-        assert_eq!(at(0.0), 1f64.to_bits());
-    }
 }

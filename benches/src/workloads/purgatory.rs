@@ -11,7 +11,7 @@ use std::{
 use corewheel::{Core, Cores};
 use fastrand::Rng;
 
-use super::SEED;
+use super::{SEED, in_settings};
 use crate::{
     delayed::{Board, Delayed, Ended, Layout, Operation},
     measure::{Effort, Sample, cpu_nanos},
@@ -35,13 +35,10 @@ const SETTINGS: [(&str, Layout); 3] = [
 /// For each setting: thousands of operations a second, the time that the threads ran for one, and the share that completed
 /// by an event.
 pub fn run<D: Delayed>(name: &str, keys: usize, effort: Effort) -> Vec<Sample> {
-    let all = SETTINGS.map(|(setting, layout)| {
-        in_layout::<D>(name, keys, layout, effort).map(|it| it.at(setting))
-    });
-    all.into_iter().flatten().collect()
+    in_settings(&SETTINGS, |layout| in_layout::<D>(name, keys, layout, effort))
 }
 
-fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort) -> [Sample; 3] {
+fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort) -> Vec<Sample> {
     // For ever: a run is a process.
     let board: &Board = Box::leak(Box::new(Board {
         events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -73,7 +70,7 @@ fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort
     assert!(ended(board).iter().sum::<u64>() <= added, "each ends once");
     let (condition, otherwise) = ((after[0] - condition) as f64, (after[1] - otherwise) as f64);
     let all = condition + otherwise;
-    [
+    vec![
         Sample::new(format!("{name}-rate"), keys, "k/s", all / took.as_secs_f64() / 1e3),
         Sample::new(format!("{name}-cpu"), keys, "ns", cpu / all),
         Sample::new(format!("{name}-by-event"), keys, "%", condition / all * 100.0),

@@ -5,7 +5,7 @@
 
 use std::{sync::Barrier, time::Duration};
 
-use super::churn::{Churn, Delay};
+use super::operations::{Churn, Delay};
 use crate::{
     cores,
     measure::{Clock, Effort, Load, Sample, Timing, median, settled, warm_up},
@@ -16,24 +16,10 @@ use crate::{
 /// How long one load runs before it is another one's turn: long beside what it costs to fetch its lines again.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Whose turn it is.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    empty: bool,
-    core: [bool; 2],
-}
-
-/// Each core alone and both, for both loads.
-const ROUND: [Turn; 6] = {
+/// Each core alone and both, for both loads: whether it is the array's turn, and which cores take part.
+const ROUND: [(bool, [bool; 2]); 6] = {
     let [first, second, both] = [[true, false], [false, true], [true, true]];
-    [
-        Turn { empty: false, core: first },
-        Turn { empty: true, core: first },
-        Turn { empty: false, core: both },
-        Turn { empty: true, core: both },
-        Turn { empty: false, core: second },
-        Turn { empty: true, core: second },
-    ]
+    [(false, first), (true, first), (false, both), (true, both), (false, second), (true, second)]
 };
 
 /// Operations per second in each turn of a round; 0 where the core rested.
@@ -68,12 +54,12 @@ fn rates<T: Timers>(
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
     warm_up(&mut own, settled(n), effort);
     warm_up(&mut empty, settled(n), effort);
-    let mut slice = |turn: Turn| {
+    let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
         barrier.wait();
-        match turn {
-            Turn { core: turns, .. } if !turns[core] => 0.0,
-            Turn { empty: true, .. } => rate(&mut empty),
-            Turn { empty: false, .. } => rate(&mut own),
+        match is_empty {
+            _ if !cores[core] => 0.0,
+            true => rate(&mut empty),
+            false => rate(&mut own),
         }
     };
     (0..rounds).map(|_| ROUND.map(&mut slice)).collect()
@@ -90,12 +76,12 @@ fn rate(load: &mut impl Load) -> f64 {
 
 /// Both cores at once against one alone, on average: the peer, the array.
 fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
-    let sum = |empty: bool, cores: usize| {
-        let turns = (0..ROUND.len()).filter(|&turn| ROUND[turn].empty == empty);
-        let of_cores = turns.filter(|&turn| {
-            ROUND[turn].core.iter().filter(|&&takes_part| takes_part).count() == cores
+    let sum = |empty: bool, cores: usize| -> f64 {
+        let turns = (0..ROUND.len()).filter(|&turn| {
+            let (is_empty, takes_part) = ROUND[turn];
+            is_empty == empty && takes_part.iter().filter(|&&it| it).count() == cores
         });
-        of_cores.map(|turn| first[turn] + second[turn]).sum::<f64>()
+        turns.map(|turn| first[turn] + second[turn]).sum()
     };
     [false, true].map(|empty| sum(empty, 2) / (sum(empty, 1) / 2.0))
 }

@@ -21,7 +21,7 @@ use tokio::{
 use super::SEED;
 use crate::{
     cores,
-    crossing::{BATCH, Crossing, IN_FLIGHT},
+    crossing::{BATCH, Crossing, IN_FLIGHT, both_ways},
     measure::{Sample, median},
     timers::payload,
 };
@@ -53,7 +53,7 @@ pub struct Size {
 }
 
 /// What one end did in a stretch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch {
     /// From the first timer it added to the last that it has taken in.
     pub elapsed: Duration,
@@ -68,8 +68,7 @@ pub struct Stretch {
 }
 
 /// One end at work.
-#[derive(Debug)]
-pub struct Party<T: Crossing> {
+struct Party<T: Crossing> {
     end: T,
     /// Those that nobody has handed over.
     live: Vec<T::Handle>,
@@ -77,57 +76,38 @@ pub struct Party<T: Crossing> {
     to_other: Producer<T::Handle>,
     from_other: Consumer<T::Handle>,
     rng: Rng,
-    /// To be done in this stretch, and done.
+    /// To be done in each stretch.
     to_hand: u64,
     to_cancel: u64,
+    /// Handed over in this stretch.
     handed: u64,
-    taken_in: u64,
-    cancelled: u64,
-    busy: Duration,
+    /// Done in this stretch.
+    done: Stretch,
     core_losses: Option<u64>,
 }
 
 /// What a party is made of, on its thread.
-#[derive(Debug)]
-pub struct Start<T: Crossing> {
+struct Start<T: Crossing> {
     seed: T::Seed,
-    to_other: Producer<T::Handle>,
-    from_other: Consumer<T::Handle>,
+    /// To the other end, and from it.
+    ways: (Producer<T::Handle>, Consumer<T::Handle>),
     adds: bool,
     cancels: bool,
     size: Size,
 }
 
-/// Both parties.
-pub fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
-    let [first, second] = T::seeds(size.live);
-    let [(to_first, of_first), (to_second, of_second)] =
-        [(); 2].map(|()| RingBuffer::new(IN_FLIGHT));
+fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
+    let [first_seed, second_seed] = T::seeds(size.live);
+    let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
     let both = direction == Direction::BothWays;
-    [
-        Start {
-            seed: first,
-            to_other: to_second,
-            from_other: of_first,
-            adds: true,
-            cancels: both,
-            size,
-        },
-        Start {
-            seed: second,
-            to_other: to_first,
-            from_other: of_second,
-            adds: both,
-            cancels: true,
-            size,
-        },
-    ]
+    let start = |seed, ways, adds, cancels| Start { seed, ways, adds, cancels, size };
+    [start(first_seed, first, true, both), start(second_seed, second, both, true)]
 }
 
 impl<T: Crossing> Party<T> {
     /// With its live timers.
-    pub fn new(start: Start<T>) -> Self {
-        let Start { seed, to_other, from_other, adds, cancels, size } = start;
+    fn new(start: Start<T>) -> Self {
+        let Start { seed, ways: (to_other, from_other), adds, cancels, size } = start;
         let count = |does: bool| if does { size.handed } else { 0 };
         let mut party = Self {
             end: T::new(seed),
@@ -139,9 +119,7 @@ impl<T: Crossing> Party<T> {
             to_hand: count(adds),
             to_cancel: count(cancels),
             handed: 0,
-            taken_in: 0,
-            cancelled: 0,
-            busy: Duration::ZERO,
+            done: Stretch::default(),
             core_losses: None,
         };
         let live = if adds { size.live } else { 0 };
@@ -154,20 +132,20 @@ impl<T: Crossing> Party<T> {
     }
 
     fn is_done(&self) -> bool {
-        (self.taken_in, self.cancelled) == (self.to_hand, self.to_cancel)
+        (self.done.taken_in, self.done.cancelled) == (self.to_hand, self.to_cancel)
     }
 
     /// Does a batch of what there is to do.
     fn step(&mut self) {
-        let in_flight = (self.handed - self.taken_in) as usize;
+        let in_flight = (self.handed - self.done.taken_in) as usize;
         let hands = self.handed < self.to_hand && in_flight + BATCH <= IN_FLIGHT;
         if hands {
             self.hand_over();
         }
-        if self.taken_in < self.handed {
+        if self.done.taken_in < self.handed {
             self.take_in();
         }
-        let cancels = self.cancelled < self.to_cancel && self.cancel();
+        let cancels = self.done.cancelled < self.to_cancel && self.cancel();
         if !hands && !cancels {
             (0..PAUSES).for_each(|_| spin_loop());
         }
@@ -186,10 +164,10 @@ impl<T: Crossing> Party<T> {
     fn take_in(&mut self) {
         let other_is_gone = self.to_other.is_abandoned();
         let taken = self.end.turn();
-        self.taken_in += taken;
+        self.done.taken_in += taken;
         // A turn may leave some for the next one, but not all.
         assert!(
-            !other_is_gone || taken > 0 || self.taken_in == self.handed,
+            !other_is_gone || taken > 0 || self.done.taken_in == self.handed,
             "the other end has cancelled all"
         );
     }
@@ -206,9 +184,9 @@ impl<T: Crossing> Party<T> {
         for handle in self.batch.drain(..) {
             cancelled += u64::from(self.end.cancel(handle));
         }
-        self.busy += started.elapsed();
+        self.done.busy += started.elapsed();
         assert_eq!(cancelled, BATCH as u64, "each was live");
-        self.cancelled += cancelled;
+        self.done.cancelled += cancelled;
         self.end.send();
         true
     }
@@ -233,21 +211,14 @@ impl<T: Crossing> Party<T> {
     }
 
     fn begin(&mut self) -> Instant {
-        (self.handed, self.taken_in, self.cancelled, self.busy) = (0, 0, 0, Duration::ZERO);
+        (self.handed, self.done) = (0, Stretch::default());
         self.core_losses = cores::losses();
         Instant::now()
     }
 
     fn stretch(&self, started: Instant) -> Stretch {
-        let Self { busy, cancelled, taken_in, .. } = *self;
         let elapsed = started.elapsed();
-        Stretch {
-            elapsed,
-            busy,
-            cancelled,
-            taken_in,
-            undisturbed: cores::losses() == self.core_losses,
-        }
+        Stretch { elapsed, undisturbed: cores::losses() == self.core_losses, ..self.done }
     }
 }
 

@@ -1,12 +1,11 @@
-//! Timeouts that need not be exact: what a loop saves when timers may wait for one another.
-//!
-//! The timers re-add themselves when they fire. The loop sleeps until there is something to do.
+//! Timeouts that need not be exact: what a loop saves when timers may wait for one another, and what it is spared when
+//! timers that are added at the same moment with the same delay are spread out.
 
 use std::{hint::black_box, ops::RangeInclusive, time::Instant};
 
 use fastrand::Rng;
 
-use super::SEED;
+use super::{SEED, in_settings, quantile};
 use crate::{
     measure::Sample,
     timers::{Payload, Waking, payload},
@@ -16,6 +15,12 @@ use crate::{
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;
 /// How long the loop is watched, after it has run for as long.
 const SECONDS: u64 = 120;
+
+/// The delay of timers that are spread out: one second.
+const SPREAD_DELAY: u64 = 1000;
+/// What they are spread over, in ticks.
+const RANGES: [(&str, u64); 5] =
+    [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
 /// How much later than its deadline a timer may fire.
 #[derive(Clone, Copy, Debug)]
@@ -88,17 +93,13 @@ impl<T: Waking> Sleeper<T> {
     }
 }
 
-/// For each slack: wake-ups per second, entries touched per timer, ns per timer fired and added.
-pub fn run<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    let all = SLACKS.map(|(setting, slack)| {
-        // Some peers are the thread's.
-        super::in_thread(|| with_slack::<T>(name, n, slack))
-            .map(|sample| sample.map(|sample| sample.at(setting)))
-    });
-    all.into_iter().flatten().flatten().collect()
+/// The timers re-add themselves when they fire, and the loop sleeps until there is something to do. For each slack:
+/// wake-ups per second, entries touched per timer, ns per timer fired and added.
+pub fn within<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
+    in_settings(&SLACKS, |slack| with_slack::<T>(name, n, slack))
 }
 
-fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> [Option<Sample>; 3] {
+fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> Vec<Sample> {
     let mut sleeper = Sleeper::<T>::new(n, slack);
     sleeper.run(SECONDS);
     (sleeper.wake_ups, sleeper.ended) = (0, 0);
@@ -109,11 +110,47 @@ fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> [Option<Sample>;
     let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
     let ended = sleeper.ended as f64;
     let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
+    let per_timer =
+        |touched: u64| Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended);
     [
         Some(Sample::new(format!("{name}-wake-ups"), n, "per second", wake_ups)),
-        touched.map(|touched| {
-            Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended)
-        }),
+        touched.map(per_timer),
         Some(Sample::nanos(&format!("{name}-timer"), n, nanos / ended)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
+/// longest turn.
+pub fn spread<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
+    in_settings(&RANGES, |range| over_range::<T>(name, n, range))
+}
+
+fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
+    fastrand::seed(SEED);
+    let mut timers = T::new();
+    for id in 0..n {
+        black_box(timers.add_spread(SPREAD_DELAY, range, payload(id)));
+    }
+    // Room for all, and in memory: what the caller does with them is not the peer's time.
+    let mut fired: Vec<Payload> = vec![payload(0); n];
+    fired.clear();
+    let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);
+    while fired.len() < n {
+        now += 1;
+        let before = fired.len();
+        let started = Instant::now();
+        timers.advance(now, |payload| fired.push(payload));
+        longest = longest.max(started.elapsed().as_nanos() as f64 / 1e3);
+        per_tick.push((fired.len() - before) as f64);
+    }
+    per_tick.retain(|&fired| fired > 0.0);
+    per_tick.sort_by(f64::total_cmp);
+    vec![
+        Sample::new(format!("{name}-most"), n, "timers", quantile(&per_tick, 1.0)),
+        Sample::new(format!("{name}-p99"), n, "timers", quantile(&per_tick, 0.99)),
+        Sample::new(format!("{name}-turn-max"), n, "us", longest),
     ]
 }

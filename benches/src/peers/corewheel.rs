@@ -1,0 +1,237 @@
+//! corewheel's wheel alone; its shard, which adds state words, mailbox and clock; and `local_timer()`, whose callbacks
+//! capture the payload.
+
+use std::{cell::RefCell, time::Duration};
+
+use ::corewheel::{
+    Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer,
+};
+
+use crate::timers::{Payload, Timers, Waking};
+
+/// `corewheel-wheel`.
+#[derive(Debug)]
+pub struct CorewheelWheel(Wheel<Payload>);
+
+impl Timers for CorewheelWheel {
+    type Handle = Key;
+
+    fn new() -> Self {
+        Self(Wheel::new())
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Key {
+        self.0.insert(deadline, payload)
+    }
+
+    fn cancel(&mut self, key: &Key) -> bool {
+        self.0.remove(*key).is_some()
+    }
+
+    fn reset(&mut self, key: &mut Key, deadline: u64) -> bool {
+        self.0.reset(*key, deadline)
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        self.0.advance(now).for_each(|(_, payload)| on_fire(payload));
+    }
+
+    fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
+        self.0.advance_within(now, budget).for_each(|(_, payload)| on_fire(payload));
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(self.0.touched())
+    }
+}
+
+impl Waking for CorewheelWheel {
+    fn next_deadline(&self) -> Option<u64> {
+        self.0.next_deadline()
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Key {
+        self.0.insert_within(deadline, slack, payload)
+    }
+}
+
+/// `corewheel-shard`, in virtual time.
+#[derive(Debug)]
+pub struct CorewheelShard {
+    shard: Shard<Payload>,
+    clock: ManualClock,
+    now: u64,
+}
+
+impl CorewheelShard {
+    fn delay(&self, deadline: u64) -> Duration {
+        Duration::from_millis(deadline - self.now)
+    }
+}
+
+impl Timers for CorewheelShard {
+    type Handle = TimerHandle;
+
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
+        Self { shard, clock, now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
+        self.shard.add(self.delay(deadline), payload)
+    }
+
+    fn cancel(&mut self, handle: &TimerHandle) -> bool {
+        self.shard.cancel(*handle).is_some()
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
+        self.shard.reset(*handle, self.delay(deadline))
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.advance_within(now, usize::MAX, on_fire);
+    }
+
+    fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
+        self.now = now;
+        self.clock.set(Duration::from_millis(now));
+        self.shard.turn_within(budget);
+        while let Some(expired) = self.shard.next_expired() {
+            on_fire(expired.payload);
+        }
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(self.shard.counts().touched)
+    }
+}
+
+impl Waking for CorewheelShard {
+    fn next_deadline(&self) -> Option<u64> {
+        let wait = self.shard.time_until_next()?;
+        Some(self.now + wait.as_millis() as u64)
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
+        self.shard.add_within(self.delay(deadline), Duration::from_millis(slack), payload)
+    }
+
+    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
+        self.shard.add_spread(self.delay(deadline), Duration::from_millis(range), payload)
+    }
+}
+
+thread_local! {
+    /// What the callbacks bring.
+    static FIRED: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `corewheel-local`, in virtual time or by a clock of the machine. A thread can have one, once.
+#[derive(Debug)]
+pub struct CorewheelLocal<C = ManualClock> {
+    clock: C,
+    now: u64,
+}
+
+/// `corewheel-local` by the machine's clock, or its fast one.
+pub type CorewheelLocalRealTime<const FAST: bool> = CorewheelLocal<RealTime<FAST>>;
+
+/// The clock of a [`CorewheelLocal`].
+pub trait LocalClock {
+    /// Installs the thread's timer with such a clock.
+    fn install() -> Self;
+    /// Sets the clock, if it is virtual.
+    fn set(&self, now: u64);
+}
+
+impl LocalClock for ManualClock {
+    fn install() -> Self {
+        let clock = Self::new();
+        Config::new().clock(&clock).install().expect("a new thread");
+        clock
+    }
+
+    fn set(&self, now: u64) {
+        Self::set(self, Duration::from_millis(now));
+    }
+}
+
+/// The machine's clock, or its fast one.
+#[derive(Clone, Copy, Debug)]
+pub struct RealTime<const FAST: bool>;
+
+impl<const FAST: bool> LocalClock for RealTime<FAST> {
+    fn install() -> Self {
+        let clock = if FAST { Clock::fast() } else { Clock::monotonic() };
+        Config::new().clock(clock).install().expect("a new thread");
+        Self
+    }
+
+    fn set(&self, _: u64) {}
+}
+
+impl<C> CorewheelLocal<C> {
+    fn delay(&self, deadline: u64) -> Duration {
+        Duration::from_millis(deadline - self.now)
+    }
+}
+
+fn note(payload: Payload) {
+    FIRED.with_borrow_mut(|fired| fired.push(payload));
+}
+
+impl<C: LocalClock> Timers for CorewheelLocal<C> {
+    type Handle = TimerHandle;
+
+    fn new() -> Self {
+        // Its growth would be timed.
+        FIRED.with_borrow_mut(|fired| fired.reserve(1024));
+        Self { clock: C::install(), now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
+        local_timer().add(self.delay(deadline), move || note(payload))
+    }
+
+    fn cancel(&mut self, handle: &TimerHandle) -> bool {
+        handle.cancel() == Cancel::Cancelled
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
+        handle.reset(self.delay(deadline))
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.advance_within(now, usize::MAX, on_fire);
+    }
+
+    fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
+        self.now = now;
+        self.clock.set(now);
+        local_timer().turn_within(budget);
+        FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
+    }
+
+    fn touched(&self) -> Option<u64> {
+        Some(local_timer().counts().touched)
+    }
+}
+
+impl Waking for CorewheelLocal {
+    fn next_deadline(&self) -> Option<u64> {
+        let wait = local_timer().time_until_next()?;
+        Some(self.now + wait.as_millis() as u64)
+    }
+
+    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
+        let slack = Duration::from_millis(slack);
+        local_timer().add_within(self.delay(deadline), slack, move || note(payload))
+    }
+
+    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
+        let range = Duration::from_millis(range);
+        local_timer().add_spread(self.delay(deadline), range, move || note(payload))
+    }
+}

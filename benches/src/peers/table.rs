@@ -1,0 +1,127 @@
+//! Timers that are found by handles: what the peers have in common that were written for the comparison.
+
+use std::{
+    mem,
+    ops::{Index, IndexMut},
+};
+
+use crate::timers::Payload;
+
+/// Names a node. It is stale, and finds nothing, once its generation has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// No node.
+pub(super) const NIL: u32 = u32::MAX;
+/// Marks a `previous` that is the number of the slot whose first node this is.
+const SLOT: u32 = 1 << 31;
+
+/// A place for a timer, aligned as `A`.
+#[derive(Debug)]
+pub(super) struct Node<T, A> {
+    pub(super) value: T,
+    /// Odd while the timer is live.
+    pub(super) generation: u32,
+    /// The next node of the free list. The peer may use it while the timer is live.
+    pub(super) next: u32,
+    _align: [A; 0],
+}
+
+/// Nodes, and a list of the free ones.
+#[derive(Debug)]
+pub(super) struct Table<T, A = u32> {
+    nodes: Vec<Node<T, A>>,
+    free: u32,
+}
+
+impl<T, A> Index<u32> for Table<T, A> {
+    type Output = Node<T, A>;
+
+    fn index(&self, index: u32) -> &Node<T, A> {
+        &self.nodes[index as usize]
+    }
+}
+
+impl<T, A> IndexMut<u32> for Table<T, A> {
+    fn index_mut(&mut self, index: u32) -> &mut Node<T, A> {
+        &mut self.nodes[index as usize]
+    }
+}
+
+impl<T: Default, A> Table<T, A> {
+    pub(super) fn new() -> Self {
+        Self { nodes: Vec::new(), free: NIL }
+    }
+
+    /// Begins a timer in a free node, if there is one. What was in it is to be overwritten.
+    pub(super) fn take(&mut self) -> Handle {
+        let index = if self.free == NIL {
+            let value = T::default();
+            self.nodes.push(Node { value, generation: 0, next: NIL, _align: [] });
+            self.nodes.len() as u32 - 1
+        } else {
+            let next = self[self.free].next;
+            mem::replace(&mut self.free, next)
+        };
+        let node = &mut self[index];
+        node.generation = node.generation.wrapping_add(1);
+        Handle { index, generation: node.generation }
+    }
+
+    /// Ends a timer and frees its node.
+    pub(super) fn end(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.generation = node.generation.wrapping_add(1);
+        node.next = mem::replace(&mut self.free, index);
+    }
+
+    pub(super) fn is_live(&self, handle: Handle) -> bool {
+        self[handle.index].generation == handle.generation
+    }
+}
+
+/// A timer in a doubly linked list.
+#[derive(Debug, Default)]
+pub(super) struct Linked<T> {
+    previous: u32,
+    pub(super) timer: T,
+}
+
+impl<T, A> Table<Linked<T>, A> {
+    /// Puts a node in front of a slot; returns whether the slot was empty.
+    pub(super) fn link(&mut self, heads: &mut [u32], slot: u32, index: u32) -> bool {
+        let head = mem::replace(&mut heads[slot as usize], index);
+        let node = &mut self[index];
+        (node.value.previous, node.next) = (SLOT | slot, head);
+        if head != NIL {
+            self[head].value.previous = index;
+        }
+        head == NIL
+    }
+
+    /// Takes a node out of its slot; returns the slot if it is empty now.
+    pub(super) fn unlink(&mut self, heads: &mut [u32], index: u32) -> Option<u32> {
+        let node = &self[index];
+        let (previous, next) = (node.value.previous, node.next);
+        if next != NIL {
+            self[next].value.previous = previous;
+        }
+        if previous & SLOT == 0 {
+            self[previous].next = next;
+            return None;
+        }
+        heads[(previous ^ SLOT) as usize] = next;
+        (next == NIL).then_some(previous ^ SLOT)
+    }
+}
+
+/// Writes the payload of a node, where payloads are apart from the nodes.
+pub(super) fn put(payloads: &mut Vec<Payload>, index: u32, payload: Payload) {
+    match payloads.get_mut(index as usize) {
+        Some(place) => *place = payload,
+        None => payloads.push(payload),
+    }
+}

@@ -1,0 +1,273 @@
+//! tokio's `Sleep` and tokio-util's `DelayQueue`.
+//!
+//! Each sleep is kept pinned in a slot that is used again, so that nothing is allocated for it in the steady state; it
+//! is polled once when it is added. In virtual time its waker notes the slot, as a task's waker would note the task. By the
+//! machine's clock the waker does nothing, and an elapsed sleep stays until it is cancelled.
+//!
+//! The queue's keys are plain indices: one whose timer has ended may find another one.
+
+use std::{
+    cell::RefCell,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use ::tokio::{
+    runtime::{Builder, EnterGuard, Runtime},
+    time::{Instant, Sleep, sleep_until},
+};
+use tokio_util::time::{DelayQueue, delay_queue::Key};
+
+use super::table::Handle;
+use crate::timers::{Payload, Timers};
+
+/// The time of tokio's timers.
+pub trait TokioTime {
+    /// Whether `advance` hands out the sleeps that have elapsed.
+    const HANDS_OUT: bool;
+
+    /// Starts at tick 0.
+    fn new() -> Self;
+    /// Returns the instant of a tick.
+    fn instant(&self, tick: u64) -> Instant;
+    /// Moves on to a tick.
+    fn advance(&mut self, now: u64);
+}
+
+/// Virtual time: a current-thread runtime whose clock stands still until it is moved; entered for good.
+#[derive(Debug)]
+pub struct PausedRuntime {
+    runtime: &'static Runtime,
+    _entered: EnterGuard<'static>,
+    start: Instant,
+    now: u64,
+}
+
+impl TokioTime for PausedRuntime {
+    const HANDS_OUT: bool = true;
+
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        // One per run or test, for as long as it takes.
+        let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+        let entered = runtime.enter();
+        Self { runtime, _entered: entered, start: Instant::now(), now: 0 }
+    }
+
+    fn instant(&self, tick: u64) -> Instant {
+        self.start + Duration::from_millis(tick)
+    }
+
+    /// Moves the clock and lets the driver look at it.
+    fn advance(&mut self, now: u64) {
+        self.runtime.block_on(tokio::time::advance(Duration::from_millis(now - self.now)));
+        self.now = now;
+    }
+}
+
+/// The machine's clock, on whichever runtime the task runs. The task yields after each tick, so that the driver has its
+/// turn.
+#[derive(Debug)]
+pub struct MachineTime {
+    now: u64,
+}
+
+impl TokioTime for MachineTime {
+    const HANDS_OUT: bool = false;
+
+    fn new() -> Self {
+        Self { now: 0 }
+    }
+
+    fn instant(&self, tick: u64) -> Instant {
+        Instant::now() + Duration::from_millis(tick - self.now)
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.now = now;
+    }
+}
+
+/// `tokio-sleep`, in virtual time or by the machine's clock.
+#[derive(Debug)]
+pub struct TokioSleep<C = PausedRuntime> {
+    time: C,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+/// `tokio-sleep` by the machine's clock.
+pub type TokioSleepRealTime = TokioSleep<MachineTime>;
+
+thread_local! {
+    /// Which slots were woken: the driver runs on the thread that adds.
+    static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Wakes by saying which slot it is.
+struct SlotWaker(u32);
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        WOKEN.with_borrow_mut(|woken| woken.push(self.0));
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    sleep: Place,
+    waker: Waker,
+    payload: Payload,
+    /// Odd while the timer is live.
+    generation: u32,
+}
+
+impl<C: TokioTime> TokioSleep<C> {
+    fn take_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len() as u32;
+            let waker = if C::HANDS_OUT {
+                Arc::new(SlotWaker(index)).into()
+            } else {
+                Waker::noop().clone()
+            };
+            self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
+            index
+        })
+    }
+
+    fn end(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.sleep.set(None);
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+}
+
+impl<C: TokioTime> Timers for TokioSleep<C> {
+    type Handle = Handle;
+
+    fn new() -> Self {
+        Self { time: C::new(), slots: Vec::new(), free: Vec::new() }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
+        let sleep = sleep_until(self.time.instant(deadline));
+        let index = self.take_slot();
+        let slot = &mut self.slots[index as usize];
+        slot.sleep.set(Some(sleep));
+        slot.payload = payload;
+        slot.generation = slot.generation.wrapping_add(1);
+        register(&mut slot.sleep, &slot.waker);
+        Handle { index, generation: slot.generation }
+    }
+
+    fn cancel(&mut self, handle: &Handle) -> bool {
+        let live = self.slots[handle.index as usize].generation == handle.generation;
+        if live {
+            self.end(handle.index);
+        }
+        live
+    }
+
+    fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
+        let deadline = self.time.instant(deadline);
+        let slot = &mut self.slots[handle.index as usize];
+        let live = slot.generation == handle.generation;
+        if let Some(sleep) = slot.sleep.as_mut().as_pin_mut()
+            && live
+        {
+            sleep.reset(deadline);
+        }
+        live
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        self.time.advance(now);
+        while C::HANDS_OUT
+            && let Some(index) = WOKEN.with_borrow_mut(Vec::pop)
+        {
+            let slot = &self.slots[index as usize];
+            if slot.sleep.as_ref().as_pin_ref().is_some_and(|sleep| sleep.is_elapsed()) {
+                self.end(index);
+                on_fire(self.slots[index as usize].payload);
+            }
+        }
+    }
+}
+
+/// Pinned memory for one `Sleep` after another.
+pub type Place = Pin<Box<Option<Sleep>>>;
+
+/// Polls a sleep once. It is not due yet: registering it is what the poll is for.
+fn register(place: &mut Place, waker: &Waker) {
+    if let Some(sleep) = place.as_mut().as_pin_mut() {
+        let _: Poll<()> = sleep.poll(&mut Context::from_waker(waker));
+    }
+}
+
+/// Puts a sleep in a free place, if there is one, and registers it.
+pub(crate) fn put(free: &mut Vec<Place>, sleep: Sleep) -> Place {
+    let mut place = free.pop().unwrap_or_else(|| Box::pin(None));
+    place.set(Some(sleep));
+    register(&mut place, Waker::noop());
+    place
+}
+
+/// Drops the sleep in a place; returns false if it had elapsed.
+pub(crate) fn empty(place: &mut Place) -> bool {
+    let was_live = place.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed());
+    place.set(None);
+    was_live
+}
+
+/// `delay-queue`, in virtual time or by the machine's clock.
+#[derive(Debug)]
+pub struct DelayQueuePeer<C = PausedRuntime> {
+    queue: DelayQueue<Payload>,
+    time: C,
+}
+
+/// `delay-queue` by the machine's clock.
+pub type DelayQueueRealTime = DelayQueuePeer<MachineTime>;
+
+impl<C: TokioTime> Timers for DelayQueuePeer<C> {
+    type Handle = Key;
+
+    fn new() -> Self {
+        // The time first: the queue asks the runtime for it.
+        let time = C::new();
+        Self { queue: DelayQueue::new(), time }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> Key {
+        self.queue.insert_at(payload, self.time.instant(deadline))
+    }
+
+    fn cancel(&mut self, key: &Key) -> bool {
+        self.queue.try_remove(key).is_some()
+    }
+
+    fn reset(&mut self, key: &mut Key, deadline: u64) -> bool {
+        self.queue.reset_at(key, self.time.instant(deadline));
+        true
+    }
+
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        self.time.advance(now);
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(expired)) = self.queue.poll_expired(&mut context) {
+            on_fire(expired.into_inner());
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What came out of all runs, as tables, JSON lines, plots, and the page `doc/figures.md`.
+
+mod plot;
+
+use std::{env, fmt::Write, fs, process::Command};
+
+use clap::ValueEnum;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use jiff::Zoned;
+use serde::Serialize;
+
+pub use self::plot::draw;
+use crate::{
+    measure::{Sample, median},
+    plan::{Named, Peer, Workload},
+};
+
+/// The widest line of a table with ranges, in characters.
+const PAGE: usize = 118;
+
+const SCHEMES: &str =
+    "Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.";
+
+/// The figures of one workload.
+#[derive(Debug)]
+pub struct Section {
+    /// `None` for the schemes.
+    workload: Option<Workload>,
+    figures: Vec<Figure>,
+}
+
+/// All rounds of one figure.
+#[derive(Debug)]
+struct Figure {
+    peer: String,
+    /// Of the first round.
+    sample: Sample,
+    values: Vec<f64>,
+}
+
+/// Median, least and greatest of the rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Section {
+    /// Creates a section without figures; for the schemes, without a workload.
+    pub fn new(workload: Option<Workload>) -> Self {
+        Self { workload, figures: Vec::new() }
+    }
+
+    /// Adds what one run of a peer has measured.
+    pub fn add(&mut self, peer: &str, samples: Vec<Sample>) {
+        for sample in samples {
+            let key = |sample: &Sample| (sample.title(), sample.n);
+            let known =
+                |figure: &&mut Figure| figure.peer == peer && key(&figure.sample) == key(&sample);
+            if let Some(figure) = self.figures.iter_mut().find(known) {
+                figure.values.push(sample.value);
+            } else {
+                let values = vec![sample.value];
+                self.figures.push(Figure { peer: peer.to_owned(), sample, values });
+            }
+        }
+    }
+
+    /// Writes a line of JSON per figure.
+    pub fn json_lines(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            peer: &'a str,
+            workload: String,
+            n: usize,
+            unit: &'a str,
+            #[serde(flatten)]
+            spread: Spread,
+        }
+        let line = |figure: &Figure| {
+            let Figure { peer, sample, .. } = figure;
+            let (workload, spread) = (sample.title(), figure.spread());
+            let line = Line { peer, workload, n: sample.n, unit: &sample.unit, spread };
+            serde_json::to_string(&line).expect("plain figures") + "\n"
+        };
+        self.figures.iter().map(line).collect()
+    }
+
+    /// Writes the section as Markdown: what is measured, and its tables. With a directory of plots,
+    /// they are referred to.
+    fn markdown(&self, plots: Option<&str>) -> String {
+        let (title, about) = match self.workload {
+            Some(workload) => (workload.name(), workload.about()),
+            None => ("schemes".to_owned(), SCHEMES.to_owned()),
+        };
+        let counted = self.workload.map_or("timers", Workload::counted);
+        let mut text = format!("## {title}\n\n{about}\n\n");
+        for chart in self.charts() {
+            let Chart { name, unit, .. } = &chart;
+            let n = short(chart.n as f64);
+            let title = match chart.columns {
+                Columns::Kinds => format!("{name}, {n} {counted}"),
+                Columns::Settings => format!("{name}, {unit} ({n} {counted})"),
+                Columns::Sizes => format!("{name}, {unit} by number of {counted}"),
+            };
+            let full = chart.table(self.workload, true).to_string();
+            let ranges = full.lines().all(|line| line.chars().count() <= PAGE);
+            let cells = if ranges { "median (min-max)" } else { "median" };
+            let table = if ranges { full } else { chart.table(self.workload, false).to_string() };
+            let _ = write!(text, "### {title}: {cells}\n\n");
+            if let Some(plots) = plots.filter(|_| chart.is_drawn) {
+                let _ = write!(text, "![{name}]({plots}/{name}.svg)\n\n");
+            }
+            let _ = write!(text, "{table}\n\n");
+        }
+        text
+    }
+
+    /// Returns a chart per kind of figure, or one for all kinds if there is one size and no
+    /// setting.
+    fn charts(&self) -> Vec<Chart<'_>> {
+        let Some(first) = self.figures.first() else { return Vec::new() };
+        let has_settings = !first.sample.setting.is_empty();
+        let name = self.workload.map(|workload| workload.name()).unwrap_or_default();
+        if self.workload.is_some_and(|it| it.sizes(false).len() == 1) && !has_settings {
+            let is_drawn = name == "memory" || !first.sample.curve.is_empty();
+            return vec![Chart::new(
+                &name,
+                Columns::Kinds,
+                is_drawn,
+                &self.figures.iter().collect::<Vec<_>>(),
+            )];
+        }
+        let kinds = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
+        let chart = |kind: &String| {
+            let of_kind = |figure: &&Figure| figure.sample.workload == *kind;
+            let figures: Vec<&Figure> = self.figures.iter().filter(of_kind).collect();
+            if has_settings {
+                let is_first = *kind == first.sample.workload;
+                return Chart::new(kind, Columns::Settings, is_first, &figures);
+            }
+            let sizes = distinct(figures.iter().map(|figure| figure.sample.n)).len();
+            let is_time = figures[0].sample.unit == "ns";
+            Chart::new(kind, Columns::Sizes, is_time && sizes > 1, &figures)
+        };
+        kinds.into_iter().map(chart).collect()
+    }
+}
+
+/// What the columns of a chart are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Columns {
+    Kinds,
+    Settings,
+    Sizes,
+}
+
+/// A table, and the lines of a plot.
+struct Chart<'a> {
+    name: String,
+    columns: Columns,
+    is_drawn: bool,
+    n: usize,
+    unit: &'a str,
+    heads: Vec<String>,
+    /// The figures of each peer, column by column.
+    rows: Vec<(&'a str, Vec<Option<&'a Figure>>)>,
+}
+
+impl<'a> Chart<'a> {
+    fn new(name: &str, columns: Columns, is_drawn: bool, figures: &[&'a Figure]) -> Self {
+        let prefix = format!("{name}-");
+        let head = |Figure { sample, .. }: &Figure| match columns {
+            Columns::Kinds => {
+                let kind = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
+                format!("{kind}, {}", sample.unit)
+            }
+            Columns::Settings => sample.setting.clone(),
+            Columns::Sizes => short(sample.n as f64),
+        };
+        let heads = distinct(figures.iter().map(|figure| head(figure)));
+        let row = |peer| {
+            let of_peer = figures.iter().copied().filter(|figure| figure.peer == peer);
+            let find = |column: &String| of_peer.clone().find(|figure| head(figure) == *column);
+            (peer, heads.iter().map(find).collect())
+        };
+        let peers = distinct(figures.iter().map(|figure| figure.peer.as_str()));
+        let rows = peers.into_iter().map(row).collect();
+        let Sample { n, unit, .. } = &figures[0].sample;
+        Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
+    }
+
+    /// Draws a row per peer; for times by size, the ratios of corewheel below.
+    fn table(&self, workload: Option<Workload>, ranges: bool) -> Table {
+        let mut table = Table::new();
+        table.load_style(ASCII_MARKDOWN);
+        table.set_header([&"peer".to_owned()].into_iter().chain(&self.heads));
+        let mut add = |head: &str, cells: Vec<Option<String>>| {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+            table.add_row([head.to_owned()].into_iter().chain(cells));
+        };
+        for (peer, figures) in &self.rows {
+            let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
+            add(peer, cells.collect());
+        }
+        let is_time = self.unit == "ns" && self.columns == Columns::Sizes;
+        let Some(workload) = workload.filter(|_| is_time) else {
+            return table;
+        };
+        let medians = self.rows.iter().filter_map(|(peer, figures)| {
+            let medians = figures.iter().map(|it| Some(it.as_ref()?.spread().median));
+            Some((Peer::from_str(peer, false).ok()?, medians.collect::<Vec<_>>()))
+        });
+        let medians: Vec<(Peer, Vec<Option<f64>>)> = medians.collect();
+        for (peer, own) in medians.iter().filter(|(peer, _)| peer.is_corewheel()) {
+            let floor = peer.floor(workload);
+            let floor = medians.iter().find(|(other, _)| Some(*other) == floor);
+            if let Some((_, floor)) = floor {
+                let ratio = |(own, floor): (&Option<f64>, &Option<f64>)| {
+                    Some(format!("{:.2}", (*own)? / (*floor)?))
+                };
+                let ratios = own.iter().zip(floor).map(ratio).collect();
+                add(&format!("{}, times its floor", peer.name()), ratios);
+            }
+            let ratio = |(column, own): (usize, &Option<f64>)| {
+                let complete = medians.iter().filter(|(peer, _)| peer.is_complete());
+                let others = complete.filter_map(|(peer, others)| Some((others[column]?, peer)));
+                let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
+                Some(format!("{:.2} {}", best / (*own)?, other.name()))
+            };
+            let ratios: Vec<_> = own.iter().enumerate().map(ratio).collect();
+            if ratios.iter().any(Option::is_some) {
+                add(&format!("best complete peer, times {}", peer.name()), ratios);
+            }
+        }
+        table
+    }
+}
+
+impl Figure {
+    fn spread(&self) -> Spread {
+        let [min, max] =
+            [f64::min, f64::max].map(|pick| self.values.iter().copied().fold(self.values[0], pick));
+        Spread { median: median(self.values.clone()), min, max }
+    }
+
+    fn cell(&self, range: bool) -> String {
+        let Spread { median, min, max } = self.spread();
+        let [median, min, max] = [median, min, max].map(rounded);
+        if !range || min == max { median } else { format!("{median} ({min}-{max})") }
+    }
+}
+
+/// Writes all sections as Markdown. With a directory of plots, they are referred to.
+pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
+    let sections = sections.iter().filter(|section| !section.figures.is_empty());
+    sections.map(|section| section.markdown(plots)).collect()
+}
+
+/// Writes the whole page.
+pub fn page(all: &[Section], plots: Option<&str>) -> String {
+    let mut peers = Table::new();
+    peers.load_style(ASCII_MARKDOWN).set_header(["peer", "what it is"]);
+    for &peer in Peer::value_variants() {
+        peers.add_row([peer.name(), peer.about()]);
+    }
+    format!(
+        "<!-- Generated by `{command}`. Do not edit. -->\n\n\
+         # All figures\n\n\
+         Written by this command:\n\n\
+         ```sh\n{command}\n```\n\n{}\n\n\
+         Values are medians of the rounds, with the least and the greatest where they fit. Times \
+         swing from run to run, above all on a shared machine: compare ratios. Most workloads run \
+         in virtual time with a tick of 1 ms. A *complete* peer takes any delay, is exact to the \
+         tick, and its cancel answers for stale handles too.\n\n\
+         {peers}\n\n{}\n",
+        machine(),
+        sections(all, plots).trim_end(),
+        command = command(),
+    )
+}
+
+/// Returns the command line that started this program.
+pub fn command() -> String {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let command = "cargo run --release -p corewheel-bench --bin compare --";
+    format!("{command} {}", arguments.join(" ")).trim_end_matches(" -- ").to_owned()
+}
+
+/// Describes where and when the figures were made.
+pub fn machine() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let rustc = Command::new("rustc").arg("--version").output().ok();
+    let rustc = rustc.and_then(|output| String::from_utf8(output.stdout).ok());
+    let system = rustix::system::uname();
+    format!(
+        "{}, {} cores, {} {}, {}, {}",
+        cpu.map_or("an unknown processor", |(_, name)| name),
+        std::thread::available_parallelism().map_or(0, Into::into),
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+        rustc.as_deref().unwrap_or("an unknown compiler").trim(),
+        Zoned::now().strftime("%F %R %Z"),
+    )
+}
+
+/// Returns each once, in the order of the first appearance.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut seen, one| {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+        seen
+    })
+}
+
+/// Writes three significant digits.
+fn rounded(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Writes `1M`, `20k`, `5`, `0.2`.
+fn short(value: f64) -> String {
+    match value {
+        1e6.. => format!("{}M", value / 1e6),
+        1e3.. => format!("{}k", value / 1e3),
+        _ => format!("{value}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(workload: Workload, sizes: &[usize]) -> Section {
+        let mut section = Section::new(Some(workload));
+        for value in [5000.0, 1000.0, 3000.0, 9000.0] {
+            for &n in sizes {
+                section.add("btree", vec![Sample::nanos("churn", n, value)]);
+            }
+        }
+        section
+    }
+
+    #[test]
+    fn rounds_become_median_and_range() {
+        let section = section(Workload::Churn, &[10]);
+        assert_eq!(section.figures.len(), 1);
+        assert_eq!(section.figures[0].cell(true), "4000 (1000-9000)");
+    }
+
+    #[test]
+    fn a_wide_table_is_left_with_its_medians() {
+        let narrow = section(Workload::Churn, &[1, 2, 3, 4]).markdown(None);
+        assert!(narrow.contains("4000 (1000-9000)") && narrow.contains("timers: median (min-max)"));
+        let wide = section(Workload::Churn, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).markdown(None);
+        assert!(wide.contains("| 4000 | 4000 |") && wide.contains("timers: median\n"), "{wide}");
+    }
+}

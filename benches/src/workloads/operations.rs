@@ -1,0 +1,298 @@
+//! Single operations on a number of timers that stays the same, and the ticks on the way.
+
+use std::{hint::black_box, time::Duration};
+
+use fastrand::Rng;
+
+use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
+use crate::{
+    measure::{Clock, Effort, Load, Sample, Timing, ns_per_operation, settled, warm_up},
+    timers::{Payload, Timers, connection, not_due, payload},
+};
+
+/// The farthest that a timer of [`Steady`] is added ahead, in ticks.
+const REACH: u64 = 1000;
+/// Ticks of a batch, which is long beside a reading of the clock.
+const STEADY_TICKS: u32 = 50;
+const IDLE_TICKS: u64 = 1000;
+
+const HOUR: u64 = 3_600_000;
+const MINUTE: u64 = 60_000;
+
+/// How far ahead timers are added, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub enum Delay {
+    /// Uniform between two ticks, both included.
+    Uniform(u64, u64),
+    /// Always the same.
+    Fixed(u64),
+}
+
+impl Delay {
+    /// 1 to 60 s.
+    pub const MIXED: Self = Self::Uniform(1000, 60_000);
+    /// 30 s.
+    pub const TIMEOUT: Self = Self::Fixed(TIMEOUT);
+
+    /// The next one.
+    pub fn draw(self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Uniform(from, to) => rng.u64(from..=to),
+            Self::Fixed(delay) => delay,
+        }
+    }
+}
+
+/// Requests that end long before their timeout: a random timer is cancelled, a new one added. Time moves on by one tick
+/// every thousand pairs. The few timers that fire on the way are added anew.
+///
+/// With `RESET`, packets on idle connections: instead, a random timer moves to a full timeout from now.
+#[derive(Debug)]
+pub struct Churn<T: Timers, const RESET: bool = false> {
+    timers: T,
+    handles: Vec<T::Handle>,
+    fired: Vec<Payload>,
+    delay: Delay,
+    rng: Rng,
+    now: u64,
+}
+
+/// [`Churn`] whose timers are moved.
+pub type Reset<T> = Churn<T, true>;
+
+impl<T: Timers> Churn<T> {
+    /// `n` live timers, which came at the pace at which they will be replaced.
+    pub fn new(n: usize, delay: Delay) -> Self {
+        let mut churn = Self::empty(n, delay);
+        for id in 0..n {
+            let handle = churn.add(id);
+            churn.handles.push(handle);
+            if (id + 1) % OPERATIONS_PER_TICK == 0 {
+                churn.tick();
+            }
+        }
+        churn
+    }
+}
+
+impl<T: Timers> Reset<T> {
+    /// `n` live timers over the next timeout.
+    pub fn new(n: usize) -> Self {
+        let mut reset = Self::empty(n, Delay::TIMEOUT);
+        for id in 0..n {
+            let deadline = reset.rng.u64(1..=TIMEOUT);
+            reset.handles.push(reset.timers.add(deadline, payload(id)));
+        }
+        reset
+    }
+}
+
+impl<T: Timers, const RESET: bool> Churn<T, RESET> {
+    fn empty(n: usize, delay: Delay) -> Self {
+        Self {
+            timers: T::new(),
+            handles: Vec::with_capacity(n),
+            fired: Vec::with_capacity(n),
+            delay,
+            rng: Rng::with_seed(SEED),
+            now: 0,
+        }
+    }
+
+    fn add(&mut self, id: usize) -> T::Handle {
+        let deadline = self.now + self.delay.draw(&mut self.rng);
+        self.timers.add(deadline, payload(id))
+    }
+
+    /// Replaces a random timer, or moves it.
+    pub fn operation(&mut self) {
+        let id = self.rng.usize(..self.handles.len());
+        if RESET {
+            self.timers.reset(&mut self.handles[id], self.now + TIMEOUT);
+        } else {
+            self.timers.cancel(&self.handles[id]);
+            self.handles[id] = self.add(id);
+        }
+    }
+
+    /// A tick passes.
+    pub fn tick(&mut self) {
+        self.now += 1;
+        let fired = &mut self.fired;
+        self.timers.advance(self.now, |payload| fired.push(payload));
+        while let Some(payload) = self.fired.pop() {
+            let id = connection(payload);
+            self.handles[id] = self.add(id);
+        }
+    }
+}
+
+impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
+    fn batch(&mut self) -> u64 {
+        for _ in 0..OPERATIONS_PER_TICK {
+            self.operation();
+        }
+        self.tick();
+        OPERATIONS_PER_TICK as u64
+    }
+}
+
+/// [`Churn`] with a reading of a clock after each operation.
+#[derive(Debug)]
+pub struct Longest<T: Timers> {
+    churn: Churn<T>,
+    clock: Clock,
+    most: Duration,
+}
+
+impl<T: Timers> Longest<T> {
+    /// Churn that has settled, watched from now on.
+    pub fn of(churn: Churn<T>, clock: Clock) -> Self {
+        Self { churn, clock, most: Duration::ZERO }
+    }
+
+    /// Watches by another clock from now on.
+    #[must_use]
+    pub fn by(self, clock: Clock) -> Self {
+        Self::of(self.churn, clock)
+    }
+
+    /// The longest pair or tick so far.
+    pub fn sample(&self, workload: &str) -> Sample {
+        let name =
+            if self.clock == Clock::Wall { workload.to_owned() } else { format!("{workload}-cpu") };
+        Sample::nanos(&name, self.churn.handles.len(), self.most.as_nanos() as f64)
+    }
+}
+
+impl<T: Timers> Load for Longest<T> {
+    fn batch(&mut self) -> u64 {
+        let mut last = self.clock.read();
+        let mut lap = || {
+            let now = self.clock.read();
+            self.most = self.most.max(now.saturating_sub(last));
+            last = now;
+        };
+        for _ in 0..OPERATIONS_PER_TICK {
+            self.churn.operation();
+            lap();
+        }
+        self.churn.tick();
+        lap();
+        OPERATIONS_PER_TICK as u64
+    }
+}
+
+/// ns per pair, the ticks on the way included.
+pub fn churn<T: Timers>(workload: &str, n: usize, delay: Delay, effort: Effort) -> Vec<Sample> {
+    timed(workload, n, &mut Churn::<T>::new(n, delay), settled(n), effort)
+}
+
+/// ns per reset, the ticks on the way included.
+pub fn reset<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+    timed(workload, n, &mut Reset::<T>::new(n), settled(n), effort)
+}
+
+/// ns per timer fired and added. The warm-up is two rounds of all timers.
+pub fn steady<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+    timed(workload, n, &mut Steady::<T>::new(n), 2 * n as u64, effort)
+}
+
+/// ns per hour at once, with nothing pending.
+pub fn idle_hours<T: Timers>(workload: &str, effort: Effort) -> Vec<Sample> {
+    let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
+    timed(workload, 0, &mut idle, IDLE_TICKS, effort)
+}
+
+fn timed(
+    workload: &str,
+    n: usize,
+    load: &mut impl Load,
+    warm_up: u64,
+    effort: Effort,
+) -> Vec<Sample> {
+    vec![Sample::nanos(workload, n, ns_per_operation(load, warm_up, effort))]
+}
+
+/// The longest single pair or tick, in a run of its own because of the readings of the clock.
+pub fn churn_longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+    let mut churn = Churn::<T>::new(n, Delay::MIXED);
+    warm_up(&mut churn, settled(n), effort);
+    let mut wall = Longest::of(churn, Clock::Wall);
+    ns_per_operation(&mut wall, 0, effort);
+    let wall_sample = wall.sample(workload);
+    let mut cpu = wall.by(Clock::Cpu);
+    ns_per_operation(&mut cpu, 0, effort);
+    vec![wall_sample, cpu.sample(workload)]
+}
+
+/// ns per tick, one at a time, with `n` timers due in the minute that begins in an hour.
+pub fn idle<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+    let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
+    for id in 0..n {
+        black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
+    }
+    let mut idle = Idle { timers, now: 0, step: 1 };
+    idle.batch();
+    let mut timing = Timing::start(effort.timed / 2);
+    while timing.goes_on() && idle.now < HOUR - 2 * IDLE_TICKS {
+        timing.count(idle.batch());
+    }
+    vec![Sample::nanos(workload, n, timing.ns_per_operation())]
+}
+
+/// Heartbeats: each timer, when it fires, is added again 1 to 1000 ticks ahead.
+#[derive(Debug)]
+pub struct Steady<T: Timers> {
+    timers: T,
+    fired: Vec<Payload>,
+    rng: Rng,
+    now: u64,
+}
+
+impl<T: Timers> Steady<T> {
+    /// `n` of them.
+    pub fn new(n: usize) -> Self {
+        let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
+        for id in 0..n {
+            black_box(timers.add(rng.u64(1..=REACH), payload(id)));
+        }
+        Self { timers, fired: Vec::with_capacity(n), rng, now: 0 }
+    }
+
+    /// A tick passes; how many fired and were added.
+    pub fn tick(&mut self) -> u64 {
+        self.now += 1;
+        let fired = &mut self.fired;
+        self.timers.advance(self.now, |payload| fired.push(payload));
+        let operations = self.fired.len() as u64;
+        for payload in self.fired.drain(..) {
+            black_box(self.timers.add(self.now + self.rng.u64(1..=REACH), payload));
+        }
+        operations
+    }
+}
+
+impl<T: Timers> Load for Steady<T> {
+    fn batch(&mut self) -> u64 {
+        (0..STEADY_TICKS).map(|_| self.tick()).sum()
+    }
+}
+
+/// Timers that are due in an hour, or none.
+#[derive(Debug)]
+pub struct Idle<T: Timers> {
+    timers: T,
+    now: u64,
+    step: u64,
+}
+
+impl<T: Timers> Load for Idle<T> {
+    fn batch(&mut self) -> u64 {
+        for _ in 0..IDLE_TICKS {
+            self.now += self.step;
+            self.timers.advance(black_box(self.now), not_due);
+        }
+        IDLE_TICKS
+    }
+}
