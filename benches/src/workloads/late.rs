@@ -144,7 +144,7 @@ pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
 pub fn idle_wake_ups(name: &str) -> Vec<Sample> {
     let clock = ManualClock::new();
     let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
-    shard.add(Duration::from_secs(3600), ());
+    shard.add(Duration::from_hours(1), ());
     let mut turns = 0;
     while let Some(wait) = shard.time_until_next() {
         clock.advance(wait);
