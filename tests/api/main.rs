@@ -31,15 +31,6 @@ mod handles;
 mod limits;
 mod metrics;
 mod misuse;
+mod passes;
 mod purgatory;
 mod purgatory_model;
-mod remote;
-mod shard_model;
-mod shown;
-mod slack;
-mod sleep;
-mod support;
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-mod timer_fd;
-mod virtual_time;
-mod wheel_model;
