@@ -74,8 +74,8 @@ pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
     episode::run(&plan, bug).map_err(|failure| {
         let shrunk = shrink(&mut plan, failure.clone(), bug);
-        let steps = plan.steps.iter().map(ToString::to_string).collect();
-        Box::new(Found { seed, failure, setting: plan.setting.to_string(), steps, shrunk })
+        let steps = plan.steps.iter().map(|step| format!("{step:?}")).collect();
+        Box::new(Found { seed, failure, setting: format!("{:?}", plan.setting), steps, shrunk })
     })
 }
 

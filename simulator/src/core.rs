@@ -317,7 +317,7 @@ impl Core {
     /// Drains a shard and replaces it by a new one.
     fn drain(&mut self, place: usize) {
         let Some((number, mut shard)) = self.shards[place].take() else { return };
-        // Destructors of cancelled timers that run meanwhile find the shard ended.
+        // During the drain, destructors of cancelled timers find the shard ended.
         let live = with(|model| {
             model.operation(Operation::Drain, number);
             model.ends(number)
@@ -435,7 +435,7 @@ fn take(shard: &mut Shard<Payload>, expired: Expired<Payload>) {
         Script::CancelSelf => handles::cancel(id, How::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay),
         Script::Pause => {
-            // Other cores add to this thread's timer meanwhile: the model must know what that has published.
+            // Other cores add to this thread's timer during the pause: the model must know its published length.
             let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
             with(|model| {
                 let own = model.own();

@@ -61,7 +61,7 @@ pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
 }
 
-/// As [`with`], but returns None in a thread that is ending and does not have the model.
+/// Asks the model, or returns None in a thread that is ending and does not have it.
 pub(crate) fn with_any<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

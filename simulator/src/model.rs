@@ -397,8 +397,7 @@ impl Model {
         self.fault(Fault::Full, core);
     }
 
-    /// A shard has refused a timer of another core: because the shard is full, or gone, or because nobody can say whether
-    /// it is full.
+    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is unknown.
     pub(crate) fn refused_remote(
         &mut self,
         id: Id,
@@ -422,7 +421,7 @@ impl Model {
         }
     }
 
-    /// Whether a shard refuses the timer of another core; None if nobody can say.
+    /// Whether a shard refuses the timer of another core; None while it turns, as its length changes.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;

@@ -1,8 +1,6 @@
 //! An episode as data. Its steps name timers by number, so that any of them can be left out and the others still mean
 //! what they meant.
 
-use std::fmt;
-
 /// Virtual cores of an episode, each a thread.
 pub(crate) const CORES: usize = 4;
 
@@ -163,8 +161,8 @@ pub(crate) enum Script {
     Pause,
 }
 
-/// How often each act comes, in 10,000. Acts that only shards of payloads know come twice as often, as half of the places
-/// are the thread's own timer.
+/// How often each act comes. Acts that only shards of payloads know come twice as often, as half of the places are the
+/// thread's own timer.
 const ACTS: [(u64, Act); 43] = [
     (760, Act::Add(Way::Plain)),
     (95, Act::Add(Way::At)),
@@ -210,17 +208,6 @@ const ACTS: [(u64, Act); 43] = [
     (65, Act::WakePanics),
     (2, Act::Exit),
 ];
-const _: () = assert!(total() == 10_000);
-
-const fn total() -> u64 {
-    let (mut at, mut total) = (0, 0);
-    while at < ACTS.len() {
-        total += ACTS[at].0;
-        at += 1;
-    }
-    total
-}
-
 impl Plan {
     /// Draws an episode of `length` steps.
     pub(crate) fn draw(length: usize, choose: &mut Choose<'_>) -> Self {
@@ -283,7 +270,7 @@ impl Draw<'_, '_> {
     }
 
     fn step(&mut self, core: usize) -> Step {
-        let mut left = self.below(total());
+        let mut left = self.below(ACTS.iter().map(|(weight, _)| weight).sum());
         let is_chosen = |&&(weight, _): &&(u64, Act)| {
             let is_here = left < weight;
             left = left.saturating_sub(weight);
@@ -401,30 +388,4 @@ impl Step {
         |step| step.place = 0,
         |step| step.id = 0,
     ];
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Self { core, act, id, place, to, delay, more, count, script } = self;
-        write!(f, "core {core}: {act:?} timer {id}")?;
-        let arguments = [
-            ("place", place as u64),
-            ("to core", to as u64),
-            ("delay", delay),
-            ("more", more),
-            ("count", count as u64),
-        ];
-        arguments
-            .iter()
-            .filter(|(_, value)| *value > 0)
-            .try_for_each(|(name, value)| write!(f, ", {name} {value}"))?;
-        if script == Script::Nothing { Ok(()) } else { write!(f, ", {script:?}") }
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ticks, limits, starts, .. } = self;
-        write!(f, "ticks {ticks:?} ns and limits {limits:?} by place, clocks from {starts:?} ns on")
-    }
 }
