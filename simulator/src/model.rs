@@ -655,7 +655,9 @@ impl Model {
         let live = std::mem::take(&mut self.shards[number].live);
         let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
         live.sort_unstable();
-        live.iter().for_each(|&id| self.timers[id as usize].state = State::Ended);
+        for &id in &live {
+            self.timers[id as usize].state = State::Ended;
+        }
         live
     }
 

@@ -112,7 +112,9 @@ impl Core {
         let expected = with(|model| {
             model.operation(Operation::HandBack, model.own());
             let watching = model.watching(model.own(), key);
-            watching.iter().for_each(|&id| _ = model.cancels(id, true));
+            for &id in &watching {
+                let _ = model.cancels(id, true);
+            }
             watching
         });
         let back = self.delayed.purgatory.cancel_for_key(&key);
