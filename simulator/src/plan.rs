@@ -28,7 +28,7 @@ pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// The numbers of timers are below this.
+    /// The numbers of timers are below this, which is at least 1, as steps name timer 0 if there is none.
     pub(crate) timers: usize,
 }
 
@@ -222,7 +222,7 @@ impl Plan {
             let burst = if draw.below(4) == 0 { 1 } else { 1 + draw.index(longest) };
             (steps.len()..length).take(burst).for_each(|_| steps.push(draw.step(core)));
         }
-        Self { setting, steps, timers: draw.timers as usize }
+        Self { setting, steps, timers: draw.timers.max(1) as usize }
     }
 
     /// The number of shards that the episode makes at most.

@@ -33,7 +33,8 @@ fn shards_keep_their_promises_in_long_episodes() {
 fn shards_keep_their_promises_in_short_episodes() {
     let _alone = alone();
     seeded(0..operations(150), |random| {
-        let done = drawn(200, &mut |bound| random.u64(..bound));
+        let length = random.usize(..300);
+        let done = drawn(length, &mut |bound| random.u64(..bound));
         assert!(done.is_ok(), "{done:?}");
     });
 }
