@@ -34,3 +34,11 @@ mod misuse;
 mod passes;
 mod purgatory;
 mod purgatory_model;
+mod shown;
+mod slack;
+mod sleep;
+mod support;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+mod timer_fd;
+mod virtual_time;
+mod wheel_model;
