@@ -1,7 +1,6 @@
-//! A shard in virtual time, its owner and its handles.
+//! Shards of several cores in virtual time.
 #![no_main]
 
-use corewheel_fuzz::shard::Run;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|run: Run| run.check());
+fuzz_target!(|bytes: &[u8]| corewheel_fuzz::shard(bytes));

@@ -1,7 +1,7 @@
 //! The wheel as users have it.
 #![no_main]
 
-use corewheel_fuzz::wheel::Run;
+use arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|run: Run| run.check::<11, 6>());
+fuzz_target!(|bytes: &[u8]| corewheel_fuzz::wheel::<11, 6>(&mut Unstructured::new(bytes)));

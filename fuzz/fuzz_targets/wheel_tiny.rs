@@ -1,11 +1,14 @@
 //! Wheels of a few slots a level, where wrapped levels are ordinary.
 #![no_main]
 
-use corewheel_fuzz::wheel::Run;
+use arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|run: Run| match run.geometry % 3 {
-    0 => run.check::<1, 64>(),
-    1 => run.check::<2, 32>(),
-    _ => run.check::<3, 22>(),
+fuzz_target!(|bytes: &[u8]| {
+    let mut bytes = Unstructured::new(bytes);
+    match bytes.int_in_range(0..=2) {
+        Ok(0) => corewheel_fuzz::wheel::<1, 64>(&mut bytes),
+        Ok(1) => corewheel_fuzz::wheel::<2, 32>(&mut bytes),
+        _ => corewheel_fuzz::wheel::<3, 22>(&mut bytes),
+    }
 });

@@ -1,5 +1,55 @@
-//! What the fuzz targets do: each takes operations and bytes of any kind, and holds the real thing to a plain model of it.
+//! What the fuzz targets do: they choose operations by the bytes of their input, and hold the library to the models that its
+//! other tests have.
 
-mod moment;
-pub mod shard;
-pub mod wheel;
+#[allow(
+    dead_code,
+    clippy::pedantic,
+    reason = "a part of the library's tests, which use more of it"
+)]
+#[path = "../../tests/model/mod.rs"]
+mod model;
+
+use arbitrary::Unstructured;
+
+/// The largest number of entries, as more would only be slower.
+const MOST: usize = 2_000;
+
+/// The approximate number of bytes for a step of the simulator, and for its setting.
+const STEP: usize = 26;
+const SETTING: usize = 60;
+
+/// Holds a wheel to its model.
+///
+/// # Panics
+///
+/// If the wheel is wrong.
+pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
+    let start = model::start_times(&mut |bound| choose(bytes, bound));
+    let mut pair = model::Pair::<BITS, LEVELS>::starting_at(start);
+    while !bytes.is_empty() {
+        pair.any_operation(&mut |bound| choose(bytes, bound), MOST);
+        // In a large geometry it would take too long.
+        #[cfg(debug_assertions)]
+        if BITS < 4 {
+            pair.wheel.check();
+        }
+    }
+    pair.finish();
+}
+
+/// Runs a short episode of the simulator.
+///
+/// # Panics
+///
+/// If a shard is wrong.
+pub fn shard(bytes: &[u8]) {
+    let (length, mut bytes) =
+        (bytes.len().saturating_sub(SETTING) / STEP, Unstructured::new(bytes));
+    let done = corewheel_simulator::drawn(length, &mut |bound| choose(&mut bytes, bound));
+    assert!(done.is_ok(), "{done:?}");
+}
+
+/// Returns a number below `bound`, or 0 if the bytes are used up.
+fn choose(bytes: &mut Unstructured<'_>, bound: u64) -> u64 {
+    bytes.int_in_range(0..=bound - 1).unwrap_or(0)
+}

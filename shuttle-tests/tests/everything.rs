@@ -26,14 +26,16 @@ const TICK: Duration = Duration::from_millis(1);
 /// Under shuttle a shard holds 63; some of these methods have no error for more.
 const CROWDED: usize = 50;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
+    #[default]
     Callback,
     Periodic,
     Payload,
 }
 
-/// What the threads themselves know of one timer. (One real thread runs all: the atomics stand for cells.)
+/// What the threads themselves know of one timer. One real thread runs all of them, so the atomics stand for cells.
+#[derive(Default)]
 struct Record {
     kind: Kind,
     started: AtomicU32,
@@ -41,13 +43,13 @@ struct Record {
     cancelled: AtomicU32,
     handed_back: AtomicU32,
     dropped: AtomicU32,
-    /// The most runs that may have started in the end, by an answer.
-    runs_at_most: AtomicU32,
-    /// A cancel was told `Running`.
+    /// One more than the number of runs that may have started in the end, by an answer; 0 without one.
+    run_limit: AtomicU32,
+    /// A cancel returned `Running`.
     told_running: AtomicBool,
-    /// A cancel was told `Ended` while the callback had not finished.
+    /// A cancel returned `Ended` before the callback had finished.
     told_ended_early: AtomicBool,
-    /// What the clock showed when it was added, and the delay.
+    /// The reading of the clock when it was added, plus the delay.
     not_before: Duration,
     moved: AtomicBool,
     ran_early: AtomicBool,
@@ -55,23 +57,12 @@ struct Record {
 
 impl Record {
     fn new(kind: Kind, not_before: Duration) -> Arc<Self> {
-        let [started, finished, cancelled, handed_back, dropped] = [0; 5].map(AtomicU32::new);
-        let [told_running, told_ended_early, moved, ran_early] = [false; 4].map(AtomicBool::new);
-        let runs_at_most = AtomicU32::new(u32::MAX);
-        Arc::new(Self {
-            kind,
-            started,
-            finished,
-            cancelled,
-            handed_back,
-            dropped,
-            runs_at_most,
-            told_running,
-            told_ended_early,
-            not_before,
-            moved,
-            ran_early,
-        })
+        Arc::new(Self { kind, not_before, ..Self::default() })
+    }
+
+    fn limit_runs(&self, most: u32) {
+        let limit = self.run_limit.load(Relaxed);
+        self.run_limit.store(if limit == 0 { most + 1 } else { limit.min(most + 1) }, Relaxed);
     }
 
     fn heard(&self, answer: Cancel) {
@@ -84,12 +75,12 @@ impl Record {
                     "two were told that they cancelled it"
                 );
                 assert_eq!(started, finished, "cancelled while it runs");
-                self.runs_at_most.fetch_min(started, Relaxed);
+                self.limit_runs(started);
             }
             Cancel::Running => {
                 self.told_running.store(true, Relaxed);
                 // It may have been claimed and not yet been called.
-                self.runs_at_most.fetch_min(finished + 1, Relaxed);
+                self.limit_runs(finished + 1);
             }
             Cancel::Ended if finished == 0 => self.told_ended_early.store(true, Relaxed),
             Cancel::Ended => (),
@@ -102,7 +93,8 @@ impl Record {
             [&self.started, &self.finished, &self.cancelled, &self.handed_back, &self.dropped]
                 .map(|count| count.load(Relaxed));
         assert_eq!((dropped, started), (1, finished), "dropped once, and no run was cut off");
-        assert!(started <= self.runs_at_most.load(Relaxed), "it ran after it had been cancelled");
+        let limit = self.run_limit.load(Relaxed);
+        assert!(limit == 0 || started < limit, "it ran after it had been cancelled");
         assert!(!self.ran_early.load(Relaxed), "it ran early");
         let told_running = self.told_running.load(Relaxed);
         match self.kind {
@@ -215,10 +207,16 @@ impl World {
             .on_wake(move || _ = world.wakes.fetch_add(1, Relaxed))
     }
 
+    /// Returns a delay, the record of a new timer, and its payload.
+    fn new_timer(&self, kind: Kind) -> (Duration, Arc<Record>, Captured) {
+        let delay = self.delay();
+        let record = Record::new(kind, self.clock.elapsed() + delay);
+        (delay, Arc::clone(&record), Captured(record))
+    }
+
     fn add_callback(self: &Arc<Self>) {
-        let (delay, timer, world) = (self.delay(), local_timer(), Arc::clone(self));
-        let record = Record::new(Kind::Callback, self.clock.elapsed() + delay);
-        let captured = Captured(Arc::clone(&record));
+        let (timer, world) = (local_timer(), Arc::clone(self));
+        let (delay, record, captured) = self.new_timer(Kind::Callback);
         let run = move || captured.run(&world);
         let way = if timer.len() < CROWDED { self.chance(4) } else { 0 };
         let handle = match way {
@@ -235,9 +233,8 @@ impl World {
 
     fn add_periodic(self: &Arc<Self>) {
         if local_timer().len() < CROWDED {
-            let (delay, world) = (self.delay(), Arc::clone(self));
-            let record = Record::new(Kind::Periodic, self.clock.elapsed() + delay);
-            let captured = Captured(Arc::clone(&record));
+            let world = Arc::clone(self);
+            let (delay, record, captured) = self.new_timer(Kind::Periodic);
             self.give(local_timer().add_periodic(delay, move || captured.run(&world)), record);
         }
     }
@@ -247,9 +244,8 @@ impl World {
         let length = self.with_timers(|timers| timers.len());
         let which = self.chance(length.max(1));
         let Some(timer) = self.with_timers(|timers| timers.get(which).cloned()) else { return };
-        let (delay, world) = (self.delay(), Arc::clone(self));
-        let record = Record::new(Kind::Callback, self.clock.elapsed() + delay);
-        let captured = Captured(Arc::clone(&record));
+        let world = Arc::clone(self);
+        let (delay, record, captured) = self.new_timer(Kind::Callback);
         match timer.try_add(delay, move || captured.run(&world)) {
             Ok(handle) => self.give(handle, record),
             Err(error) => drop(error),
@@ -296,9 +292,8 @@ impl Worker {
     }
 
     fn add_payload(&mut self) {
-        let delay = self.world.delay();
-        let record = Record::new(Kind::Payload, self.world.clock.elapsed() + delay);
-        if let Ok(handle) = self.shard.try_add(delay, Captured(Arc::clone(&record))) {
+        let (delay, record, captured) = self.world.new_timer(Kind::Payload);
+        if let Ok(handle) = self.shard.try_add(delay, captured) {
             self.world.give(handle, record);
         }
     }

@@ -1,4 +1,4 @@
-//! Episode after episode, each from the next seed.
+//! Episode after episode, each from the next seed. A failure is shrunk to few steps.
 
 use std::{
     fmt,
@@ -6,13 +6,17 @@ use std::{
 };
 
 use crate::{
-    bug::Bug,
-    conductor::{self, Failure},
-    coverage::Coverage,
-    plan::{self, Plan},
-    shrink::shrink,
-    table::grouped,
+    coverage::{Coverage, grouped},
+    episode::{self, Failure},
+    model::Bug,
+    plan::{Choose, Plan, Step},
 };
+
+/// Steps of an episode that is drawn from a seed.
+const STEPS: usize = 40_000;
+
+/// How long shrinking may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How much to simulate: until either is reached.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +30,19 @@ pub struct Extent {
 /// A failure and how to see it again.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Of its episode.
+    /// The seed of its episode.
     pub seed: u64,
-    /// As it was found.
+    /// The failure of the whole episode.
     pub failure: Failure,
     /// Ticks, limits and clocks of the episode.
     pub setting: String,
-    /// As few steps as were found to fail, and how they do.
+    /// The few steps that are enough to fail.
     pub steps: Vec<String>,
-    /// How they fail.
+    /// The failure of these steps.
     pub shrunk: Failure,
 }
 
-/// Simulates from `seed` on; `progress` is told now and then.
+/// Simulates from `seed` on, and calls `progress` after each episode.
 ///
 /// # Errors
 ///
@@ -60,36 +64,84 @@ pub fn simulate(
     Ok(coverage)
 }
 
-/// The episode of a seed.
+/// Runs the episode of a seed.
 ///
 /// # Errors
 ///
 /// If something was wrong.
 pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
-    let plan = plan::draw(seed);
-    conductor::run(&plan, bug).map_err(|failure| Box::new(Found::new(seed, &plan, failure, bug)))
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
+    episode::run(&plan, bug).map_err(|failure| {
+        let shrunk = shrink(&mut plan, failure.clone(), bug);
+        let steps = plan.steps.iter().map(|step| format!("{step:?}")).collect();
+        Box::new(Found { seed, failure, setting: format!("{:?}", plan.setting), steps, shrunk })
+    })
 }
 
-impl Found {
-    fn new(seed: u64, plan: &Plan, failure: Failure, bug: Option<Bug>) -> Self {
-        let (smallest, shrunk) =
-            shrink(plan, failure.clone(), |plan| conductor::run(plan, bug).err());
-        let steps = smallest.steps.iter().map(ToString::to_string).collect();
-        let setting = smallest.setting.to_string();
-        Self { seed, failure, setting, steps, shrunk }
+/// Runs an episode of `length` steps that `choose` draws.
+///
+/// # Errors
+///
+/// If something was wrong.
+pub fn drawn(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure> {
+    episode::run(&Plan::draw(length, choose), None)
+}
+
+/// Leaves out steps and their arguments for as long as what is left still fails, and returns how that fails.
+fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
+    let until = Instant::now() + PATIENCE;
+    if failure.hangs {
+        return failure;
     }
+    let reached = failure.step + 1;
+    let mut fails = |plan: &mut Plan, steps: Vec<Step>| {
+        let shorter = Plan { steps, setting: plan.setting.clone(), timers: plan.timers };
+        let result = if Instant::now() < until { episode::run(&shorter, bug).err() } else { None };
+        result.is_some_and(|still| {
+            (*plan, failure) = (shorter, still);
+            true
+        })
+    };
+    let steps = plan.steps.iter().take(reached).copied().collect();
+    fails(plan, steps);
+    // As many steps at a time as possible, then fewer, down to single ones, until none can go.
+    let (mut size, mut is_simple) = (plan.steps.len(), false);
+    loop {
+        let (mut at, mut has_shrunk) = (0, false);
+        while at < plan.steps.len() && Instant::now() < until {
+            let mut steps = plan.steps.clone();
+            steps.drain(at..plan.steps.len().min(at + size));
+            if fails(plan, steps) {
+                has_shrunk = true;
+            } else {
+                at += size;
+            }
+        }
+        if size == 1 && !has_shrunk {
+            if is_simple {
+                break;
+            }
+            is_simple = true;
+            for at in 0..plan.steps.len() {
+                for simpler in Step::SIMPLER {
+                    let mut steps = plan.steps.clone();
+                    simpler(&mut steps[at]);
+                    let _ = steps != plan.steps && fails(plan, steps);
+                }
+            }
+        }
+        size = size.div_ceil(2);
+    }
+    failure
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, failure, setting, steps, shrunk } = self;
-        writeln!(
-            f,
-            "seed {seed} failed at step {}: {}",
-            grouped(failure.step as u64),
-            failure.what
-        )?;
-        writeln!(f, "  so few steps fail: {}", shrunk.what)?;
+        let step = grouped(failure.step as u64);
+        writeln!(f, "seed {seed} failed at step {step}: {}", failure.what)?;
+        writeln!(f, "  these few steps fail: {}", shrunk.what)?;
         writeln!(f, "    {setting}")?;
         steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
         write!(f, "  to see it again: cargo xtask simulate --seed {seed} --operations 1")

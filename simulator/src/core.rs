@@ -1,339 +1,646 @@
-//! A virtual core: a thread with its own timer and some shards, which does its steps when it is told to.
+//! A virtual core: a thread with its own timer and shards of payloads, which does its steps when it has the model.
 
-mod adding;
-mod ending;
+mod handles;
 mod purgatory;
-mod turning;
 
 use std::{
     any::Any,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc::Sender},
+    sync::mpsc::Sender,
+    time::Duration,
 };
 
-use corewheel::{Config, Counts, PreparedSleep, Shard, ShardRef, local_timer};
+use corewheel::{
+    AddError, AddErrorReason, Cancel, Config, Counts, Expired, PreparedSleep, Shard, ShardRef,
+    TimerHandle, local_timer,
+};
 
+pub(crate) use self::handles::payload_dropped;
 use self::purgatory::Delayed;
 use crate::{
-    asking,
     coverage::{Fault, Operation},
-    here::{self, Job, Link, Reply, with},
+    handover::{self, Job, Link, with},
     ledger::Payload,
-    model::nanos,
-    plan::{Act, At, How, Id, Moves, Nanos, PLACES, Plan, Script, With},
+    model::{TurnReport, nanos},
+    plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With},
 };
 
 pub(crate) struct Core {
     number: usize,
-    /// And which one each is. The first place is the thread's own timer.
+    /// The shards of payloads and their numbers; None at the place of the thread's own timer.
     shards: [Option<(usize, Shard<Payload>)>; PLACES],
     delayed: Delayed,
     sleep: Option<PreparedSleep<'static>>,
 }
 
-/// The body of a core's thread.
+/// The body of a core's thread. The first of `configs` is for the thread's own timer.
 pub(crate) fn live(
-    core: usize,
-    plan: &Arc<Plan>,
+    number: usize,
+    plan: &Plan,
     configs: Vec<(usize, Config)>,
     link: Link,
     refer: &Sender<ShardRef>,
 ) {
-    here::become_core(core, link);
-    let mut this = Core {
-        number: core,
-        shards: [const { None }; PLACES],
-        delayed: Delayed::default(),
-        sleep: None,
-    };
-    for (place, (life, config)) in configs.into_iter().enumerate() {
+    handover::set_link(link);
+    let mut this =
+        Core { number, shards: Default::default(), delayed: Delayed::default(), sleep: None };
+    for (place, (shard, config)) in configs.into_iter().enumerate() {
         if place == 0 {
             config.install().expect("a new thread");
         } else {
-            this.shards[place] = Some((life, Shard::with_config(config).expect("valid")));
+            this.shards[place] = Some((shard, Shard::with_config(config).expect("valid")));
         }
     }
-    refer.send(local_timer().shard_ref()).expect("somebody waits");
-    while this.is_told(plan) {
-        here::with_link(|link| link.replies.send(Reply::Done(here::take())))
-            .expect("the conductor waits");
+    refer.send(local_timer().shard_ref()).expect("the conductor waits");
+    let mut has_left = false;
+    while !has_left && let Some(job) = handover::receive() {
+        has_left = matches!(job, Job::Leave);
+        // A panic that comes here is the library's or the simulator's.
+        let done = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Steps(steps) => this.do_steps(plan, steps),
+            Job::Leave => this.leave(),
+            Job::Resume => unreachable!("this core has not paused"),
+        }));
+        if let Err(panic) = done {
+            with(|model| model.check(false, || format!("a panic: {}", message(&*panic))));
+        }
+        handover::hand_back(false);
     }
-    // The shards end in the order in which their numbers are wanted again.
+    // The shards end in the order in which their numbers are needed again.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
 impl Core {
-    /// Does what it is told. False if that is to end.
-    fn is_told(&mut self, plan: &Plan) -> bool {
-        match here::with_link(|link| link.jobs.recv()) {
-            Ok(Job::Steps(world, steps)) => {
-                here::put(world);
-                self.do_steps(plan, steps);
-                true
-            }
-            Ok(Job::Leave(world)) => {
-                here::put(world);
-                self.guarded(Self::leave);
-                here::with_link(|link| link.replies.send(Reply::Done(here::take())))
-                    .expect("the conductor waits");
-                false
-            }
-            Ok(Job::GoOn(_)) => unreachable!("a core that has not paused was told to go on"),
-            // Something was wrong, and nobody waits any more.
-            Err(_) => false,
-        }
-    }
-
     fn do_steps(&mut self, plan: &Plan, steps: Range<usize>) {
-        self.guarded(|this| {
-            this.wake_up();
-            for step in steps {
-                with(|world| world.step = world.step.max(step));
-                this.act(plan.steps[step].act);
-                if with(|world| world.wrong.is_some()) {
-                    return;
-                }
+        self.wake_up();
+        for number in steps {
+            with(|model| model.step = number);
+            self.act(plan.steps[number]);
+            if with(|model| model.failure.is_some()) {
+                return;
             }
-            (0..PLACES).for_each(|place| this.compare(place));
-        });
-    }
-
-    /// A panic that comes here is the library's, or ours: that is wrong.
-    fn guarded(&mut self, run: impl FnOnce(&mut Self)) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(self))) {
-            with(|world| world.expect(false, || format!("a panic: {}", message(&*panic))));
         }
+        (0..PLACES).for_each(|place| self.compare(place));
     }
 
-    fn act(&mut self, act: Act) {
-        match act {
-            Act::Add { id, place, way, delay, more, script } => {
-                self.add(id, place, way, [delay, more], script)
+    fn act(&mut self, step: Step) {
+        let Step { id, place, delay, count, .. } = step;
+        match step.act {
+            Act::Add(way) => self.add(step, way),
+            Act::AddRemote => add_remote(step, false),
+            Act::Run => add_remote(step, true),
+            Act::Cancel(how) => self.cancel(id, how),
+            Act::Reset => handles::reset(id, delay),
+            Act::OwnReset => self.reset(id, delay),
+            Act::IsPending => handles::is_pending(id),
+            Act::Share => handles::share(id),
+            Act::Turn => self.turn(place, None, None),
+            Act::TurnWithin => self.turn(place, Some(count), None),
+            Act::GiveUp => self.turn(place, None, Some(count)),
+            Act::Inspect => self.inspect(place),
+            Act::Sleep => self.fall_asleep(place),
+            Act::Drain => self.drain(place),
+            Act::DropShard => self.drop_shard(place),
+            Act::Exchange => self.exchange(place),
+            Act::Clock(how) => {
+                let wait = if how == Move::ToNext { self.time_until_next(place) } else { None };
+                with(|model| model.move_clock(step, how, wait));
             }
-            Act::AddElsewhere { id, to, at_once, delay, script } => {
-                adding::elsewhere(id, to, at_once, delay, script)
-            }
-            Act::Cancel { id, how } => self.cancel(id, how),
-            Act::Reset { id, delay, by_handle } => self.reset(id, delay, by_handle),
-            Act::Ask { id } => asking::ask(id),
-            Act::Share { id } => self.share(id),
-            Act::Turn { place, budget, give_up } => self.turn(place, budget, give_up),
-            Act::Look { place, at } => self.look(place, at),
-            Act::Sleep { place } => self.fall_asleep(place),
-            Act::Drain { place } => self.drain(place),
-            Act::DropShard { place } => self.drop_shard(place),
-            Act::Exchange { place } => self.exchange(place),
-            Act::Clock { of, moves } => self.move_clock(of, moves),
-            Act::Watch { id, key, delay, script } => self.watch(id, key, delay, script),
-            Act::Event { key, is_met } => self.event(key, is_met),
-            Act::Force { id } => self.force(id),
-            Act::HandBack { key } => self.hand_back(key),
-            Act::Flood { with, first, count, to, delay } => {
-                flood(with, first..first + count, to, delay)
-            }
-            Act::WakePanics { of } => wake_panics(of),
+            Act::Watch => self.watch(step),
+            Act::Event { is_met } => self.event(count, is_met),
+            Act::Force => self.force(id),
+            Act::HandBack => self.hand_back(count),
+            Act::Flood(with) => flood(step, with),
+            Act::WakePanics => with(|model| model.ledger.let_wake_panic(model.cores[step.to].own)),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
     }
 
-    /// Which shard is in this place.
-    fn life(&self, place: usize) -> usize {
-        match &self.shards[place] {
-            Some((life, _)) => *life,
-            None => with(|world| world.cores[self.number].lives[0]),
-        }
-    }
+    // ---- questions
 
-    /// The place of a timer's shard, if that is one of this core's that hold payloads.
-    fn place_of(&self, id: Id) -> Option<usize> {
-        let life = with(|world| world.timers.get(id as usize).map(|timer| timer.life))?;
-        self.shards
-            .iter()
-            .position(|shard| shard.as_ref().is_some_and(|(number, _)| *number == life))
+    /// The number of the shard at a place.
+    fn shard(&self, place: usize) -> usize {
+        self.shards[place].as_ref().map_or_else(|| with(|model| model.own()), |(shard, _)| *shard)
     }
 
     fn counts(&self, place: usize) -> Counts {
-        self.shards[place]
-            .as_ref()
-            .map_or_else(|| local_timer().counts(), |(_, shard)| shard.counts())
+        let shard = self.shards[place].as_ref();
+        shard.map_or_else(|| local_timer().counts(), |(_, shard)| shard.counts())
     }
 
     fn length(&self, place: usize) -> usize {
-        self.shards[place].as_ref().map_or_else(|| local_timer().len(), |(_, shard)| shard.len())
+        let shard = self.shards[place].as_ref();
+        shard.map_or_else(|| local_timer().len(), |(_, shard)| shard.len())
     }
 
+    /// How long a shard wants to wait. Asking publishes the number of its timers.
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
-        let until = shard
+        let wait = shard
             .map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next());
-        self.has_asked(place);
-        until.map(nanos)
+        self.has_published(place);
+        wait.map(nanos)
     }
 
-    /// A loop that asks how long it may sleep tells other threads how many timers there are.
-    fn has_asked(&self, place: usize) {
-        let (life, live) = (self.life(place), self.counts(place).live);
-        with(|world| world.tells(life, live));
+    fn has_published(&self, place: usize) {
+        let (shard, live) = (self.shard(place), self.counts(place).live);
+        with(|model| model.shards[shard].published = live);
     }
 
     fn compare(&self, place: usize) {
-        let (life, counts, until) =
-            (self.life(place), self.counts(place), self.time_until_next(place));
-        let length = self.length(place) as u64;
-        with(|world| {
-            world.expect(length == counts.live, || format!("{length} live, and {counts:?}"));
-            world.compare_counts(life, counts);
-            world.compare_sleep(life, until);
+        let (shard, length) = (self.shard(place), self.length(place));
+        let (counts, wait) = (self.counts(place), self.time_until_next(place));
+        with(|model| {
+            model.check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
+            model.compare(shard, counts, wait);
         });
+    }
+
+    fn inspect(&self, place: usize) {
+        let number = self.shard(place);
+        let shard = self.shards[place].as_ref();
+        let next =
+            shard.map_or_else(|| local_timer().next_deadline(), |(_, shard)| shard.next_deadline());
+        let wait = self.time_until_next(place);
+        with(|model| {
+            model.operation(Operation::Inspect, number);
+            model.compare_deadline(number, next, wait);
+        });
+        self.compare(place);
+    }
+
+    /// Announces a sleep. The thread's own timer stays asleep until the core goes on.
+    fn fall_asleep(&mut self, place: usize) {
+        let number = self.shard(place);
+        with(|model| model.operation(Operation::PrepareSleep, number));
+        if let Some((_, shard)) = &self.shards[place] {
+            let timeout = shard.prepare_sleep().timeout().map(nanos);
+            self.has_published(place);
+            return with(|model| model.compare_wait(number, timeout));
+        }
+        self.wake_up();
+        let sleep = local_timer().prepare_sleep();
+        self.has_published(place);
+        with(|model| model.falls_asleep(number, sleep.timeout().map(nanos)));
+        self.sleep = Some(sleep);
+    }
+
+    fn wake_up(&mut self) {
+        if self.sleep.take().is_some() {
+            let queued = local_timer().counts().queued;
+            with(|model| model.wakes_up(model.own(), queued));
+        }
     }
 
     // ---- timers
 
+    /// Adds a timer; to a full shard, by the one way that returns an error.
+    fn add(&mut self, step: Step, way: Way) {
+        let Step { id, place, delay, more, script, .. } = step;
+        let (shard, length) = (self.shard(place), self.length(place));
+        let operation = match (place, way) {
+            (0, Way::Plain) => Operation::Add,
+            (0, Way::At | Way::AtPast) => Operation::AddAt,
+            (0, Way::Within) => Operation::AddWithin,
+            (0, Way::Spread) => Operation::AddSpread,
+            (0, Way::Periodic) => Operation::AddPeriodic,
+            (0, Way::Local) => Operation::AddLocal,
+            (0, Way::Try) => Operation::TryAdd,
+            (_, Way::Within) => Operation::ShardAddWithin,
+            (_, Way::Spread) => Operation::ShardAddSpread,
+            (_, Way::At | Way::AtPast) => Operation::ShardAddAt,
+            _ => Operation::ShardAdd,
+        };
+        let added = with(|model| model.begin_add(id, shard, script, length, operation));
+        let Some((payload, is_full)) = added else { return };
+        let way = if is_full { Way::Try } else { way };
+        match &mut self.shards[place] {
+            None => add_callback(payload, way, [delay, more], is_full),
+            Some((_, shard)) => add_payload(shard, payload, way, [delay, more], is_full),
+        }
+        self.compare(place);
+    }
+
+    /// The place of a timer's shard, if it is a shard of payloads of this core.
+    fn place_of(&self, id: Id) -> Option<usize> {
+        let number = with(|model| Some(model.timers.get(id as usize)?.shard))?;
+        let is_its = |shard: &Option<(usize, _)>| shard.as_ref().is_some_and(|(n, _)| *n == number);
+        self.shards.iter().position(is_its)
+    }
+
     fn cancel(&mut self, id: Id, how: How) {
-        let place = self.place_of(id).filter(|_| how == How::Own);
-        let Some((place, handle)) = place.zip(with(|world| world.timer(id).handle)) else {
-            return asking::cancel(id, how);
+        let place = self.place_of(id).filter(|_| how == How::Shard);
+        let Some((place, handle)) = place.zip(with(|model| model.timer(id).handle)) else {
+            return handles::cancel(id, how);
         };
         let Some((_, shard)) = &mut self.shards[place] else { return };
-        let (foreseen, ledger) = with(|world| {
-            world.asks(id, true, [Operation::ShardCancel; 2]);
-            (world.foresee_cancel(id, true), Arc::clone(&world.ledger))
+        let expected = with(|model| {
+            model.calls(id, true, [Operation::ShardCancel; 2]);
+            model.cancels(id, true)
         });
         let payload = shard.cancel(handle);
-        let is_right = payload.as_ref().map(|payload| payload.id)
-            == (foreseen.answer == corewheel::Cancel::Cancelled).then_some(id);
-        ledger.drop_quietly(payload);
-        with(|world| {
-            world.expect(is_right, || {
-                format!("cancel of timer {id} by its shard, not {:?}", foreseen.answer)
+        let found = payload.as_ref().map(|payload| payload.id);
+        drop_quietly(payload);
+        let is_right = found == (expected.answer == Cancel::Cancelled).then_some(id);
+        with(|model| {
+            model.check(is_right, || {
+                format!("cancel of timer {id} by its shard, not {:?}", expected.answer)
             });
         });
         self.compare(place);
     }
 
-    fn reset(&mut self, id: Id, delay: Nanos, by_handle: bool) {
-        let place = self.place_of(id).filter(|_| !by_handle);
-        let Some((place, handle)) = place.zip(with(|world| world.timer(id).handle)) else {
-            return asking::reset(id, delay);
+    fn reset(&mut self, id: Id, delay: Nanos) {
+        let place = self.place_of(id);
+        let Some((place, handle)) = place.zip(with(|model| model.timer(id).handle)) else {
+            return handles::reset(id, delay);
         };
         let Some((_, shard)) = &mut self.shards[place] else { return };
-        let foreseen = with(|world| {
-            world.asks(id, true, [Operation::ShardReset; 2]);
-            world.foresee_reset(id, delay, true)
+        let expected = with(|model| {
+            model.calls(id, true, [Operation::ShardReset; 2]);
+            model.resets(id, delay, true)
         });
-        let answer = shard.reset(handle, std::time::Duration::from_nanos(delay));
-        with(|world| {
-            world.expect(answer == foreseen.answer, || {
+        let answer = shard.reset(handle, Duration::from_nanos(delay));
+        with(|model| {
+            model.check(answer == expected.answer, || {
                 format!("reset of timer {id} by its shard: {answer}")
             });
         });
         self.compare(place);
     }
 
-    fn share(&self, id: Id) {
-        if let Some(handle) =
-            here::local(id).filter(|_| with(|world| world.is_local(id, self.number)))
-        {
-            let shared = handle.share();
-            with(|world| {
-                world.timers[id as usize].handle = Some(shared);
-                world.operation(Operation::Share, world.timer(id).life);
-            });
-        }
-    }
+    // ---- turns
 
-    // ---- questions
-
-    fn look(&self, place: usize, at: At) {
-        let life = self.life(place);
-        match at {
-            At::NextDeadline => {
-                let shard = self.shards[place].as_ref();
-                let next = shard.map_or_else(
-                    || local_timer().next_deadline(),
-                    |(_, shard)| shard.next_deadline(),
-                );
-                let until = self.time_until_next(place);
-                with(|world| {
-                    world.operation(Operation::NextDeadline, life);
-                    let core = world.lives[life].core;
-                    let (clock, now) = (&world.cores[core].clock, world.latest(life));
-                    let ahead = next.map(|next| {
-                        (next + clock.elapsed()).saturating_duration_since(clock.now())
-                    });
-                    let waits = ahead.map(|ahead| nanos(ahead).saturating_sub(now));
-                    world.expect(waits == until, || {
-                        format!("{next:?} is in {waits:?}, not in {until:?}")
-                    });
-                });
+    fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
+        let (number, before) = (self.shard(place), self.counts(place));
+        let wait = self.time_until_next(place);
+        let operation = match (place, budget) {
+            (0, None) => Operation::Turn,
+            (0, Some(_)) => Operation::TurnWithin,
+            (_, None) => Operation::ShardTurn,
+            (_, Some(_)) => Operation::ShardTurnWithin,
+        };
+        with(|model| {
+            model.operation(operation, number);
+            model.turn_begins(number, budget, before, wait);
+        });
+        let mut report = match &mut self.shards[place] {
+            None => turn_local(budget),
+            Some((_, shard)) => pass(shard, budget, give_up),
+        };
+        report.wait = self.time_until_next(place);
+        let after = self.counts(place);
+        with(|model| {
+            model.turn_ends(number, budget, report, after);
+            if report.given_up {
+                model.fault(Fault::PassGivenUp, model.shards[number].core);
+            } else if !report.behind {
+                model.check_rest(number, report.wait);
             }
-            At::TimeUntilNext => with(|world| world.operation(Operation::TimeUntilNext, life)),
-            At::Counts => with(|world| world.operation(Operation::Counts, life)),
-        }
+        });
         self.compare(place);
     }
 
-    /// Announces a sleep. The thread's own timer stays asleep until the core is told to go on.
-    fn fall_asleep(&mut self, place: usize) {
-        let life = self.life(place);
-        with(|world| world.operation(Operation::PrepareSleep, life));
-        if let Some((_, shard)) = &self.shards[place] {
-            let timeout = shard.prepare_sleep().timeout().map(nanos);
-            self.has_asked(place);
-            with(|world| world.compare_sleep(life, timeout));
-            return;
+    // ---- the end of shards, and their moves
+
+    fn make(&mut self, place: usize) {
+        let (number, config) = with(|model| model.new_shard(self.number, place));
+        self.shards[place] = Some((number, Shard::with_config(config).expect("valid")));
+    }
+
+    /// Drains a shard and replaces it by a new one.
+    fn drain(&mut self, place: usize) {
+        let Some((number, mut shard)) = self.shards[place].take() else { return };
+        // During the drain, destructors of cancelled timers find the shard ended.
+        let live = with(|model| {
+            model.operation(Operation::Drain, number);
+            model.ends(number)
+        });
+        let back = shard.drain();
+        let payload = with(|model| {
+            model.drained(number, &live, &back, shard.counts());
+            model.stray(number)
+        });
+        drop_quietly(back);
+        let refused = shard.try_add(Duration::ZERO, payload);
+        let is_refused =
+            refused.as_ref().is_err_and(|error| error.reason() == AddErrorReason::ShutDown);
+        drop_quietly(refused);
+        let is_empty = shard.is_empty() && shard.drain().is_empty();
+        drop(shard);
+        with(|model| {
+            model.check(is_refused && is_empty, || {
+                format!("shard {number} has ended, and took a timer")
+            });
+            model.check_end(number);
+        });
+        self.make(place);
+    }
+
+    /// Drops a shard with its timers and replaces it by a new one.
+    fn drop_shard(&mut self, place: usize) {
+        let Some((number, shard)) = self.shards[place].take() else { return };
+        with(|model| {
+            model.fault(Fault::ShardDropped, model.shards[number].core);
+            model.ends(number);
+        });
+        drop(shard);
+        with(|model| model.check_end(number));
+        self.make(place);
+    }
+
+    /// Gives a shard away, and takes the one that another core gave.
+    fn exchange(&mut self, place: usize) {
+        let Some((number, shard)) = self.shards[place].take() else { return };
+        let taken = with(|model| {
+            model.operation(Operation::Exchange, number);
+            model.in_transit.replace((number, shard))
+        });
+        match taken {
+            Some(taken) => self.shards[place] = Some(taken),
+            None => self.make(place),
         }
+    }
+
+    /// The thread ends next, and all shards with it.
+    fn leave(&mut self) {
         self.wake_up();
-        let sleep = local_timer().prepare_sleep();
-        self.has_asked(place);
-        with(|world| world.falls_asleep(life, sleep.timeout().map(nanos)));
-        self.sleep = Some(sleep);
-    }
-
-    fn wake_up(&mut self) {
-        if self.sleep.take().is_some() {
-            let (life, queued) = (self.life(0), local_timer().counts().queued);
-            with(|world| world.wakes_up(life, queued));
+        self.leave_purgatory();
+        for place in 0..PLACES {
+            self.compare(place);
+            let number = self.shard(place);
+            with(|model| {
+                model.ends(number);
+                model.ending.push(number);
+            });
         }
-    }
-
-    // ---- faults
-
-    fn move_clock(&self, of: usize, moves: Moves) {
-        let wait = match moves {
-            Moves::ToNext(place) => self.time_until_next(place),
-            _ => None,
-        };
-        with(|world| world.move_clock(of, moves, wait));
     }
 }
 
-/// What other cores do, very often.
-fn flood(what: With, ids: Range<Id>, to: usize, delay: Nanos) {
+fn turn_local(budget: Option<usize>) -> TurnReport {
+    let timer = local_timer();
+    let turn = budget.map_or_else(|| timer.turn(), |budget| timer.turn_within(budget));
+    let live = timer.len();
+    with(|model| {
+        model.check(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"));
+    });
+    TurnReport {
+        fired: turn.fired,
+        collected: Some(turn.collected),
+        touched: Some(turn.touched),
+        behind: turn.behind,
+        wait: None,
+        given_up: false,
+    }
+}
+
+fn pass(shard: &mut Shard<Payload>, budget: Option<usize>, give_up: Option<usize>) -> TurnReport {
+    match budget {
+        Some(budget) => shard.turn_within(budget),
+        None => shard.turn(),
+    }
+    let mut fired = 0;
+    let mut given_up = give_up == Some(0);
+    while !given_up && let Some(expired) = shard.next_expired() {
+        fired += 1;
+        take(shard, expired);
+        given_up = give_up == Some(fired);
+    }
+    let behind = shard.is_behind();
+    TurnReport { fired, collected: None, touched: None, behind, wait: None, given_up }
+}
+
+/// The loop takes a payload, and does what its script says.
+fn take(shard: &mut Shard<Payload>, expired: Expired<Payload>) {
+    let id = expired.payload.id;
+    match with(|model| model.expires(&expired)) {
+        Script::Add(new, delay) => {
+            let length = shard.len();
+            let added = with(|model| {
+                let number = model.timer(id).shard;
+                let (script, operation) = (Script::Nothing, Operation::ShardAddInPass);
+                model.begin_add(new, number, script, length, operation)
+            });
+            if let Some((payload, is_full)) = added {
+                add_payload(shard, payload, Way::Try, [delay, 0], is_full);
+            }
+        }
+        Script::Cancel(other) | Script::DropCancel(other) => handles::cancel(other, How::Handle),
+        Script::CancelSelf => handles::cancel(id, How::Handle),
+        Script::Reset(other, delay) => handles::reset(other, delay),
+        Script::Pause => {
+            // Other cores add to this thread's timer during the pause: the model must know its published length.
+            let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
+            with(|model| {
+                let own = model.own();
+                model.shards[own].published = counts.live;
+                model.compare(own, counts, wait.map(nanos));
+            });
+            pause();
+        }
+        Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn => (),
+    }
+    if with(|model| model.keeps(id)) {
+        std::mem::forget(expired);
+    } else {
+        drop_quietly(expired);
+    }
+}
+
+fn pause() {
+    with(|model| model.fault(Fault::Pause, model.core));
+    handover::pause();
+}
+
+/// Does what the script of a callback says.
+fn run_script(id: Id, script: Script) {
+    match script {
+        Script::Nothing | Script::DropCancel(_) => (),
+        Script::Panic => with(|model| model.fault(Fault::CallbackPanic, model.core)),
+        Script::DropPanic => with(|model| model.fault(Fault::DropPanic, model.core)),
+        Script::Add(new, delay) => {
+            let length = local_timer().len();
+            let added = with(|model| {
+                let (script, operation) = (Script::Nothing, Operation::AddInCallback);
+                model.begin_add(new, model.own(), script, length, operation)
+            });
+            if let Some((payload, is_full)) = added {
+                add_callback(payload, Way::Try, [delay, 0], is_full);
+            }
+        }
+        Script::Cancel(other) => handles::cancel(other, How::Wait),
+        Script::CancelSelf => handles::cancel(id, How::Handle),
+        Script::Reset(other, delay) => handles::reset(other, delay),
+        Script::Turn => {
+            let turn = local_timer().turn();
+            with(|model| {
+                model.fault(Fault::NestedTurn, model.core);
+                model.check(turn.nested && turn.fired == 0, || format!("{turn:?} in a callback"));
+            });
+        }
+        Script::Pause => pause(),
+    }
+}
+
+/// A callback of a one-shot timer.
+fn run_once(payload: &Payload) {
+    run_script(payload.id, with(|model| model.fires(payload.id)));
+    panic_if_told(payload.id);
+}
+
+/// A callback of a periodic timer.
+fn run_periodic(payload: &Payload) {
+    run_script(payload.id, with(|model| model.fires(payload.id)));
+    with(|model| model.run_is_over(payload.id));
+    panic_if_told(payload.id);
+}
+
+fn panic_if_told(id: Id) {
+    let thrown = with(|model| {
+        let timer = model.timer(id);
+        (timer.script == Script::Panic).then(|| (model.ledger.clone(), timer.shard))
+    });
+    if let Some((ledger, shard)) = thrown {
+        ledger.throw(shard);
+    }
+}
+
+/// Adds to the thread's own timer.
+fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: bool) {
+    let (id, timer) = (payload.id, local_timer());
+    let [delay, more] = delays.map(Duration::from_nanos);
+    let instant = with(|model| model.instant(model.own(), way, delays[0]));
+    // A closure that is too large to be stored in place.
+    let large = [id; 16];
+    let run = move |payload: &Payload| {
+        debug_assert_eq!(large[0], large[15]);
+        run_once(payload);
+    };
+    let added = match way {
+        Way::Plain => Ok(Some(timer.add(delay, move || run_once(&payload)))),
+        Way::At | Way::AtPast => Ok(Some(timer.add_at(instant, move || run_once(&payload)))),
+        Way::Within => Ok(Some(timer.add_within(delay, more, move || run_once(&payload)))),
+        Way::Spread => Ok(Some(timer.add_spread(delay, more, move || run_once(&payload)))),
+        Way::Periodic => Ok(Some(timer.add_periodic(delay, move || run_periodic(&payload)))),
+        Way::Local => {
+            handles::keep_local(id, timer.add_local(delay, move || run_once(&payload)));
+            Ok(None)
+        }
+        Way::Try => timer.try_add(delay, move || run(&payload)).map(Some).map_err(refused),
+    };
+    with(|model| model.end_add(id, way, delays, is_full, added));
+}
+
+fn add_payload(
+    shard: &mut Shard<Payload>,
+    payload: Payload,
+    way: Way,
+    delays: [Nanos; 2],
+    is_full: bool,
+) {
+    let id = payload.id;
+    let [delay, more] = delays.map(Duration::from_nanos);
+    // Callbacks can be periodic, and local to a thread.
+    let way = if matches!(way, Way::Periodic | Way::Local) { Way::Try } else { way };
+    let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
+    let added = match way {
+        Way::At | Way::AtPast => Ok(shard.add_at(instant, payload)),
+        Way::Within => Ok(shard.add_within(delay, more, payload)),
+        Way::Spread => Ok(shard.add_spread(delay, more, payload)),
+        Way::Plain => Ok(shard.add(delay, payload)),
+        Way::Periodic | Way::Local | Way::Try => {
+            shard.try_add(delay, payload).map_err(|error| {
+                // Unlike the thread's own timer, it has read its clock.
+                with(|model| model.read(model.timer(id).shard));
+                refused(error)
+            })
+        }
+    };
+    with(|model| model.end_add(id, way, delays, is_full, added.map(Some)));
+}
+
+/// Drops what a shard refused, and returns its reason.
+fn refused<F>(error: AddError<F>) -> AddErrorReason {
+    let reason = error.reason();
+    drop_quietly(error.into_inner());
+    reason
+}
+
+fn drop_quietly<T>(value: T) {
+    let ledger = with(|model| model.ledger.clone());
+    ledger.drop_quietly(value);
+}
+
+/// Adds to another core's timer, or by a reference to this one's.
+fn add_remote(step: Step, at_once: bool) {
+    let Step { id, to, delay, script, .. } = step;
+    let prepared = with(|model| {
+        let (own, core) = (model.core == to, &model.cores[to]);
+        // At times to the timer of a thread that has ended.
+        let gone = core.gone.clone().filter(|_| id.is_multiple_of(16));
+        let (is_gone, number) = (gone.is_some(), core.own);
+        let shard = gone.or_else(|| core.shard.clone())?;
+        let is_full = if is_gone { Some(true) } else { model.is_full_remote(number) };
+        if own && local_timer().len() >= model.shards[number].limit {
+            return None;
+        }
+        let operation = if at_once { Operation::Run } else { Operation::AddRemote };
+        let (payload, _) = model.begin_add(id, number, script, 0, operation)?;
+        Some((shard, payload, is_full, is_gone, own))
+    });
+    let Some((shard, payload, is_full, is_gone, own)) = prepared else { return };
+    let callback = move || run_once(&payload);
+    let added = if at_once {
+        shard.try_run(callback)
+    } else {
+        shard.try_add(Duration::from_nanos(delay), callback)
+    };
+    let added = added.map_err(refused);
+    let is_pending = added.is_ok_and(TimerHandle::is_pending);
+    with(|model| match added {
+        Err(reason) => model.refused_remote(id, reason, is_full, is_gone),
+        Ok(handle) => {
+            let number = model.timer(id).shard;
+            model.timers[id as usize].handle = Some(handle);
+            let now = if at_once {
+                None
+            } else if own {
+                Some(model.read(number))
+            } else {
+                Some(model.latest(number))
+            };
+            let due = now.map_or(0, |now| now.saturating_add(delay));
+            if own {
+                model.added(id, [due; 2]);
+            } else {
+                model.check(is_full != Some(true), || format!("a full shard took timer {id}"));
+                model.added_remote(id, due);
+            }
+            model.check(is_pending, || format!("timer {id} is not pending at once"));
+        }
+    });
+}
+
+/// Does many times what other cores do.
+fn flood(step: Step, what: With) {
+    let ids = step.id..step.id + Id::try_from(step.count).expect("few timers");
+    for id in ids {
+        match what {
+            With::Adds => add_remote(Step { id, script: Script::Nothing, ..step }, false),
+            With::Cancels => handles::cancel(id, How::Handle),
+            With::Resets => handles::reset(id, step.delay),
+        }
+    }
     let fault = match what {
         With::Adds => Fault::AddFlood,
         With::Cancels => Fault::CancelFlood,
         With::Resets => Fault::ResetFlood,
     };
-    for id in ids {
-        match what {
-            With::Adds => adding::elsewhere(id, to, false, delay, Script::Nothing),
-            With::Cancels => asking::cancel(id, How::Handle),
-            With::Resets => asking::reset(id, delay),
-        }
-    }
-    with(|world| world.fault(fault, to));
-}
-
-fn wake_panics(of: usize) {
-    with(|world| {
-        let life = world.cores[of].lives[0];
-        world.ledger.let_wake_panic(life);
-    });
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    with(|model| model.fault(fault, step.to));
 }

@@ -1,8 +1,12 @@
-//! What a simulation has done: operations, faults, and which came right after which.
+//! What a simulation has done: operations, faults, and which operation came right after which fault.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
 
 use crate::plan::CORES;
 
-/// An enum of things to be counted, with their names.
+/// An enum of things to count, with their names in the tables.
 macro_rules! named {
     ($(#[$doc:meta])* $kind:ident { $($name:ident = $text:literal,)* }) => {
         $(#[$doc])*
@@ -10,13 +14,13 @@ macro_rules! named {
         pub(crate) enum $kind { $($name,)* }
 
         impl $kind {
-            pub(crate) const NAMES: &[&str] = &[$($text,)*];
+            const NAMES: &[&str] = &[$($text,)*];
         }
     };
 }
 
 named! {
-    /// What is asked of the library.
+    /// A call of the library.
     Operation {
         Add = "add",
         AddAt = "add_at",
@@ -26,7 +30,7 @@ named! {
         AddLocal = "add_local",
         TryAdd = "try_add",
         AddInCallback = "try_add, in a callback",
-        AddElsewhere = "ShardRef::try_add",
+        AddRemote = "ShardRef::try_add",
         Run = "ShardRef::try_run",
         ShardAdd = "Shard::add, try_add",
         ShardAddAt = "Shard::add_at",
@@ -34,17 +38,17 @@ named! {
         ShardAddSpread = "Shard::add_spread",
         ShardAddInPass = "Shard::try_add, in a pass",
         Cancel = "cancel",
-        CancelElsewhere = "cancel, from elsewhere",
+        CancelRemote = "cancel, remote",
         CancelWait = "cancel_wait",
-        CancelWaitElsewhere = "cancel_wait, from elsewhere",
+        CancelWaitRemote = "cancel_wait, remote",
         Guard = "guard dropped",
-        GuardElsewhere = "guard dropped, elsewhere",
+        GuardRemote = "guard dropped, remote",
         ShardCancel = "Shard::cancel",
         Reset = "reset",
-        ResetElsewhere = "reset, from elsewhere",
+        ResetRemote = "reset, remote",
         ShardReset = "Shard::reset",
         IsPending = "is_pending",
-        IsPendingElsewhere = "is_pending, from elsewhere",
+        IsPendingRemote = "is_pending, remote",
         StaleHandle = "any, by a stale handle",
         Share = "LocalHandle::share",
         Turn = "turn",
@@ -52,9 +56,7 @@ named! {
         ShardTurn = "Shard::turn",
         ShardTurnWithin = "Shard::turn_within",
         PrepareSleep = "prepare_sleep",
-        NextDeadline = "next_deadline",
-        TimeUntilNext = "time_until_next",
-        Counts = "counts",
+        Inspect = "next_deadline, time_until_next, counts",
         TimePasses = "time passes",
         Watch = "Purgatory: add",
         Event = "Purgatory: event",
@@ -90,50 +92,44 @@ named! {
 const OPERATIONS: usize = Operation::NAMES.len();
 const FAULTS: usize = Fault::NAMES.len();
 
-/// An operation is under a fault if it is among so many that come on the same core right after it.
+/// An operation counts for a fault if it is among the next sixteen on that core.
 const UNDER: u8 = 16;
 
-/// How often each has come, and each operation under each fault.
-#[derive(Clone, Debug)]
+/// How often each operation and each fault has come, and each operation under each fault.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
     pub(crate) episodes: u64,
     pub(crate) fired: u64,
     /// Turns that a shard wanted, and in which nothing fired.
     pub(crate) needless: u64,
-    /// Of all episodes, in nanoseconds.
+    /// The sum over all episodes, in nanoseconds.
     pub(crate) virtual_time: u128,
-    pub(crate) operations: [u64; OPERATIONS],
-    pub(crate) faults: [u64; FAULTS],
-    pub(crate) pairs: [[u64; OPERATIONS]; FAULTS],
-    /// The faults that each core is under, a bit each, and for how many operations still.
-    active: [u32; CORES],
+    operations: Counts,
+    faults: [u64; FAULTS],
+    pairs: [Counts; FAULTS],
+    /// The number of operations for which each core is still under each fault.
     left: [[u8; FAULTS]; CORES],
+    /// The faults of `left` that are not zero, one bit each.
+    active: [u32; CORES],
 }
 
-impl Default for Coverage {
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counts([u64; OPERATIONS]);
+
+impl Default for Counts {
     fn default() -> Self {
-        Self {
-            episodes: 0,
-            fired: 0,
-            needless: 0,
-            virtual_time: 0,
-            operations: [0; OPERATIONS],
-            faults: [0; FAULTS],
-            pairs: [[0; OPERATIONS]; FAULTS],
-            active: [0; CORES],
-            left: [[0; FAULTS]; CORES],
-        }
+        Self([0; OPERATIONS])
     }
 }
 
 impl Coverage {
     pub(crate) fn operation(&mut self, operation: Operation, core: usize) {
-        self.operations[operation as usize] += 1;
+        self.operations.0[operation as usize] += 1;
         let mut active = self.active[core];
         while active != 0 {
             let fault = active.trailing_zeros() as usize;
             active &= active - 1;
-            self.pairs[fault][operation as usize] += 1;
+            self.pairs[fault].0[operation as usize] += 1;
             self.left[core][fault] -= 1;
             if self.left[core][fault] == 0 {
                 self.active[core] &= !(1 << fault);
@@ -143,35 +139,35 @@ impl Coverage {
 
     pub(crate) fn fault(&mut self, fault: Fault, core: usize) {
         self.faults[fault as usize] += 1;
-        self.fault_goes_on(fault, core);
+        self.prolong(fault, core);
     }
 
-    /// The next operations are under it as well.
-    pub(crate) fn fault_goes_on(&mut self, fault: Fault, core: usize) {
+    /// Puts the next operations of a core under a fault that it has had.
+    pub(crate) fn prolong(&mut self, fault: Fault, core: usize) {
         self.active[core] |= 1 << fault as u32;
         self.left[core][fault as usize] = UNDER;
     }
 
-    /// Adds what another episode has done.
+    /// Adds the counts of another episode.
     pub(crate) fn join(&mut self, other: &Self) {
         let add = |to: &mut [u64], from: &[u64]| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += from)
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         };
         self.episodes += 1;
         self.fired += other.fired;
         self.needless += other.needless;
         self.virtual_time += other.virtual_time;
-        add(&mut self.operations, &other.operations);
+        add(&mut self.operations.0, &other.operations.0);
         add(&mut self.faults, &other.faults);
-        self.pairs.iter_mut().zip(&other.pairs).for_each(|(to, from)| add(to, from));
+        self.pairs.iter_mut().zip(&other.pairs).for_each(|(to, from)| add(&mut to.0, &from.0));
     }
 
-    /// Operations in all.
+    /// The number of operations.
     pub fn operations(&self) -> u64 {
-        self.operations.iter().sum()
+        self.operations.0.iter().sum()
     }
 
-    /// In years of virtual time.
+    /// The virtual time that has passed, in years.
     pub fn years(&self) -> f64 {
         const YEAR: f64 = 365.0 * 86_400e9;
         #[allow(clippy::cast_precision_loss, reason = "years are counted in hundreds")]
@@ -179,21 +175,82 @@ impl Coverage {
         nanos / YEAR
     }
 
-    /// The pairs of which the operation has never come under the fault.
+    /// The faults and operations of which the operation has never come under the fault.
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
-        let row = |(fault, row): (usize, &[u64; OPERATIONS])| {
-            let missing =
-                (0..OPERATIONS).filter(|&operation| row[operation] == 0).collect::<Vec<_>>();
-            missing
-                .into_iter()
-                .map(move |operation| (Fault::NAMES[fault], Operation::NAMES[operation]))
-        };
-        self.pairs.iter().enumerate().flat_map(row).collect()
+        let pairs = (0..FAULTS).flat_map(|fault| (0..OPERATIONS).map(move |row| (fault, row)));
+        pairs
+            .filter(|&(fault, row)| self.pairs[fault].0[row] == 0)
+            .map(|(fault, row)| (Fault::NAMES[fault], Operation::NAMES[row]))
+            .collect()
     }
 
-    /// How often the rarest fault has come.
-    pub fn rarest_fault(&self) -> (&'static str, u64) {
-        let rarest = (0..FAULTS).min_by_key(|&fault| self.faults[fault]).unwrap_or(0);
-        (Fault::NAMES[rarest], self.faults[rarest])
+    /// Returns the table in Markdown: totals, faults, and each operation under each fault.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{} operations over {:.0} virtual years in {} episodes; {} timers fired. {} turns that a \
+             shard had asked for found nothing to do.\n\n| | fault | times |\n|---|---|---|\n",
+            grouped(self.operations()),
+            self.years(),
+            grouped(self.episodes),
+            grouped(self.fired),
+            grouped(self.needless)
+        );
+        for (fault, name) in Fault::NAMES.iter().enumerate() {
+            let _ = writeln!(text, "| {} | {name} | {} |", fault + 1, grouped(self.faults[fault]));
+        }
+        text.push_str("\n| operation | in all |");
+        (1..=FAULTS).for_each(|number| _ = write!(text, " {number} |"));
+        let _ = write!(text, "\n|---|---|{}", "---|".repeat(FAULTS));
+        for (operation, name) in Operation::NAMES.iter().enumerate() {
+            let _ = write!(text, "\n| {name} | {} |", grouped(self.operations.0[operation]));
+            self.pairs.iter().for_each(|row| _ = write!(text, " {} |", short(row.0[operation])));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Returns the totals for programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "operations": self.operations(),
+            "virtual_years": self.years(),
+            "episodes": self.episodes,
+            "fired": self.fired,
+            "needless_turns": self.needless,
+            "pairs_missing": self.missing().len(),
+        })
+    }
+}
+
+/// Writes a number with a space between thousands.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a number in few characters.
+fn short(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..10_000_000 => format!("{}k", number / 1_000),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grouped, short};
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+        assert_eq!([0, 9_999, 10_000, 12_345_678].map(short), ["0", "9999", "10k", "12M"]);
     }
 }

@@ -1,6 +1,6 @@
-//! What is counted where no model can be asked: payloads that are dropped, panics that are thrown on purpose, wakes.
+//! What is counted where no model can be asked: payloads that are dropped, panics that are thrown on purpose, wake-ups.
 //!
-//! One thread runs at a time; the atomics stand for cells that are reached from every thread, also from one that is ending.
+//! One thread runs at a time. The atomics stand for cells that every thread can reach, also a thread that is ending.
 
 use std::{
     panic::resume_unwind,
@@ -13,84 +13,81 @@ use std::{
 
 use corewheel::Config;
 
-use crate::here;
+use crate::plan::Id;
 
-/// Counts of one episode.
+/// The counts of one episode.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// How often the payload of each timer was dropped, by the timer's number.
+    /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
-    lives: Box<[OfLife]>,
-    /// The simulator itself drops a payload: nothing else happens.
+    shards: Box<[Cells]>,
+    /// The simulator itself drops a payload, which has no effects.
     quiet: AtomicBool,
+    /// Runs when a payload is dropped.
+    on_drop: fn(Id),
 }
 
-/// Counts of one shard, from its making to its end.
 #[derive(Debug, Default)]
-struct OfLife {
+struct Cells {
     dropped: AtomicU64,
-    /// Panics thrown where the library catches them, and panics that it has reported.
-    planned: AtomicU64,
+    thrown: AtomicU64,
     reported: AtomicU64,
     wakes: AtomicU64,
     wake_panics: AtomicBool,
+}
+
+/// The counts of one shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    pub(crate) dropped: u64,
+    /// Panics that were thrown where the library catches them, and panics that it has reported.
+    pub(crate) thrown: u64,
+    pub(crate) reported: u64,
+    pub(crate) wakes: u64,
 }
 
 /// What is thrown on purpose.
 struct Planned;
 
 impl Ledger {
-    pub(crate) fn new(timers: usize, lives: usize) -> Arc<Self> {
+    pub(crate) fn new(timers: usize, shards: usize, on_drop: fn(Id)) -> Arc<Self> {
         Arc::new(Self {
             drops: (0..timers).map(|_| AtomicU8::new(0)).collect(),
-            lives: (0..lives).map(|_| OfLife::default()).collect(),
+            shards: (0..shards).map(|_| Cells::default()).collect(),
             quiet: AtomicBool::new(false),
+            on_drop,
         })
     }
 
-    pub(crate) fn payload(self: &Arc<Self>, id: u32, life: usize, panics: bool) -> Payload {
-        let life = u16::try_from(life).expect("an episode has few shards");
-        Payload { ledger: Arc::clone(self), id, life, panics }
-    }
-
-    /// A payload that is of no timer.
-    pub(crate) fn stray(self: &Arc<Self>, life: usize) -> Payload {
-        self.payload(u32::MAX, life, false)
+    pub(crate) fn payload(self: &Arc<Self>, id: Id, shard: usize, panics: bool) -> Payload {
+        let shard = u16::try_from(shard).expect("an episode has few shards");
+        Payload { ledger: Arc::clone(self), id, shard, panics }
     }
 
     pub(crate) fn drops(&self, id: usize) -> u8 {
         self.drops[id].load(Relaxed)
     }
 
-    pub(crate) fn dropped(&self, life: usize) -> u64 {
-        self.lives[life].dropped.load(Relaxed)
+    pub(crate) fn totals(&self, shard: usize) -> Totals {
+        let Cells { dropped, thrown, reported, wakes, .. } = &self.shards[shard];
+        let [dropped, thrown, reported, wakes] =
+            [dropped, thrown, reported, wakes].map(|count| count.load(Relaxed));
+        Totals { dropped, thrown, reported, wakes }
     }
 
-    pub(crate) fn planned(&self, life: usize) -> u64 {
-        self.lives[life].planned.load(Relaxed)
+    /// Makes the next call of a wake hook panic.
+    pub(crate) fn let_wake_panic(&self, shard: usize) {
+        self.shards[shard].wake_panics.store(true, Relaxed);
     }
 
-    pub(crate) fn reported(&self, life: usize) -> u64 {
-        self.lives[life].reported.load(Relaxed)
-    }
-
-    pub(crate) fn wakes(&self, life: usize) -> u64 {
-        self.lives[life].wakes.load(Relaxed)
-    }
-
-    /// The next call of the wake hook panics.
-    pub(crate) fn let_wake_panic(&self, life: usize) {
-        self.lives[life].wake_panics.store(true, Relaxed);
-    }
-
-    /// Panics, on behalf of the user's code.
-    pub(crate) fn throw(&self, life: usize) -> ! {
-        self.lives[life].planned.fetch_add(1, Relaxed);
-        // Unlike `panic!` this prints nothing.
+    /// Panics on behalf of the user's code.
+    pub(crate) fn throw(&self, shard: usize) -> ! {
+        self.shards[shard].thrown.fetch_add(1, Relaxed);
+        // Unlike `panic!`, this prints nothing.
         resume_unwind(Box::new(Planned))
     }
 
-    /// Drops what came back, without what its payload would do.
+    /// Drops what came back, without the effects of its payloads.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
         self.quiet.store(true, Relaxed);
         drop(value);
@@ -98,19 +95,18 @@ impl Ledger {
     }
 
     /// Gives a shard hooks that count.
-    pub(crate) fn hooks(self: &Arc<Self>, config: Config, life: usize) -> Config {
+    pub(crate) fn hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
         let (waking, reporting) = (Arc::clone(self), Arc::clone(self));
-        config.on_wake(move || waking.woken(life)).on_panic(move |report| {
+        let wake = move || {
+            if waking.shards[shard].wake_panics.swap(false, Relaxed) {
+                waking.throw(shard);
+            }
+            waking.shards[shard].wakes.fetch_add(1, Relaxed);
+        };
+        config.on_wake(wake).on_panic(move |report| {
             let planned = report.payload().is::<Planned>();
-            reporting.lives[life].reported.fetch_add(u64::from(planned), Relaxed);
+            reporting.shards[shard].reported.fetch_add(u64::from(planned), Relaxed);
         })
-    }
-
-    fn woken(&self, life: usize) {
-        if self.lives[life].wake_panics.swap(false, Relaxed) {
-            self.throw(life);
-        }
-        self.lives[life].wakes.fetch_add(1, Relaxed);
     }
 }
 
@@ -118,26 +114,26 @@ impl Ledger {
 #[derive(Debug)]
 pub(crate) struct Payload {
     ledger: Arc<Ledger>,
-    pub(crate) id: u32,
-    life: u16,
-    /// When it is dropped.
+    pub(crate) id: Id,
+    shard: u16,
+    /// Its destructor panics.
     panics: bool,
 }
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        let life = usize::from(self.life);
+        let shard = usize::from(self.shard);
         if let Some(drops) = self.ledger.drops.get(self.id as usize) {
             drops.fetch_add(1, Relaxed);
         }
-        self.ledger.lives[life].dropped.fetch_add(1, Relaxed);
+        self.ledger.shards[shard].dropped.fetch_add(1, Relaxed);
         if self.ledger.quiet.load(Relaxed) {
             return;
         }
-        here::payload_dropped(self.id);
-        // A second panic while unwinding aborts, as everywhere.
+        (self.ledger.on_drop)(self.id);
+        // A second panic while unwinding would abort.
         if self.panics && !thread::panicking() {
-            self.ledger.throw(life);
+            self.ledger.throw(shard);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The simulation as a program: for so long, or so many operations, and then a table of what was done.
+//! The simulation as a program: for a time or a number of operations, and then a table of what was done.
 
 use std::{
     process::ExitCode,
@@ -9,7 +9,7 @@ use clap::Parser;
 use corewheel_simulator::{Coverage, Extent, simulate};
 use serde_json::json;
 
-/// From so many operations on, each pair of fault and operation must have come.
+/// From this number of operations on, each pair of fault and operation must have come.
 const ALL_PAIRS_FROM: u64 = 20_000_000;
 
 /// Simulate many cores in virtual time, with every fault, and check everything against a model.
@@ -18,74 +18,58 @@ struct Options {
     /// The seed of the first episode; the next ones follow.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// So many operations.
+    /// The number of operations.
     #[arg(long)]
     operations: Option<u64>,
-    /// So long.
+    /// The time; a minute, unless a number of operations is given.
     #[arg(long)]
     minutes: Option<f64>,
-    /// The result as JSON, in the last line.
+    /// Print the result as JSON in the last line.
     #[arg(long)]
     json: bool,
 }
 
-impl Options {
-    /// A minute, if nothing else is said.
-    fn extent(&self) -> Extent {
-        let minutes = self.minutes.or(self.operations.is_none().then_some(1.0));
-        let time = minutes
-            .map_or(Duration::MAX, |minutes| Duration::from_secs_f64(60.0 * minutes.max(0.0)));
-        Extent { operations: self.operations.unwrap_or(u64::MAX), time }
-    }
-}
-
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let Options { seed, operations, minutes, json } = Options::parse();
     // One thread runs at a time, and hands over twice as fast if it need not wake another processor.
     if let Some(core) = core_affinity::get_core_ids().and_then(|mut cores| cores.pop()) {
         core_affinity::set_for_current(core);
     }
+    let minutes = minutes.or(operations.is_none().then_some(1.0));
+    let extent = Extent {
+        operations: operations.unwrap_or(u64::MAX),
+        time: minutes.map_or(Duration::MAX, |m| Duration::from_secs_f64(60.0 * m.max(0.0))),
+    };
     let begun = Instant::now();
     let mut told = begun;
     let progress = |coverage: &Coverage| {
         if told.elapsed() > Duration::from_secs(20) {
             told = Instant::now();
-            eprintln!(
-                "{} million operations, {:.0} virtual years",
-                coverage.operations() / 1_000_000,
-                coverage.years()
-            );
+            let (millions, years) = (coverage.operations() / 1_000_000, coverage.years());
+            eprintln!("{millions} million operations, {years:.0} virtual years");
         }
     };
-    match simulate(options.seed, options.extent(), None, progress) {
-        Ok(coverage) => report(&coverage, begun.elapsed(), options.json),
-        Err(found) => {
-            println!("{found}");
-            if options.json {
-                println!(
-                    "{}",
-                    json!({ "ok": false, "seed": found.seed, "what": found.failure.what })
-                );
+    let (is_ok, text, mut verdict) = match simulate(seed, extent, None, progress) {
+        Ok(coverage) => {
+            let missing = coverage.missing();
+            for (fault, operation) in &missing {
+                eprintln!("never: \"{operation}\" after \"{fault}\"");
             }
-            ExitCode::FAILURE
+            let is_ok = missing.is_empty() || coverage.operations() < ALL_PAIRS_FROM;
+            (is_ok, coverage.table(), coverage.json())
         }
+        Err(found) => {
+            let verdict = json!({ "seed": found.seed, "what": found.failure.what });
+            (false, found.to_string(), verdict)
+        }
+    };
+    if !json || !is_ok {
+        println!("{text}\n{:.0} s", begun.elapsed().as_secs_f64());
     }
-}
-
-fn report(coverage: &Coverage, took: Duration, as_json: bool) -> ExitCode {
-    let missing = coverage.missing();
-    let is_ok = missing.is_empty() || coverage.operations() < ALL_PAIRS_FROM;
-    if as_json {
-        let mut report = coverage.json();
-        report["seconds"] = took.as_secs_f64().into();
-        report["ok"] = is_ok.into();
-        println!("{report}");
-    } else {
-        println!("{}", coverage.table());
-        println!("{:.0} s", took.as_secs_f64());
-    }
-    for (fault, operation) in &missing {
-        eprintln!("never: \"{operation}\" after \"{fault}\"");
+    if json {
+        verdict["ok"] = is_ok.into();
+        verdict["seconds"] = begun.elapsed().as_secs_f64().into();
+        println!("{verdict}");
     }
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

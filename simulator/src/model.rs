@@ -1,150 +1,220 @@
-//! What must be true: every timer's deadline and standing, and what each shard must say. Plain on purpose.
+//! What must be true of shards and their timers.
 //!
-//! The model is told what is about to be asked, foresees the answer, and is shown the one that came. Where the library leaves
-//! something open (when a spread timer fires, how far a turn with a budget came), the model has bounds.
+//! The model learns which call comes next, foresees its answer, and compares. Where the library leaves something open (when
+//! a spread timer fires, how far a turn with a budget comes), the model has bounds. This file has the timers,
+//! `model/shards.rs` the shards: turns, counts, sleeps and clocks.
 
-mod asks;
-mod clocks;
-mod compare;
-mod life;
-mod runs;
-mod turns;
+mod shards;
 
-use std::{sync::Arc, time::Duration};
-
-use corewheel::{Config, ManualClock, Shard, ShardRef, TimerHandle};
-
-pub(crate) use self::{life::Life, turns::Said};
-use crate::{
-    bug::Bug,
-    coverage::{Coverage, Fault, Operation},
-    ledger::{Ledger, Payload},
-    plan::{CORES, Id, Nanos, PLACES, Plan, Script, Setting},
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-/// All that is known of an episode. Whichever thread runs has it.
+use corewheel::{
+    AddErrorReason, Cancel, Config, Counts, Expired, ManualClock, Shard, ShardRef, TimerHandle,
+};
+
+pub(crate) use self::shards::TurnReport;
+use crate::{
+    coverage::{Coverage, Fault, Operation},
+    ledger::{Ledger, Payload},
+    plan::{Id, Nanos, Plan, Script, Setting, Way},
+};
+
+/// A bug on purpose, between the simulator and the library, that a simulation must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Some cancels never reach the library.
+    LosesCancels,
+    /// The payloads of some timers that fired are never dropped.
+    KeepsPayloads,
+    /// The model takes each turn to be some ticks later than it is.
+    LateTurns,
+}
+
+/// The state of an episode. The thread that runs owns it.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct Model {
     setting: Setting,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) timers: Vec<Timer>,
-    pub(crate) lives: Vec<Life>,
-    pub(crate) cores: Vec<OfCore>,
-    /// A shard on its way from one core to another, and which one it is.
-    pub(crate) luggage: Option<(usize, Shard<Payload>)>,
+    pub(crate) shards: Vec<ShardModel>,
+    pub(crate) cores: Vec<CoreModel>,
+    /// The core that runs.
+    pub(crate) core: usize,
+    /// A shard on its way from one core to another, and its number.
+    pub(crate) in_transit: Option<(usize, Shard<Payload>)>,
     pub(crate) coverage: Coverage,
     /// What was found to be wrong first.
-    pub(crate) wrong: Option<String>,
-    /// How far the episode has come.
+    pub(crate) failure: Option<String>,
+    /// The number of the step that runs.
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    /// An event that completes those who watch its key is under way.
+    /// An event is under way that completes the operations of its key.
     pub(crate) is_met: bool,
-    pub(crate) bug: Option<Bug>,
+    bug: Option<Bug>,
 }
 
-/// What all know of a core.
 #[derive(Debug)]
-pub(crate) struct OfCore {
+pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Moves of the clock that it will miss.
-    pub(crate) stalls: u8,
-    pub(crate) lives: [usize; PLACES],
+    stalls: usize,
+    farthest: Nanos,
+    /// The number of the thread's own timer.
+    pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
-    /// The timer of a thread that has ended.
+    /// The timer of a thread of this core that has ended.
     pub(crate) gone: Option<ShardRef>,
-    pub(crate) farthest: Nanos,
 }
 
-/// What is known of a timer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timer {
     pub(crate) state: State,
     pub(crate) kind: Kind,
-    pub(crate) life: usize,
+    pub(crate) shard: usize,
     pub(crate) handle: Option<TimerHandle>,
-    /// As it was asked for: between these two.
+    /// The earliest and the latest deadline that the request allows, and their ticks.
     due: [Nanos; 2],
-    period: Nanos,
-    /// The tick at which it fires is between these two.
     ticks: [u64; 2],
-    /// The turn of its shard in which it was added, or moved.
+    period: Nanos,
+    /// The turn of its shard in which it was added, or moved; 0 for none.
     added_in: u64,
     moved_in: u64,
-    /// Its owner may have a message about it and not know yet.
-    asked: bool,
-    /// In which turn of its shard, or after which, it was last asked for.
-    asked_in: u64,
-    /// Added by another core, and whether it is known to have arrived.
-    is_guest: bool,
+    /// A message about it may be in the mailbox; the turn before the last message.
+    queued: bool,
+    queued_in: u64,
+    /// Another core has added it, and the owner may not know it yet.
+    is_remote: bool,
     unarrived: bool,
     pub(crate) script: Script,
-    pub(crate) key: u8,
+    pub(crate) key: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
+    #[default]
     Unborn,
     Refused,
     Live,
     Running,
-    /// Running, and it will not run again.
+    /// Running for the last time.
     Stopping,
     Ended,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
+    #[default]
     Once,
     Periodic,
-    /// Of a purgatory.
+    /// An operation of a purgatory.
     Delayed,
 }
 
-impl Timer {
-    const UNBORN: Self = Self {
-        state: State::Unborn,
-        kind: Kind::Once,
-        life: usize::MAX,
-        handle: None,
-        due: [0; 2],
-        period: 0,
-        ticks: [0; 2],
-        added_in: 0,
-        moved_in: 0,
-        asked: false,
-        asked_in: 0,
-        is_guest: false,
-        unarrived: false,
-        script: Script::Nothing,
-        key: 0,
-    };
+/// A shard, from its making to its end.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
+pub(crate) struct ShardModel {
+    /// The core whose clock it reads.
+    pub(crate) core: usize,
+    tick: Nanos,
+    pub(crate) limit: usize,
+    /// The latest reading of the clock by the owner, and how often a reading went back.
+    latest: Nanos,
+    regressions: u64,
+    /// The tick of the last turn, and its reading.
+    target: u64,
+    turn_now: Nanos,
+    pub(crate) turn: Option<TurnModel>,
+    turns: u64,
+    /// Live timers, by the last tick at which they may fire.
+    live: BTreeSet<(u64, Id)>,
+    added: u64,
+    refused: u64,
+    fired: u64,
+    runs: u64,
+    cancelled: u64,
+    /// Timers about which a message may be in the mailbox.
+    queued: Vec<Id>,
+    /// One of the messages is about a deadline.
+    urgent: bool,
+    /// A turn has consumed some of the messages, and it is open which.
+    partial: bool,
+    unarrived: u64,
+    held: u64,
+    /// The last counts that the owner saw.
+    seen: Counts,
+    /// The number of live timers that other threads see.
+    pub(crate) published: u64,
+    asleep: Option<Asleep>,
+    /// The last turn left something.
+    behind: bool,
+    /// Callbacks of the last turn added, moved or cancelled timers.
+    was_nested: bool,
+    /// How often the shard may still ask for a turn in which nothing fires.
+    needless: u64,
 }
 
-impl World {
-    pub(crate) fn new(plan: &Plan, bug: Option<Bug>) -> Self {
+/// A turn that is under way.
+#[derive(Debug, Default)]
+pub(crate) struct TurnModel {
+    /// The tick of the last timer that fired in order.
+    order: u64,
+    fired: usize,
+    /// Timers that callbacks cancelled, and all operations of callbacks.
+    cancelled: u64,
+    nested: u64,
+    /// Messages that arrived during the turn, at most.
+    arrived: u64,
+    before: Counts,
+    /// The shard has asked for a turn at this moment.
+    is_wanted: bool,
+    /// The turn consumes all earlier messages. Those that are due after this tick take effect in order.
+    in_order_after: Option<u64>,
+}
+
+/// An announced sleep.
+#[derive(Debug)]
+struct Asleep {
+    until: Nanos,
+    wakes: u64,
+    thrown: u64,
+    /// A request has come that may, or that must, wake the owner.
+    may_wake: bool,
+    must_wake: bool,
+}
+
+/// A call that comes next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<R> {
+    /// None for a timer without a handle that others can use.
+    pub(crate) handle: Option<TimerHandle>,
+    pub(crate) answer: R,
+    /// Whether the caller owns the timer.
+    pub(crate) own: bool,
+}
+
+impl Model {
+    pub(crate) fn new(plan: &Plan, bug: Option<Bug>, on_drop: fn(Id)) -> Self {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
-            OfCore {
-                clock,
-                stalls: 0,
-                lives: [usize::MAX; PLACES],
-                shard: None,
-                gone: None,
-                farthest: start,
-            }
+            CoreModel { clock, stalls: 0, farthest: start, own: 0, shard: None, gone: None }
         };
         Self {
             setting: plan.setting.clone(),
-            ledger: Ledger::new(plan.timers, plan.lives()),
-            timers: vec![Timer::UNBORN; plan.timers],
-            lives: Vec::new(),
+            ledger: Ledger::new(plan.timers, plan.shards(), on_drop),
+            timers: vec![Timer::default(); plan.timers],
+            shards: Vec::new(),
             cores: plan.setting.starts.into_iter().map(core).collect(),
-            luggage: None,
+            core: 0,
+            in_transit: None,
             coverage: Coverage::default(),
-            wrong: None,
+            failure: None,
             step: 0,
             ending: Vec::new(),
             is_met: false,
@@ -152,25 +222,28 @@ impl World {
         }
     }
 
-    /// A shard is about to be made; its number, and how.
-    pub(crate) fn new_life(&mut self, core: usize, place: usize) -> (usize, Config) {
-        let (number, tick, limit) =
-            (self.lives.len(), self.setting.ticks[place], self.setting.limits[place]);
-        let clock = &self.cores[core].clock;
+    /// Returns the number and the configuration of a new shard.
+    pub(crate) fn new_shard(&mut self, core: usize, place: usize) -> (usize, Config) {
+        let (number, now) = (self.shards.len(), self.clock(core));
+        let Setting { ticks, limits, capacity, .. } = self.setting;
+        let (tick, limit) = (ticks[place], limits[place]);
         let config = Config::new()
             .tick(Duration::from_nanos(tick))
-            .clock(clock)
+            .clock(&self.cores[core].clock)
             .limit(limit)
-            .capacity(self.setting.capacity);
-        let config = self.ledger.hooks(config, number);
-        self.lives.push(Life::new(core, tick, limit, nanos(clock.elapsed())));
-        if place > 0 {
-            self.cores[core].lives[place] = number;
-        }
-        (number, config)
+            .capacity(capacity);
+        self.shards.push(ShardModel {
+            core,
+            tick,
+            limit,
+            latest: now,
+            target: now / tick,
+            turn_now: now,
+            ..ShardModel::default()
+        });
+        (number, self.ledger.hooks(config, number))
     }
 
-    /// What the clock of a core shows.
     pub(crate) fn clock(&self, core: usize) -> Nanos {
         nanos(self.cores[core].clock.elapsed())
     }
@@ -179,36 +252,510 @@ impl World {
         &self.timers[id as usize]
     }
 
-    /// Whether a timer is one of the thread's own timer, on this core.
-    pub(crate) fn is_local(&self, id: Id, core: usize) -> bool {
-        self.cores[core].lives[0] == self.timer(id).life
+    fn timer_and_shard(&mut self, id: Id) -> (&mut Timer, &mut ShardModel) {
+        let timer = &mut self.timers[id as usize];
+        let shard = &mut self.shards[timer.shard];
+        (timer, shard)
     }
 
-    /// Remembers what is wrong, if it is the first.
-    pub(crate) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds && self.wrong.is_none() {
-            self.wrong = Some(what());
+    /// The number of the thread's own timer, on the core that runs.
+    pub(crate) fn own(&self) -> usize {
+        self.cores[self.core].own
+    }
+
+    /// Keeps what is wrong, if it is the first.
+    pub(crate) fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds && self.failure.is_none() {
+            self.failure = Some(what());
         }
     }
 
-    /// An operation on a shard: under all faults that have befallen its core since the last one.
-    pub(crate) fn operation(&mut self, operation: Operation, life: usize) {
-        let core = self.lives.get(life).map_or(0, |life| life.core);
-        self.coverage.operation(operation, core);
+    pub(crate) fn operation(&mut self, operation: Operation, shard: usize) {
+        self.coverage.operation(operation, self.shards[shard].core);
     }
 
     pub(crate) fn fault(&mut self, fault: Fault, core: usize) {
         self.coverage.fault(fault, core);
     }
 
-    /// How far the clocks have come, the farthest of them.
+    // ---- adding
+
+    /// Returns the payload of a timer that is added next, and whether the shard is full; None if the number is taken.
+    pub(crate) fn begin_add(
+        &mut self,
+        id: Id,
+        shard: usize,
+        script: Script,
+        length: usize,
+        operation: Operation,
+    ) -> Option<(Payload, bool)> {
+        let timer = &mut self.timers[id as usize];
+        if timer.state != State::Unborn {
+            return None;
+        }
+        (timer.shard, timer.script) = (shard, script);
+        self.operation(operation, shard);
+        let payload = self.ledger.payload(id, shard, script == Script::DropPanic);
+        Some((payload, length >= self.shards[shard].limit))
+    }
+
+    /// The owner has added a timer.
+    pub(crate) fn end_add(
+        &mut self,
+        id: Id,
+        way: Way,
+        [delay, more]: [Nanos; 2],
+        is_full: bool,
+        answer: Result<Option<TimerHandle>, AddErrorReason>,
+    ) {
+        let handle = match answer {
+            Ok(handle) => handle,
+            Err(reason) => return self.refused(id, reason, is_full),
+        };
+        self.check(!is_full, || format!("a full shard took timer {id}"));
+        let shard = self.timer(id).shard;
+        let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
+        let due = match way {
+            Way::At | Way::AtPast => self.moment(shard, way, delay),
+            _ => self.read(shard).saturating_add(delay),
+        };
+        let last = match way {
+            Way::Within => {
+                let shard = &self.shards[shard];
+                let last = due.saturating_add(more) / shard.tick;
+                shard.start(last.max(shard.tick_of(due))).max(due)
+            }
+            Way::Spread => due.saturating_add(more),
+            _ => due,
+        };
+        let timer = &mut self.timers[id as usize];
+        timer.handle = handle;
+        if way == Way::Periodic {
+            (timer.kind, timer.period) = (Kind::Periodic, delay);
+        }
+        self.added(id, [due, last]);
+    }
+
+    /// Makes a timer live that its owner has added.
+    pub(crate) fn added(&mut self, id: Id, due: [Nanos; 2]) {
+        let (timer, shard) = self.timer_and_shard(id);
+        timer.state = State::Live;
+        shard.added += 1;
+        if let Some(turn) = &mut shard.turn {
+            turn.nested += 1;
+            timer.added_in = shard.turns;
+        }
+        self.link(id, due, true);
+    }
+
+    /// Makes a timer live that another core has added.
+    pub(crate) fn added_remote(&mut self, id: Id, due: Nanos) {
+        let (timer, shard) = self.timer_and_shard(id);
+        (timer.state, timer.is_remote, timer.unarrived) = (State::Live, true, true);
+        shard.added += 1;
+        shard.unarrived += 1;
+        self.enqueue(id, true);
+        self.link(id, [due; 2], false);
+    }
+
+    fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
+        let (timer, shard) = self.timer_and_shard(id);
+        let earliest = if own { shard.target } else { 0 };
+        timer.due = due;
+        timer.ticks = due.map(|due| shard.tick_of(due).max(earliest));
+        timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
+        shard.live.insert((timer.ticks[1], id));
+        shard.wants(timer.ticks);
+    }
+
+    fn unlink(&mut self, id: Id) {
+        let (timer, shard) = self.timer_and_shard(id);
+        shard.live.remove(&(timer.ticks[1], id));
+    }
+
+    /// Puts a message about a timer into the mailbox of its owner.
+    fn enqueue(&mut self, id: Id, urgent: bool) {
+        let (timer, shard) = self.timer_and_shard(id);
+        shard.urgent |= urgent;
+        timer.queued_in = shard.turns;
+        if !timer.queued {
+            timer.queued = true;
+            shard.queued.push(id);
+        }
+        if let Some(turn) = &mut shard.turn {
+            turn.arrived += 1;
+        }
+    }
+
+    fn refused(&mut self, id: Id, reason: AddErrorReason, is_full: bool) {
+        let (timer, shard) = self.timer_and_shard(id);
+        timer.state = State::Refused;
+        shard.refused += 1;
+        let core = shard.core;
+        let is_right = is_full && reason == AddErrorReason::Full;
+        self.check(is_right, || format!("timer {id} was refused: {reason}"));
+        self.fault(Fault::Full, core);
+    }
+
+    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is unknown.
+    pub(crate) fn refused_remote(
+        &mut self,
+        id: Id,
+        reason: AddErrorReason,
+        is_full: Option<bool>,
+        is_gone: bool,
+    ) {
+        let (timer, shard) = self.timer_and_shard(id);
+        timer.state = State::Refused;
+        shard.refused += 1;
+        let core = shard.core;
+        // Cancelled timers that wait in the mailbox may be room.
+        if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
+            asleep.may_wake = true;
+        }
+        let truth = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
+        let is_right = is_full != Some(false) && reason == truth;
+        self.check(is_right, || format!("timer {id} was refused from another core: {reason}"));
+        if reason == AddErrorReason::Full {
+            self.fault(Fault::Full, core);
+        }
+    }
+
+    /// Whether a shard refuses the timer of another core; None while it turns, as its length changes.
+    pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
+        let shard = &self.shards[shard];
+        let arriving = shard.added - shard.seen.added;
+        let is_full = shard.published + arriving >= shard.limit as u64;
+        (shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
+    }
+
+    /// The moment of a timer that is added at an instant.
+    fn moment(&self, shard: usize, way: Way, delay: Nanos) -> Nanos {
+        let now = self.clock(self.shards[shard].core);
+        if way == Way::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
+    }
+
+    pub(crate) fn instant(&self, shard: usize, way: Way, delay: Nanos) -> Instant {
+        let clock = &self.cores[self.shards[shard].core].clock;
+        let origin = clock.now().checked_sub(clock.elapsed()).expect("the clock showed it");
+        origin + Duration::from_nanos(self.moment(shard, way, delay))
+    }
+
+    /// What a shard's clock shows at an instant.
+    fn nanos_at(&self, shard: usize, instant: Instant) -> Nanos {
+        let clock = &self.cores[self.shards[shard].core].clock;
+        nanos((instant + clock.elapsed()).saturating_duration_since(clock.now()))
+    }
+
+    // ---- cancelling and moving
+
+    /// Whether the core that runs owns a timer; None if it has no handle of it.
+    pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
+        let timer = self.timers.get(id as usize)?;
+        let own = timer.shard == self.own();
+        let is_known = timer.handle.is_some() || own && has_local;
+        (is_known && timer.kind != Kind::Delayed && timer.state != State::Unborn).then_some(own)
+    }
+
+    /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
+    pub(crate) fn calls(&mut self, id: Id, own: bool, [by_owner, remote]: [Operation; 2]) {
+        let &Timer { state, shard, .. } = self.timer(id);
+        let fresh = if own { by_owner } else { remote };
+        let is_stale = matches!(state, State::Ended | State::Refused);
+        self.operation(if is_stale { Operation::StaleHandle } else { fresh }, shard);
+    }
+
+    /// A cancel comes next.
+    pub(crate) fn cancels(&mut self, id: Id, own: bool) -> Expected<Cancel> {
+        let timer = &mut self.timers[id as usize];
+        let handle = timer.handle;
+        let answer = match timer.state {
+            State::Live => Cancel::Cancelled,
+            State::Running | State::Stopping => {
+                if timer.kind == Kind::Periodic {
+                    timer.state = State::Stopping;
+                }
+                Cancel::Running
+            }
+            _ => Cancel::Ended,
+        };
+        if answer == Cancel::Cancelled {
+            self.cancelled(id, own);
+        }
+        Expected { handle, answer, own }
+    }
+
+    fn cancelled(&mut self, id: Id, own: bool) {
+        self.unlink(id);
+        let (timer, shard) = self.timer_and_shard(id);
+        timer.state = State::Ended;
+        shard.cancelled += 1;
+        if own {
+            // The owner counts one that has not arrived when it cancels it.
+            if std::mem::take(&mut timer.unarrived) {
+                shard.unarrived = shard.unarrived.saturating_sub(1);
+            }
+            if let Some(turn) = &mut shard.turn {
+                turn.cancelled += 1;
+                turn.nested += 1;
+            }
+        } else {
+            shard.needless += 1;
+            shard.held += u64::from(!timer.unarrived);
+            self.enqueue(id, false);
+        }
+    }
+
+    pub(crate) fn has_cancelled(&mut self, id: Id, expected: Expected<Cancel>, answer: Cancel) {
+        self.check(answer == expected.answer, || {
+            format!("cancel of timer {id}: {answer:?}, not {:?}", expected.answer)
+        });
+        let is_dropped = self.ledger.drops(id as usize) == 1;
+        let must_be = expected.own && expected.answer == Cancel::Cancelled;
+        self.check(is_dropped || !must_be, || {
+            format!("the payload of timer {id}, cancelled by its owner, is kept")
+        });
+    }
+
+    /// A reset comes next.
+    pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> Expected<bool> {
+        let &Timer { state, shard, handle, .. } = self.timer(id);
+        let answer = state == State::Live;
+        // The shard may ask for a turn at the earlier deadline.
+        self.shards[shard].needless += u64::from(answer);
+        if answer {
+            let now = if own { self.read(shard) } else { self.latest(shard) };
+            self.unlink(id);
+            if !own {
+                self.enqueue(id, true);
+            } else if let Some(turn) = &mut self.shards[shard].turn {
+                turn.nested += 1;
+            }
+            self.link(id, [now.saturating_add(delay); 2], own);
+        }
+        Expected { handle, answer, own }
+    }
+
+    /// Whether it is open if this core reads its clock for a reset. For a timer of another core that has ended, it may,
+    /// also if the handle's shard number belongs to another shard now. It makes no difference if the clock stands still.
+    pub(crate) fn may_read(&self, id: Id) -> bool {
+        let timer = self.timer(id);
+        let latest = self.shards[self.own()].latest;
+        timer.is_remote && timer.state == State::Ended && self.clock(self.core) != latest
+    }
+
+    /// Whether the planted bug loses this cancel.
+    pub(crate) fn loses(&self, id: Id) -> bool {
+        self.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7)
+    }
+
+    // ---- firing
+
+    /// A timer fires: never early, in order, once, and not after its end.
+    pub(crate) fn fires(&mut self, id: Id) -> Script {
+        let timer = self.timer(id).clone();
+        let shard = &self.shards[timer.shard];
+        let (now, turns) = (shard.turn_now, shard.turns);
+        let order = shard.turn.as_ref().map(|turn| turn.order);
+        // The shard knew of the timer when the turn began, and had not come to its tick before.
+        let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
+            let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
+            timer.moved_in != turns
+                && (!timer.queued || after.is_some_and(|after| timer.ticks[0] > after))
+        });
+        self.check(timer.state == State::Live, || {
+            format!("timer {id} fired, and was {:?}", timer.state)
+        });
+        self.check(order.is_some(), || format!("timer {id} fired outside of a turn"));
+        let early = timer.due[0].saturating_sub(now);
+        self.check(early == 0, || format!("timer {id} fired {early} ns early"));
+        // Another core may have moved a timer that this turn has added.
+        self.check(timer.added_in != turns || timer.queued, || {
+            format!("timer {id} fired in the turn that added it")
+        });
+        let in_order = !is_ordered || order.is_none_or(|order| timer.ticks[1] >= order);
+        self.check(in_order, || {
+            format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks)
+        });
+        if timer.state == State::Live {
+            self.unlink(id);
+        }
+        let (timer, shard) = self.timer_and_shard(id);
+        timer.state = State::Running;
+        shard.runs += 1;
+        shard.fired += u64::from(timer.kind != Kind::Periodic);
+        if let Some(turn) = &mut shard.turn {
+            turn.fired += 1;
+            if is_ordered {
+                turn.order = turn.order.max(timer.ticks[0]);
+            }
+        }
+        let script = timer.script;
+        self.coverage.fired += 1;
+        script
+    }
+
+    /// A payload has expired, and the loop takes it.
+    pub(crate) fn expires(&mut self, expired: &Expired<Payload>) -> Script {
+        let id = expired.payload.id;
+        let number = self.timer(id).shard;
+        let deadline = self.nanos_at(number, expired.deadline);
+        self.check_deadline(id, deadline);
+        let ShardModel { tick, turn_now, .. } = self.shards[number];
+        let lateness = turn_now.saturating_sub(deadline);
+        let is_right = nanos(expired.lateness) == lateness && deadline.is_multiple_of(tick);
+        self.check(is_right, || {
+            let said = expired.lateness;
+            format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {said:?}")
+        });
+        let script = self.fires(id);
+        self.timers[id as usize].state = State::Ended;
+        script
+    }
+
+    fn check_deadline(&mut self, id: Id, deadline: Nanos) {
+        let timer = self.timer(id);
+        let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].start(tick));
+        let is_right = first <= deadline && (deadline <= last || timer.queued);
+        self.check(is_right, || {
+            format!("timer {id} says it was due at {deadline}, not at {first} to {last}")
+        });
+    }
+
+    /// A run of a periodic timer is over.
+    pub(crate) fn run_is_over(&mut self, id: Id) {
+        let (timer, shard) = self.timer_and_shard(id);
+        if timer.state == State::Stopping {
+            shard.cancelled += 1;
+            if let Some(turn) = &mut shard.turn {
+                turn.cancelled += 1;
+            }
+            return;
+        }
+        let (now, period) = (shard.turn_now, timer.period);
+        let due = timer.due.map(|due| {
+            let missed = now.saturating_sub(due) / period;
+            due.saturating_add(period.saturating_mul(missed.saturating_add(1)))
+        });
+        timer.state = State::Live;
+        self.link(id, due, true);
+        // Its next deadline is after this turn.
+        self.timers[id as usize].moved_in = 0;
+    }
+
+    /// Whether the planted bug keeps this payload for ever.
+    pub(crate) fn keeps(&self, id: Id) -> bool {
+        self.bug == Some(Bug::KeepsPayloads) && id.is_multiple_of(5)
+    }
+
+    // ---- the end
+
+    /// A shard ends with its timers, and returns which those are.
+    pub(crate) fn ends(&mut self, number: usize) -> Vec<Id> {
+        let live = std::mem::take(&mut self.shards[number].live);
+        let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
+        live.sort_unstable();
+        for &id in &live {
+            self.timers[id as usize].state = State::Ended;
+        }
+        live
+    }
+
+    /// A shard was drained of these timers: each came back with its deadline, and the counts say so.
+    pub(crate) fn drained(
+        &mut self,
+        number: usize,
+        live: &[Id],
+        back: &[(Instant, Payload)],
+        counts: Counts,
+    ) {
+        let mut ids: Vec<_> = back.iter().map(|(_, payload)| payload.id).collect();
+        ids.sort_unstable();
+        self.check(ids == live, || format!("{ids:?} came back of {live:?}"));
+        for (deadline, payload) in back {
+            let deadline = self.nanos_at(number, *deadline);
+            self.check_deadline(payload.id, deadline);
+        }
+        let Counts { added, fired, cancelled, handed_back, live, held, queued, .. } = counts;
+        let sums = added == fired + cancelled + handed_back && handed_back == back.len() as u64;
+        self.check(sums && (live, held, queued) == (0, 0, 0), || format!("{counts:?} at the end"));
+    }
+
+    /// Returns a payload of no timer, to be refused by a shard that has ended.
+    pub(crate) fn stray(&mut self, shard: usize) -> Payload {
+        self.shards[shard].refused += 1;
+        self.ledger.payload(Id::MAX, shard, false)
+    }
+
+    /// Nothing of a shard that has ended is left: all payloads were dropped, and all panics reported.
+    pub(crate) fn check_end(&mut self, number: usize) {
+        let (shard, totals) = (&self.shards[number], self.ledger.totals(number));
+        let expected = shard.added + shard.refused;
+        self.check(totals.dropped == expected && totals.thrown == totals.reported, || {
+            format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}")
+        });
+    }
+
+    /// After the end of all: each payload was dropped once, and no handle reaches anything.
+    pub(crate) fn check_timers_ended(&mut self) {
+        for id in 0..self.timers.len() {
+            let Timer { state, handle, .. } = self.timers[id];
+            let (drops, expected) = (self.ledger.drops(id), u8::from(state != State::Unborn));
+            self.check(drops == expected, || {
+                format!("the payload of timer {id} was dropped {drops} times")
+            });
+            let is_over = matches!(state, State::Unborn | State::Refused | State::Ended);
+            let answer = handle.map_or(Cancel::Ended, TimerHandle::cancel);
+            self.check(is_over && answer == Cancel::Ended, || {
+                format!("timer {id} is {state:?} after the end, and its cancel says {answer:?}")
+            });
+        }
+    }
+
+    /// The operations of a purgatory that wait for a key, in the order of their numbers.
+    pub(crate) fn watching(&self, shard: usize, key: usize) -> Vec<Id> {
+        let mut ids: Vec<_> = self.shards[shard].live.iter().map(|&(_, id)| id).collect();
+        ids.retain(|&id| self.timer(id).kind == Kind::Delayed && self.timer(id).key == key);
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The virtual time that has passed, by the clock that came farthest.
     pub(crate) fn virtual_time(&self) -> Nanos {
-        let passed = |core: usize| self.cores[core].farthest - self.setting.starts[core];
-        (0..CORES).map(passed).max().unwrap_or(0)
+        let passed = self.cores.iter().zip(self.setting.starts);
+        passed.map(|(core, start)| core.farthest - start).max().unwrap_or(0)
     }
 }
 
-/// As clocks count it.
+impl ShardModel {
+    /// The tick of a deadline.
+    fn tick_of(&self, due: Nanos) -> u64 {
+        due.div_ceil(self.tick)
+    }
+
+    /// The moment at which a tick begins.
+    fn start(&self, tick: u64) -> Nanos {
+        tick.saturating_mul(self.tick)
+    }
+
+    /// A timer is due between two ticks, for which a sleep that lasts longer must end.
+    fn wants(&mut self, ticks: [u64; 2]) {
+        /// A timer farther ahead than this may ask for some turns on its way, one per level.
+        const FAR: u64 = (1 << 17) - (1 << 11);
+        const ON_ITS_WAY: u64 = 5;
+        let [first, last] = ticks.map(|tick| self.start(tick));
+        // Within a turn, or after one that was cut short, the wheel has not gone on to its end.
+        if ticks[1].saturating_sub(self.target) >= FAR || self.turn.is_some() || self.behind {
+            self.needless += ON_ITS_WAY;
+        }
+        if let Some(asleep) = &mut self.asleep {
+            asleep.may_wake |= first < asleep.until;
+            asleep.must_wake |= last < asleep.until;
+        }
+    }
+}
+
+/// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }

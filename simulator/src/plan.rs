@@ -1,137 +1,98 @@
-//! An episode as data: what is done, by whom, in which order. It is drawn from a seed and refers to timers by number, so that
-//! any part of it can be left out and the rest still means the same.
+//! An episode as data. Its steps name timers by number, so that any of them can be left out and the others still mean
+//! what they meant.
 
-mod draw;
-
-use std::fmt;
-
-pub(crate) use self::draw::draw;
-
-/// Virtual cores of an episode, each an operating system's thread.
+/// Virtual cores of an episode, each a thread.
 pub(crate) const CORES: usize = 4;
 
-/// Shards of a core: the thread's own timer, and others.
+/// Shards of a core: the thread's own timer at place 0, and shards of payloads at the others.
 pub(crate) const PLACES: usize = 3;
+
+/// Adds, cancels or resets of a long flood: more than a turn takes in.
+const FLOOD: u64 = 1_500;
+
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000 * MILLISECOND;
+const DAY: Nanos = 86_400 * SECOND;
+const YEAR: Nanos = 365 * DAY;
+
+/// The number of a timer.
+pub(crate) type Id = u32;
+
+pub(crate) type Nanos = u64;
+
+/// Returns a number below its argument, from a seeded generator or from the bytes of a fuzzer.
+pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 
 /// An episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// Numbers of timers are below this.
+    /// The numbers of timers are below this, which is at least 1, as steps name timer 0 if there is none.
     pub(crate) timers: usize,
 }
 
-/// What does not change in an episode.
+/// What stays as it is for a whole episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// Of each place, in nanoseconds.
-    pub(crate) ticks: [u64; PLACES],
+    /// The tick of each place, in nanoseconds.
+    pub(crate) ticks: [Nanos; PLACES],
     pub(crate) limits: [usize; PLACES],
     /// Timers that memory is reserved for.
     pub(crate) capacity: usize,
-    /// What each core's clock shows at first.
-    pub(crate) starts: [u64; CORES],
+    /// The first reading of each core's clock.
+    pub(crate) starts: [Nanos; CORES],
 }
 
-/// One core does one thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One core does one thing. Each act uses some of the arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) core: usize,
     pub(crate) act: Act,
+    pub(crate) id: Id,
+    pub(crate) place: usize,
+    /// The core whose clock moves, or to which a timer is added.
+    pub(crate) to: usize,
+    pub(crate) delay: Nanos,
+    /// The slack or the range of a timer.
+    pub(crate) more: Nanos,
+    /// The budget of a turn, the length of a flood or a stall, or the key of a purgatory.
+    pub(crate) count: usize,
+    pub(crate) script: Script,
 }
 
-/// A timer by its number.
-pub(crate) type Id = u32;
-
-/// In nanoseconds.
-pub(crate) type Nanos = u64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Act {
-    Add {
-        id: Id,
-        place: usize,
-        way: Way,
-        delay: Nanos,
-        more: Nanos,
-        script: Script,
-    },
-    AddElsewhere {
-        id: Id,
-        to: usize,
-        at_once: bool,
-        delay: Nanos,
-        script: Script,
-    },
-    Cancel {
-        id: Id,
-        how: How,
-    },
-    Reset {
-        id: Id,
-        delay: Nanos,
-        by_handle: bool,
-    },
-    Ask {
-        id: Id,
-    },
-    Share {
-        id: Id,
-    },
-    Turn {
-        place: usize,
-        budget: Option<usize>,
-        give_up: Option<usize>,
-    },
-    Look {
-        place: usize,
-        at: At,
-    },
-    Sleep {
-        place: usize,
-    },
-    Drain {
-        place: usize,
-    },
-    Exchange {
-        place: usize,
-    },
-    Clock {
-        of: usize,
-        moves: Moves,
-    },
-    /// Waits for an event on a key, or for its timeout.
-    Watch {
-        id: Id,
-        key: u8,
-        delay: Nanos,
-        script: Script,
-    },
+    Add(Way),
+    /// Adds to another core's timer; `Run` without a delay.
+    AddRemote,
+    Run,
+    Cancel(How),
+    Reset,
+    /// Resets by the shard, where that belongs to this core.
+    OwnReset,
+    IsPending,
+    Share,
+    #[default]
+    Turn,
+    TurnWithin,
+    /// Begins a turn and takes only `count` of the payloads that expired.
+    GiveUp,
+    Inspect,
+    Sleep,
+    Drain,
+    DropShard,
+    /// Gives a shard away and takes the one that another core gave.
+    Exchange,
+    Clock(Move),
+    Watch,
     Event {
-        key: u8,
         is_met: bool,
     },
-    Force {
-        id: Id,
-    },
-    HandBack {
-        key: u8,
-    },
-    // Faults besides those of clocks and of scripts.
-    DropShard {
-        place: usize,
-    },
-    Flood {
-        with: With,
-        first: Id,
-        count: u32,
-        to: usize,
-        delay: Nanos,
-    },
-    WakePanics {
-        of: usize,
-    },
+    Force,
+    HandBack,
+    Flood(With),
+    WakePanics,
     Exit,
 }
 
@@ -139,8 +100,9 @@ pub(crate) enum Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain,
-    /// To an instant; if set, one that has passed.
-    At(bool),
+    At,
+    /// Adds at an instant that has passed.
+    AtPast,
     Within,
     Spread,
     Periodic,
@@ -151,35 +113,28 @@ pub(crate) enum Way {
 /// How a timer is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// By its shard, where that is at hand.
-    Own,
+    /// By the shard, where that belongs to this core.
+    Shard,
     Handle,
     Wait,
     Guard,
 }
 
-/// What a core asks of a shard of its own.
+/// How a clock moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    NextDeadline,
-    TimeUntilNext,
-    Counts,
+pub(crate) enum Move {
+    On,
+    Far,
+    /// To the moment for which a shard asks.
+    ToNext,
+    Back,
+    Jump,
+    Years,
+    /// Not at all, `count` times.
+    Stall,
 }
 
-/// What happens to a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moves {
-    On(Nanos),
-    /// To where a shard of the core wants to be turned.
-    ToNext(usize),
-    Back(Nanos),
-    Jump(Nanos),
-    Years(Nanos),
-    /// It misses so many moves.
-    Stall(u8),
-}
-
-/// What a flood is made of.
+/// What a flood consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum With {
     Adds,
@@ -187,51 +142,250 @@ pub(crate) enum With {
     Resets,
 }
 
-/// What a callback does, or the loop that is handed a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a callback does, or the loop that receives a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Script {
+    #[default]
     Nothing,
     Panic,
-    /// When it is dropped.
+    /// Panics in the destructor.
     DropPanic,
+    /// Cancels in the destructor.
     DropCancel(Id),
     Add(Id, Nanos),
     Cancel(Id),
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// Other cores go on meanwhile.
+    /// Lets the other cores go on in the middle of the callback.
     Pause,
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "core {}: {:?}", self.core, self.act)
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ticks, limits, starts, .. } = self;
-        write!(
-            f,
-            "by place: ticks of {ticks:?} ns, at most {limits:?} timers; by core: from {starts:?} ns on"
-        )
-    }
-}
-
+/// How often each act comes. Acts that only shards of payloads know come twice as often, as half of the places are the
+/// thread's own timer.
+const ACTS: [(u64, Act); 43] = [
+    (760, Act::Add(Way::Plain)),
+    (95, Act::Add(Way::At)),
+    (47, Act::Add(Way::AtPast)),
+    (142, Act::Add(Way::Within)),
+    (142, Act::Add(Way::Spread)),
+    (48, Act::Add(Way::Periodic)),
+    (285, Act::Add(Way::Local)),
+    (380, Act::Add(Way::Try)),
+    (450, Act::AddRemote),
+    (92, Act::Run),
+    (530, Act::Cancel(How::Shard)),
+    (530, Act::Cancel(How::Handle)),
+    (180, Act::Cancel(How::Wait)),
+    (180, Act::Cancel(How::Guard)),
+    (890, Act::Reset),
+    (890, Act::OwnReset),
+    (400, Act::IsPending),
+    (100, Act::Share),
+    (720, Act::Turn),
+    (360, Act::TurnWithin),
+    (120, Act::GiveUp),
+    (400, Act::Inspect),
+    (200, Act::Sleep),
+    (6, Act::Drain),
+    (8, Act::DropShard),
+    (60, Act::Exchange),
+    (715, Act::Clock(Move::On)),
+    (65, Act::Clock(Move::Far)),
+    (520, Act::Clock(Move::ToNext)),
+    (90, Act::Clock(Move::Back)),
+    (60, Act::Clock(Move::Jump)),
+    (15, Act::Clock(Move::Years)),
+    (60, Act::Clock(Move::Stall)),
+    (150, Act::Watch),
+    (100, Act::Event { is_met: true }),
+    (50, Act::Event { is_met: false }),
+    (50, Act::Force),
+    (32, Act::HandBack),
+    (4, Act::Flood(With::Adds)),
+    (4, Act::Flood(With::Cancels)),
+    (3, Act::Flood(With::Resets)),
+    (65, Act::WakePanics),
+    (2, Act::Exit),
+];
 impl Plan {
-    /// Shards that an episode makes at most: at first, and in place of those that end.
-    pub(crate) fn lives(&self) -> usize {
-        let made = |act: &Act| match act {
+    /// Draws an episode of `length` steps.
+    pub(crate) fn draw(length: usize, choose: &mut Choose<'_>) -> Self {
+        let mut draw = Draw { choose, timers: 0, ticks: [0; PLACES], kept: Default::default() };
+        let setting = draw.setting();
+        draw.ticks = setting.ticks;
+        let mut steps = Vec::with_capacity(length);
+        // A core does few things or many in a row, so that the others find little or much.
+        let longest = (length / 16).clamp(4, 320);
+        while steps.len() < length {
+            let core = draw.index(CORES);
+            let burst = if draw.below(4) == 0 { 1 } else { 1 + draw.index(longest) };
+            (steps.len()..length).take(burst).for_each(|_| steps.push(draw.step(core)));
+        }
+        Self { setting, steps, timers: draw.timers.max(1) as usize }
+    }
+
+    /// The number of shards that the episode makes at most.
+    pub(crate) fn shards(&self) -> usize {
+        let made = |step: &Step| match step.act {
             Act::Exit => PLACES,
-            Act::Drain { .. } | Act::DropShard { .. } => 1,
+            Act::Drain | Act::DropShard | Act::Exchange => 1,
             _ => 0,
         };
-        CORES * PLACES + 1 + self.steps.iter().map(|step| made(&step.act)).sum::<usize>()
+        CORES * PLACES + self.steps.iter().map(made).sum::<usize>()
+    }
+}
+
+struct Draw<'a, 'choose> {
+    choose: &'a mut Choose<'choose>,
+    timers: Id,
+    ticks: [Nanos; PLACES],
+    /// The last timers of each core that only that core can name.
+    kept: [Vec<Id>; CORES],
+}
+
+impl Draw<'_, '_> {
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.choose)(bound)
     }
 
-    pub(crate) fn with_steps(&self, steps: Vec<Step>) -> Self {
-        Self { steps, ..self.clone() }
+    fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).expect("below a usize")
     }
+
+    fn setting(&mut self) -> Setting {
+        const TICKS: [Nanos; 6] = [1_000, 333_333, MILLISECOND, MILLISECOND, 7_300_000, SECOND];
+        Setting {
+            ticks: [(); PLACES].map(|()| TICKS[self.index(TICKS.len())]),
+            limits: [(); PLACES].map(|()| match self.below(3) {
+                0 => 5 + self.index(195),
+                _ => usize::MAX,
+            }),
+            capacity: if self.below(4) == 0 { self.index(2_000) } else { 0 },
+            starts: [(); CORES].map(|()| match self.below(32) {
+                0 => Nanos::MAX - (self.magnitude() >> 8),
+                _ => self.magnitude() % (100 * YEAR),
+            }),
+        }
+    }
+
+    fn step(&mut self, core: usize) -> Step {
+        let mut left = self.below(ACTS.iter().map(|(weight, _)| weight).sum());
+        let is_chosen = |&&(weight, _): &&(u64, Act)| {
+            let is_here = left < weight;
+            left = left.saturating_sub(weight);
+            is_here
+        };
+        let act = ACTS.iter().find(is_chosen).expect("less than the total").1;
+        let count = match act {
+            Act::Flood(_) if self.below(8) == 0 => FLOOD,
+            Act::Flood(_) => 1 + self.below(199),
+            Act::Clock(Move::Stall) => 1 + self.below(19),
+            Act::TurnWithin => self.below(8),
+            _ => self.below(4),
+        };
+        let id = match act {
+            Act::Flood(With::Adds) => self.new_ids(count),
+            Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
+            Act::Add(_) | Act::AddRemote | Act::Run | Act::Watch => self.new_ids(1),
+            Act::Share | Act::Force if !self.kept[core].is_empty() => {
+                let at = self.index(self.kept[core].len());
+                self.kept[core][at]
+            }
+            _ => self.any_id(),
+        };
+        if matches!(act, Act::Add(Way::Local) | Act::Watch) {
+            self.kept[core].truncate(7);
+            self.kept[core].insert(0, id);
+        }
+        let delay = match act {
+            Act::Clock(Move::On) => self.ticks(3),
+            Act::Clock(Move::Far) => self.magnitude() >> 16,
+            Act::Clock(Move::Back) if self.below(4) == 0 => self.magnitude() >> 8,
+            Act::Clock(Move::Back) => self.ticks(50),
+            Act::Clock(Move::Jump) => SECOND + self.below(3 * DAY - SECOND),
+            Act::Clock(Move::Years) => DAY + self.below(YEAR - DAY),
+            // With shorter periods, most of the work would be their runs.
+            Act::Add(Way::Periodic) => self.delay().saturating_mul(1 + self.below(999)),
+            _ => self.delay(),
+        };
+        let (script, place) = (self.script(), self.below(2) * (1 + self.below(PLACES as u64 - 1)));
+        Step {
+            core,
+            act,
+            id,
+            place: usize::try_from(place).expect("a place"),
+            to: self.index(CORES),
+            delay,
+            more: self.delay(),
+            count: usize::try_from(count).expect("a flood"),
+            script,
+        }
+    }
+
+    fn script(&mut self) -> Script {
+        match self.below(100) {
+            70..73 => Script::Panic,
+            73..76 => Script::DropPanic,
+            76..78 => Script::DropCancel(self.any_id()),
+            78..84 => Script::Add(self.new_ids(1), self.delay()),
+            84..89 => Script::Cancel(self.any_id()),
+            89..91 => Script::CancelSelf,
+            91..96 => Script::Reset(self.any_id(), self.delay()),
+            96..98 => Script::Turn,
+            98.. => Script::Pause,
+            _ => Script::Nothing,
+        }
+    }
+
+    /// A delay of any size: none, less than twenty ticks, more, and for ever.
+    fn delay(&mut self) -> Nanos {
+        match self.below(20) {
+            0..2 => 0,
+            2 => Nanos::MAX,
+            3..7 => self.magnitude(),
+            _ => self.ticks(20),
+        }
+    }
+
+    /// Less than `most` ticks of some place.
+    fn ticks(&mut self, most: u64) -> Nanos {
+        let tick = self.ticks[self.index(PLACES)];
+        self.below(most * tick)
+    }
+
+    /// A number whose size in bits is uniform.
+    fn magnitude(&mut self) -> u64 {
+        self.below(u64::MAX) >> self.below(64)
+    }
+
+    fn new_ids(&mut self, count: u64) -> Id {
+        let first = self.timers;
+        self.timers += Id::try_from(count).expect("few timers");
+        first
+    }
+
+    /// One of the last timers, the later the likelier, or at times any timer.
+    fn any_id(&mut self) -> Id {
+        let timers = u64::from(self.timers.max(1));
+        let back = match self.below(16) {
+            0 => self.below(timers),
+            _ => self.below(timers.min(200)).min(self.below(timers.min(400))),
+        };
+        self.timers.saturating_sub(1 + Id::try_from(back).expect("below the timers"))
+    }
+}
+
+impl Step {
+    /// The ways to leave out an argument.
+    pub(crate) const SIMPLER: [fn(&mut Self); 8] = [
+        |step| step.script = Script::Nothing,
+        |step| step.delay = 0,
+        |step| step.more = 0,
+        |step| step.count = 0,
+        |step| step.count = step.count.min(1),
+        |step| step.to = 0,
+        |step| step.place = 0,
+        |step| step.id = 0,
+    ];
 }

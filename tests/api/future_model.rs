@@ -157,7 +157,7 @@ fn sleeps_of_this_thread_agree_with_the_model() {
     seeded(0..operations(20), |random| {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
-            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep)
+            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep);
         });
     });
 }

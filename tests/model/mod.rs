@@ -1,7 +1,8 @@
-//! `Wheel` against a sorted map: random insert, remove, reset and advance, with and without slack and budgets, with
-//! `next_deadline` compared and the invariants checked after every operation.
+//! `Wheel` against a sorted map: arbitrary inserts, removes, resets and advances, with and without slack and budgets, with
+//! `next_deadline` compared and the invariants checked after each operation.
 //!
-//! The tests in `tests/` run it with the limits of production, those in `src/wheel/tests.rs` with the tiny ones.
+//! The tests in `tests/` run it with the limits of production, those in `src/wheel/tests.rs` with the tiny ones. The fuzz
+//! targets of the wheel choose the operations by their bytes.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 #[path = "../common/mod.rs"]
@@ -9,18 +10,22 @@ pub(crate) mod common;
 
 use std::collections::BTreeSet;
 
-use common::{any_magnitude, seeded};
+use common::seeded;
 use corewheel::{Key, Wheel};
 
-/// The obvious implementation: a sorted set of deadlines.
-struct Model {
+/// Returns a number below its argument, from a seeded generator or from the bytes of a fuzzer.
+pub(crate) type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
+
+/// The wheel and the obvious implementation: a sorted set of deadlines.
+pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
+    pub(crate) wheel: Wheel<usize, BITS, LEVELS>,
     now: u64,
     sorted: BTreeSet<(u64, usize)>,
     live: Vec<Live>,
     /// Where each value is in `live`.
     places: Vec<Option<usize>>,
     stale: Vec<Key>,
-    /// Live ones that have been reset.
+    /// The number of live entries that have been reset.
     moved: u64,
 }
 
@@ -31,9 +36,10 @@ struct Live {
     was_reset: bool,
 }
 
-impl Model {
-    fn new(now: u64) -> Self {
+impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
+    pub(crate) fn starting_at(now: u64) -> Self {
         Self {
+            wheel: Wheel::starting_at(now),
             now,
             sorted: BTreeSet::new(),
             live: Vec::new(),
@@ -43,26 +49,112 @@ impl Model {
         }
     }
 
-    fn next_value(&self) -> usize {
-        self.places.len()
+    /// Does something, with at most `most` entries.
+    pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, most: usize) {
+        let has_room = self.live.len() < most;
+        match choose(100) {
+            0..29 if has_room => {
+                // An entry that comes late to an advance that is not over meets the entries that are left.
+                let late = self.wheel.is_behind() && choose(2) == 0;
+                self.insert_at(if late { self.now } else { self.any_deadline(choose) });
+            }
+            29 if has_room => {
+                let (deadline, count) = (self.any_deadline(choose), choose(256));
+                let room = most - self.live.len();
+                (0..count).take(room).for_each(|_| self.insert_at(deadline));
+            }
+            30..40 if has_room => self.insert_within(choose),
+            0..54 => {
+                if let Some(place) = self.any_live(choose) {
+                    self.remove(place);
+                }
+            }
+            54 => {
+                let deadline = self.any_deadline(choose);
+                (0..self.live.len()).for_each(|place| self.reset(place, deadline));
+            }
+            55..75 => {
+                if let Some(place) = self.any_live(choose) {
+                    let deadline = self.any_deadline(choose);
+                    self.reset(place, deadline);
+                }
+            }
+            75..77 => self.use_stale_keys(choose),
+            // Few entries stay, so that memory is freed.
+            77 => {
+                let stay = index(choose, 4);
+                while self.live.len() > stay {
+                    let place = self.any_live(choose).expect("one is there");
+                    self.remove(place);
+                }
+            }
+            _ => self.advance(choose),
+        }
+        assert_eq!((self.wheel.len(), self.wheel.now()), (self.live.len(), self.now));
+        self.compare_next_deadline();
     }
 
-    fn insert(&mut self, key: Key, deadline: u64) {
-        let (deadline, value) = (deadline.max(self.now), self.next_value());
+    /// All entries fire at the end of time.
+    pub(crate) fn finish(&mut self) {
+        self.advance_to(u64::MAX);
+        assert!(self.live.is_empty() && self.wheel.is_empty());
+    }
+
+    /// Mostly a near deadline, at times a far one, a past one, or one beside the start of a slot.
+    fn any_deadline(&self, choose: &mut Choose<'_>) -> u64 {
+        match choose(12) {
+            0 => magnitude(choose),
+            1 => self.now.wrapping_sub(choose(3)),
+            2..5 => self.now.saturating_add(choose(4)),
+            5..7 => self.any_boundary(choose),
+            _ => self.now.saturating_add(magnitude(choose)),
+        }
+    }
+
+    /// The start of one of the next slots of some level, the tick before, or the tick after.
+    fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
+        let bits = u64::from(BITS) * choose((LEVELS as u64).min(64 / u64::from(BITS)));
+        let ahead = 1 + magnitude(choose) % (4 << BITS);
+        let start = (self.now >> bits).saturating_add(ahead).saturating_mul(1 << bits);
+        start.saturating_add(choose(3)).saturating_sub(1)
+    }
+
+    fn any_live(&self, choose: &mut Choose<'_>) -> Option<usize> {
+        let live = self.live.len();
+        (live > 0).then(|| index(choose, live))
+    }
+
+    pub(crate) fn insert_at(&mut self, deadline: u64) {
+        let key = self.wheel.insert(deadline, self.places.len());
+        self.is_inserted(key, deadline);
+    }
+
+    fn insert_within(&mut self, choose: &mut Choose<'_>) {
+        let deadline = self.any_deadline(choose);
+        // Where the slack is as long as the delay, many entries share a tick.
+        let delay = deadline.saturating_sub(self.now);
+        let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
+        let key = self.wheel.insert_within(deadline, slack, self.places.len());
+        // The multiple of the largest power of two.
+        let first = deadline.max(self.now.saturating_add(1));
+        let last = deadline.saturating_add(slack);
+        let mut multiples = (0..64).rev().map(|bits| last >> bits << bits);
+        self.is_inserted(key, multiples.find(|&multiple| multiple >= first).unwrap_or(last));
+    }
+
+    fn is_inserted(&mut self, key: Key, deadline: u64) {
+        let (deadline, value) = (deadline.max(self.now), self.places.len());
         self.places.push(Some(self.live.len()));
         self.live.push(Live { key, deadline, value, was_reset: false });
         self.sorted.insert((deadline, value));
     }
 
-    fn reset(&mut self, place: usize, deadline: u64) {
-        let live = &mut self.live[place];
-        self.sorted.remove(&(live.deadline, live.value));
-        live.deadline = deadline.max(self.now);
-        self.sorted.insert((live.deadline, live.value));
-        self.moved += u64::from(!std::mem::replace(&mut live.was_reset, true));
+    fn remove(&mut self, place: usize) {
+        let Live { key, value, .. } = self.is_removed(place);
+        assert_eq!(self.wheel.remove(key), Some(value));
     }
 
-    fn remove(&mut self, place: usize) -> Live {
+    fn is_removed(&mut self, place: usize) -> Live {
         let gone = self.live.swap_remove(place);
         self.moved -= u64::from(gone.was_reset);
         self.sorted.remove(&(gone.deadline, gone.value));
@@ -76,145 +168,37 @@ impl Model {
         gone
     }
 
-    /// Where an entry with slack goes.
-    fn chosen(&self, deadline: u64, slack: u64) -> u64 {
-        let (first, last) =
-            (deadline.max(self.now.saturating_add(1)), deadline.saturating_add(slack));
-        let multiples = (0..64).rev().map(|bits| last >> bits << bits);
-        multiples.into_iter().find(|&multiple| multiple >= first).unwrap_or(last)
+    fn reset(&mut self, place: usize, deadline: u64) {
+        let live = &mut self.live[place];
+        assert!(self.wheel.reset(live.key, deadline), "a live entry can be moved");
+        self.sorted.remove(&(live.deadline, live.value));
+        live.deadline = deadline.max(self.now);
+        self.sorted.insert((live.deadline, live.value));
+        self.moved += u64::from(!std::mem::replace(&mut live.was_reset, true));
     }
 
-    fn earliest(&self) -> Option<u64> {
-        self.sorted.first().map(|&(deadline, _)| deadline)
-    }
-}
-
-/// The wheel and its model, side by side.
-pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
-    pub(crate) wheel: Wheel<usize, BITS, LEVELS>,
-    model: Model,
-}
-
-impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
-    pub(crate) fn starting_at(now: u64) -> Self {
-        Self { wheel: Wheel::starting_at(now), model: Model::new(now) }
-    }
-
-    fn any_operation(&mut self, random: &mut fastrand::Rng, most: usize) {
-        match random.u32(..100) {
-            0..30 if self.model.live.len() < most => self.insert(random),
-            30..40 if self.model.live.len() < most => self.insert_within(random),
-            0..54 => self.remove(random),
-            54..55 => self.move_all_together(random),
-            55..75 => self.reset(random),
-            75..77 => self.use_stale_keys(random),
-            77..78 => self.leave(random),
-            _ => self.advance(random),
-        }
-        assert_eq!(self.wheel.len(), self.model.live.len());
-        self.compare_next_deadline();
-    }
-
-    /// Mostly near, at times far or past, or where a slot begins.
-    fn any_deadline(&self, random: &mut fastrand::Rng) -> u64 {
-        match random.u32(..12) {
-            0 => any_magnitude(random),
-            1 => self.model.now.wrapping_sub(random.u64(..3)),
-            2..5 => self.model.now.saturating_add(random.u64(..4)),
-            5..7 => self.any_boundary(random),
-            _ => self.model.now.saturating_add(any_magnitude(random)),
-        }
-    }
-
-    /// The start of one of the next slots of some level, the tick before, or the one after.
-    fn any_boundary(&self, random: &mut fastrand::Rng) -> u64 {
-        let bits = BITS * random.u32(..shift(LEVELS).min(64 / BITS));
-        let ahead = 1 + any_magnitude(random) % (4 << BITS);
-        let start = (self.model.now >> bits).saturating_add(ahead).saturating_mul(1 << bits);
-        start.saturating_add(random.u64(..3)).saturating_sub(1)
-    }
-
-    fn insert(&mut self, random: &mut fastrand::Rng) {
-        // What comes late to a pass that is not over meets what that has left.
-        let late = self.wheel.is_behind() && random.bool();
-        self.insert_at(if late { self.model.now } else { self.any_deadline(random) });
-    }
-
-    pub(crate) fn insert_at(&mut self, deadline: u64) {
-        let key = self.wheel.insert(deadline, self.model.next_value());
-        self.model.insert(key, deadline);
-    }
-
-    fn insert_within(&mut self, random: &mut fastrand::Rng) {
-        let deadline = self.any_deadline(random);
-        // With as much slack as it is far, many meet.
-        let far = deadline.saturating_sub(self.model.now);
-        let slack = if random.bool() { far } else { any_magnitude(random) };
-        let key = self.wheel.insert_within(deadline, slack, self.model.next_value());
-        self.model.insert(key, self.model.chosen(deadline, slack));
-    }
-
-    /// Everyone goes where the others go, so that there is a crowd.
-    fn move_all_together(&mut self, random: &mut fastrand::Rng) {
-        let deadline = self.any_deadline(random);
-        for place in 0..self.model.live.len() {
-            assert!(self.wheel.reset(self.model.live[place].key, deadline));
-            self.model.reset(place, deadline);
-        }
-    }
-
-    /// Nobody stays, or few, so that memory goes.
-    fn leave(&mut self, random: &mut fastrand::Rng) {
-        let stay = random.usize(..4);
-        while self.model.live.len() > stay {
-            self.remove(random);
-        }
-    }
-
-    fn remove(&mut self, random: &mut fastrand::Rng) {
-        if let Some(place) = self.any_live(random) {
-            let gone = self.model.remove(place);
-            assert_eq!(self.wheel.remove(gone.key), Some(gone.value));
-        }
-    }
-
-    fn reset(&mut self, random: &mut fastrand::Rng) {
-        if let Some(place) = self.any_live(random) {
-            let deadline = self.any_deadline(random);
-            assert!(self.wheel.reset(self.model.live[place].key, deadline));
-            self.model.reset(place, deadline);
-        }
-    }
-
-    fn use_stale_keys(&mut self, random: &mut fastrand::Rng) {
+    fn use_stale_keys(&mut self, choose: &mut Choose<'_>) {
         let touched = self.wheel.touched();
-        for _ in 0..10 {
-            if let Some(&stale) = random.choice(&self.model.stale) {
-                assert_eq!(self.wheel.remove(stale), None);
-                assert!(!self.wheel.reset(stale, self.model.now));
-            }
+        for _ in 0..self.stale.len().min(10) {
+            let stale = self.stale[index(choose, self.stale.len())];
+            assert_eq!(self.wheel.remove(stale), None);
+            assert!(!self.wheel.reset(stale, self.now));
         }
         assert_eq!(self.wheel.touched(), touched, "a stale key touches nothing");
     }
 
-    fn any_live(&self, random: &mut fastrand::Rng) -> Option<usize> {
-        let live = self.model.live.len();
-        (live > 0).then(|| random.usize(..live))
-    }
-
-    /// Moves time on, stays, tries to go back, or goes exactly where the wheel wants to be woken; takes all that is due, as
-    /// much as a budget allows, or stops half-way.
-    fn advance(&mut self, random: &mut fastrand::Rng) {
-        let to = match random.u32(..20) {
-            0 => self.model.now.saturating_add(any_magnitude(random)),
-            1 => self.model.now.wrapping_sub(random.u64(..2)),
-            2..6 => self.wheel.next_deadline().unwrap_or(self.model.now),
-            _ => self.model.now.saturating_add(random.u64(..6)),
+    /// Moves time on, stays, tries to go back, or goes exactly where the wheel wants to be woken. Takes all due entries, as
+    /// many as a budget allows, or stops half-way.
+    fn advance(&mut self, choose: &mut Choose<'_>) {
+        let to = match choose(20) {
+            0 => self.now.saturating_add(magnitude(choose)),
+            1 => self.now.wrapping_sub(choose(2)),
+            2..6 => self.wheel.next_deadline().unwrap_or(self.now),
+            _ => self.now.saturating_add(choose(6)),
         };
-        let limit = if random.u32(..4) == 0 { random.usize(..3) } else { usize::MAX };
-        let budget = if random.u32(..3) == 0 { random.usize(..6) } else { usize::MAX };
-        self.advance_within(to.max(self.model.now), limit, budget);
-        assert_eq!(self.wheel.now(), self.model.now);
+        let limit = if choose(4) == 0 { index(choose, 3) } else { usize::MAX };
+        let budget = if choose(3) == 0 { index(choose, 6) } else { usize::MAX };
+        self.advance_within(to.max(self.now), limit, budget);
     }
 
     pub(crate) fn advance_to(&mut self, to: u64) {
@@ -222,14 +206,15 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 
     fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {
-        self.model.now = to;
+        self.now = to;
         let (mut taken, before) = (0, self.wheel.touched());
-        for (deadline, value) in self.wheel.advance_within(to, budget).take(limit) {
-            let place = self.model.places[value].expect("an entry fires once");
-            assert_eq!(deadline, self.model.live[place].deadline);
-            assert_eq!(Some(deadline), self.model.earliest(), "in the order of the deadlines");
+        let due: Vec<_> = self.wheel.advance_within(to, budget).take(limit).collect();
+        for (deadline, value) in due {
+            let place = self.places[value].expect("an entry fires once");
+            assert_eq!(deadline, self.live[place].deadline);
+            assert_eq!(Some(deadline), self.earliest(), "in the order of the deadlines");
             assert!(deadline <= to, "never early");
-            self.model.remove(place);
+            self.is_removed(place);
             taken += 1;
         }
         let touched = usize::try_from(self.wheel.touched() - before).expect("few");
@@ -238,42 +223,56 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             "{touched} touched, {taken} of them fired, of at most {budget}"
         );
         let stopped = taken == limit || touched == budget;
-        let left_due = self.model.earliest().is_some_and(|earliest| earliest <= to);
+        let left_due = self.earliest().is_some_and(|earliest| earliest <= to);
         assert!(stopped || !left_due, "never late");
         assert!(stopped || !self.wheel.is_behind(), "it went on to the end");
         assert!(self.wheel.is_behind() || !left_due, "it says that something is left");
     }
 
-    /// Never later than the truth, and earlier only by being the start of a slot that the earliest entry is in, or
-    /// that a live entry was reset away from.
+    fn earliest(&self) -> Option<u64> {
+        self.sorted.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// `next_deadline` is never later than the truth. It is earlier only as the start of a slot of the earliest entry, or
+    /// of a slot that a live entry was moved away from.
     pub(crate) fn compare_next_deadline(&self) {
-        let (next, truth) = (self.wheel.next_deadline(), self.model.earliest());
+        let (next, truth) = (self.wheel.next_deadline(), self.earliest());
         assert_eq!(next.is_some(), truth.is_some());
         if let (Some(next), Some(truth)) = (next, truth) {
-            let mut slot_starts =
-                (0..LEVELS).map(|level| truth >> (BITS * shift(level)) << (BITS * shift(level)));
             assert!(next <= truth, "{next} is later than {truth}");
-            let is_start = slot_starts.any(|start| start == next);
-            assert!(
-                is_start || self.model.moved > 0,
-                "{next} is not the start of a slot of {truth}"
-            );
+            let mut levels = (0..64).step_by(BITS as usize).take(LEVELS);
+            let is_start = levels.any(|bits| truth >> bits << bits == next);
+            assert!(is_start || self.moved > 0, "{next} is not the start of a slot of {truth}");
         }
+    }
+
+    /// Checks the invariants: always in small geometries, at times in large ones and under Miri, where it takes long.
+    fn check(&self, random: &mut fastrand::Rng) {
+        #[cfg(debug_assertions)]
+        if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
+            self.wheel.check();
+        }
+        let _ = random;
     }
 }
 
-fn shift(level: usize) -> u32 {
-    u32::try_from(level).expect("levels are few")
+fn index(choose: &mut Choose<'_>, bound: usize) -> usize {
+    usize::try_from(choose(bound as u64)).expect("below a usize")
+}
+
+/// A number whose size in bits is uniform.
+pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
+    choose(u64::MAX) >> choose(64)
 }
 
 /// Times at which something wraps or ends.
-pub(crate) fn start_times(random: &mut fastrand::Rng) -> u64 {
-    match random.u32(..6) {
+pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
+    match choose(6) {
         0 => 0,
-        1 => u64::MAX - random.u64(..2000),
-        2 => (1 << random.u32(..64)) - 1 - random.u64(..1),
-        3 => (1_u64 << random.u32(..64)).saturating_sub(random.u64(..100)),
-        _ => any_magnitude(random),
+        1 => u64::MAX - choose(2000),
+        2 => (1 << choose(64)) - 1,
+        3 => (1_u64 << choose(64)).saturating_sub(choose(100)),
+        _ => magnitude(choose),
     }
 }
 
@@ -284,16 +283,13 @@ pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
     most: usize,
 ) {
     seeded(0..(total / each).max(1), |random| {
-        let mut pair = Pair::<BITS, LEVELS>::starting_at(start_times(random));
+        let mut checks = random.fork();
+        let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);
+        let mut pair = Pair::<BITS, LEVELS>::starting_at(start_times(choose));
         for _ in 0..each.min(total) {
-            pair.any_operation(random, most);
-            // With large geometries it takes long, and Miri a thousand times as long.
-            #[cfg(debug_assertions)]
-            if (LEVELS > 8 && !cfg!(miri))
-                || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0
-            {
-                pair.wheel.check();
-            }
+            pair.any_operation(choose, most);
+            pair.check(&mut checks);
         }
+        pair.finish();
     });
 }

@@ -1,12 +1,17 @@
-//! The simulation finds what is wrong, makes it small, and does the same twice. The bugs are planted between it and the
-//! library.
+//! Random episodes keep the promises of a shard. A bug that is planted between the simulator and the library is found,
+//! shrunk, and found again by its seed.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use corewheel_simulator::{Bug, Extent, Found, episode, simulate};
+use corewheel_simulator::{Bug, Coverage, Extent, Found, drawn, episode, simulate};
+
+use common::{operations, seeded};
 
 /// Shards are numbered in the order in which the process makes them, and the numbers say where spread timers go: an episode is
 /// the same again only where no other one runs beside it.
@@ -15,31 +20,43 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is found where there is a bug. In few steps; and it is there again with the seed that is named.
+#[test]
+fn shards_keep_their_promises_in_long_episodes() {
+    let _alone = alone();
+    let extent = Extent { operations: operations(300_000), time: Duration::MAX };
+    let done = simulate(0, extent, None, |_| ()).unwrap_or_else(|found| panic!("{found}"));
+    assert!(done.operations() >= extent.operations);
+}
+
+/// In a short episode, each clock and each shard is new, and each shard ends soon.
+#[test]
+fn shards_keep_their_promises_in_short_episodes() {
+    let _alone = alone();
+    seeded(0..operations(150), |random| {
+        let length = random.usize(..300);
+        let done = drawn(length, &mut |bound| random.u64(..bound));
+        assert!(done.is_ok(), "{done:?}");
+    });
+}
+
+/// Finds a bug, and finds it again with its seed.
 fn found(bug: Bug) -> Box<Found> {
     let _alone = alone();
     let extent = Extent { operations: 1_000_000, time: Duration::MAX };
     let found = simulate(0, extent, Some(bug), |_| ()).expect_err("there is a bug");
     let again = episode(found.seed, Some(bug)).expect_err("it is there again");
-    assert_eq!(
-        (again.failure.step, &again.failure.what),
-        (found.failure.step, &found.failure.what)
-    );
-    assert_eq!(again.steps, found.steps);
+    assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
     found
 }
 
 #[test]
-fn a_cancel_that_is_lost_is_found_and_shrunk() {
+fn a_lost_cancel_is_found_and_shrunk() {
     let found = found(Bug::LosesCancels);
     // A timer, its cancel, and what shows that it lives: a drain will do.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
-    let text = found.to_string();
-    assert!(
-        text.contains(&format!("cargo xtask simulate --seed {} --operations 1", found.seed)),
-        "{text}"
-    );
+    let command = format!("cargo xtask simulate --seed {} --operations 1", found.seed);
+    assert!(found.to_string().contains(&command), "{found}");
 }
 
 #[test]
@@ -56,11 +73,11 @@ fn a_model_that_is_wrong_about_the_time_is_found_and_shrunk() {
     assert!(found.failure.what.contains("did not fire"), "{found}");
 }
 
-/// The same seed does the same, whatever was done before it in the same process.
+/// A seed does the same again, whatever the process has done before.
 #[test]
 fn an_episode_is_the_same_again() {
     let _alone = alone();
-    let done = |seed| episode(seed, None).unwrap_or_else(|found| panic!("{found}")).json();
+    let done = |seed| -> Coverage { episode(seed, None).unwrap_or_else(|found| panic!("{found}")) };
     let first = done(7);
     assert_ne!(done(8), first);
     assert_eq!(done(7), first);

@@ -1,0 +1,133 @@
+//! Calls by the handle of a timer on any thread: in a step, in a callback, in a destructor.
+
+use std::{cell::RefCell, collections::HashMap, time::Duration};
+
+use corewheel::{Cancel, LocalHandle, TimerHandle};
+
+use crate::{
+    coverage::Operation,
+    handover::{with, with_any},
+    model::State,
+    plan::{How, Id, Nanos, Script},
+};
+
+thread_local! {
+    /// Handles that never leave their thread.
+    static LOCAL: RefCell<HashMap<Id, LocalHandle>> = RefCell::default();
+}
+
+pub(super) fn keep_local(id: Id, handle: LocalHandle) {
+    LOCAL.with_borrow_mut(|handles| handles.insert(id, handle));
+}
+
+fn local(id: Id) -> Option<LocalHandle> {
+    LOCAL.with_borrow(|handles| handles.get(&id).copied())
+}
+
+/// Makes a handle that others can use.
+pub(super) fn share(id: Id) {
+    if let Some(handle) = local(id)
+        && with(|model| model.timer(id).shard == model.own())
+    {
+        let shared = handle.share();
+        with(|model| {
+            model.timers[id as usize].handle = Some(shared);
+            model.operation(Operation::Share, model.own());
+        });
+    }
+}
+
+pub(super) fn cancel(id: Id, how: How) {
+    let local = local(id);
+    let called = with(|model| {
+        let own = model.owns(id, local.is_some())?;
+        let operations = match how {
+            How::Shard | How::Handle => [Operation::Cancel, Operation::CancelRemote],
+            How::Wait => [Operation::CancelWait, Operation::CancelWaitRemote],
+            How::Guard => [Operation::Guard, Operation::GuardRemote],
+        };
+        model.calls(id, own, operations);
+        // It would wait for a callback of this very thread, or for one that has paused.
+        let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
+        let how = if is_running && how == How::Wait { How::Handle } else { how };
+        let is_turning = model.shards[model.own()].turn.is_some();
+        Some((model.cancels(id, own), how, is_turning, model.loses(id)))
+    });
+    let Some((expected, how, is_turning, is_lost)) = called else { return };
+    let is_lost = is_lost && !expected.own;
+    let answer = match (expected.handle, how) {
+        _ if is_lost => expected.answer,
+        (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
+        (Some(handle), How::Wait) => {
+            let answer = handle.cancel_wait();
+            with(|model| {
+                model.check(answer.is_err() == is_turning, || {
+                    format!("cancel_wait of timer {id}: {answer:?}")
+                });
+            });
+            answer.unwrap_or_else(|_| handle.cancel())
+        }
+        (Some(handle), How::Guard) => {
+            drop(handle.guard());
+            expected.answer
+        }
+        (Some(handle), _) => handle.cancel(),
+    };
+    let is_pending = expected.handle.is_some_and(TimerHandle::is_pending) && !is_lost;
+    with(|model| {
+        model.has_cancelled(id, expected, answer);
+        model.check(!is_pending, || format!("timer {id} is pending after its cancel"));
+    });
+}
+
+pub(super) fn reset(id: Id, delay: Nanos) {
+    let local = local(id);
+    let called = with(|model| {
+        let own = model.owns(id, local.is_some())?;
+        if model.may_read(id) {
+            return None;
+        }
+        model.calls(id, own, [Operation::Reset, Operation::ResetRemote]);
+        Some(model.resets(id, delay, own))
+    });
+    let Some(expected) = called else { return };
+    let delay = Duration::from_nanos(delay);
+    let answer = match expected.handle {
+        None => local.is_some_and(|handle| handle.reset(delay)),
+        Some(handle) => handle.reset(delay),
+    };
+    with(|model| {
+        model.check(answer == expected.answer, || format!("reset of timer {id}: {answer}"));
+    });
+}
+
+pub(super) fn is_pending(id: Id) {
+    let local = local(id);
+    let called = with(|model| {
+        let own = model.owns(id, local.is_some())?;
+        model.calls(id, own, [Operation::IsPending, Operation::IsPendingRemote]);
+        let timer = model.timer(id);
+        Some((timer.handle, timer.state == State::Live))
+    });
+    let Some((handle, expected)) = called else { return };
+    let is_pending = match handle {
+        None => local.is_some_and(LocalHandle::is_pending),
+        Some(handle) => handle.is_pending(),
+    };
+    with(|model| {
+        model.check(is_pending == expected, || format!("timer {id} is pending: {is_pending}"));
+    });
+}
+
+/// The destructor of a payload. It may cancel another timer, and is the last that is heard of its own.
+pub(crate) fn payload_dropped(id: Id) {
+    if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
+        cancel(other, How::Handle);
+    }
+    with_any(|model| {
+        let timer = &mut model.timers[id as usize];
+        if matches!(timer.state, State::Running | State::Stopping) {
+            timer.state = State::Ended;
+        }
+    });
+}

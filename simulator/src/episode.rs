@@ -1,0 +1,171 @@
+//! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the model.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use corewheel::Shard;
+
+use crate::{
+    core,
+    coverage::{Coverage, Fault},
+    handover::{Job, Link},
+    model::{Bug, Model},
+    plan::{Act, CORES, PLACES, Plan, Step},
+};
+
+/// A core that has not answered for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was wrong in an episode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The number of the step that ran.
+    pub step: usize,
+    /// What was expected, and what was found.
+    pub what: String,
+    /// A core hangs. Each further try would hang as well.
+    pub hangs: bool,
+}
+
+struct Conductor {
+    plan: Arc<Plan>,
+    /// None while a core has it.
+    model: Option<Box<Model>>,
+    threads: Vec<Thread>,
+}
+
+struct Thread {
+    jobs: Sender<(Box<Model>, Job)>,
+    replies: Receiver<(Box<Model>, bool)>,
+    joins: JoinHandle<()>,
+    is_paused: bool,
+}
+
+/// A core does not answer.
+struct Hangs;
+
+/// Runs an episode to its end, or to what is wrong.
+pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
+    number_shards_from_zero();
+    let model = Some(Box::new(Model::new(plan, bug, core::payload_dropped)));
+    let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
+    for core in 0..CORES {
+        let thread = this.start(core);
+        this.threads.push(thread);
+    }
+    if this.conduct().is_err() {
+        let step = plan.steps.len().saturating_sub(1);
+        return Err(Failure { step, what: "a core does not answer".to_owned(), hangs: true });
+    }
+    this.finish()
+}
+
+impl Conductor {
+    fn conduct(&mut self) -> Result<(), Hangs> {
+        let plan = Arc::clone(&self.plan);
+        let mut from = 0;
+        while from < plan.steps.len() && self.model().failure.is_none() {
+            let Step { core, act, .. } = plan.steps[from];
+            let same = |step: &&Step| step.core == core && step.act != Act::Exit;
+            let to = from + plan.steps[from..].iter().take_while(same).count().max(1);
+            self.resume(core)?;
+            if act == Act::Exit {
+                self.end(core)?;
+                self.model().fault(Fault::ThreadExit, core);
+                let thread = self.start(core);
+                self.threads.insert(core, thread);
+            } else if self.model().failure.is_none() {
+                self.tell(core, Job::Steps(from..to))?;
+            }
+            from = to;
+        }
+        (0..CORES).try_for_each(|core| self.resume(core))?;
+        // The numbers of the shards come back in the order in which the next episode needs them.
+        (0..CORES).rev().try_for_each(|core| self.end(core))
+    }
+
+    fn model(&mut self) -> &mut Model {
+        self.model.as_mut().expect("the model is here")
+    }
+
+    /// Gives the model to a core, and waits until it comes back.
+    fn tell(&mut self, core: usize, job: Job) -> Result<(), Hangs> {
+        self.model().core = core;
+        let model = self.model.take().expect("the model is here");
+        let thread = &mut self.threads[core];
+        thread.jobs.send((model, job)).map_err(|_| Hangs)?;
+        let (model, is_paused) = thread.replies.recv_timeout(PATIENCE).map_err(|_| Hangs)?;
+        thread.is_paused = is_paused;
+        self.model = Some(model);
+        Ok(())
+    }
+
+    /// Lets a core that has paused in a callback finish its steps.
+    fn resume(&mut self, core: usize) -> Result<(), Hangs> {
+        while self.threads[core].is_paused {
+            self.tell(core, Job::Resume)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, core: usize) -> Thread {
+        let (jobs, received) = channel();
+        let (answer, replies) = channel();
+        let (refer, referred) = channel();
+        let model = self.model();
+        let configs: Vec<_> = (0..PLACES).map(|place| model.new_shard(core, place)).collect();
+        model.cores[core].own = configs[0].0;
+        let (link, plan) = (Link { jobs: received, replies: answer }, Arc::clone(&self.plan));
+        let joins = thread::spawn(move || core::live(core, &plan, configs, link, &refer));
+        self.model().cores[core].shard = Some(referred.recv().expect("it has a timer"));
+        Thread { jobs, replies, joins, is_paused: false }
+    }
+
+    /// Ends the thread of a core, and its shards with it.
+    fn end(&mut self, core: usize) -> Result<(), Hangs> {
+        self.tell(core, Job::Leave)?;
+        let ended = self.threads.remove(core).joins.join();
+        let model = self.model();
+        model.check(ended.is_ok(), || format!("core {core} ended with a panic"));
+        model.cores[core].gone = model.cores[core].shard.take();
+        for shard in std::mem::take(&mut model.ending) {
+            model.check_end(shard);
+        }
+        Ok(())
+    }
+
+    /// Returns what was done, if all was right.
+    fn finish(mut self) -> Result<Coverage, Failure> {
+        let model = self.model();
+        if let Some((number, shard)) = model.in_transit.take() {
+            model.ends(number);
+            drop(shard);
+            model.check_end(number);
+        }
+        model.check_timers_ended();
+        model.coverage.virtual_time = model.virtual_time().into();
+        let Model { failure, coverage, step, .. } = *self.model.take().expect("the model is here");
+        failure.map_or(Ok(coverage), |what| Err(Failure { step, what, hangs: false }))
+    }
+}
+
+/// Makes the shards of each episode get the same numbers, by which spread timers are spread: the number that came back last is
+/// given first.
+fn number_shards_from_zero() {
+    const MOST: usize = CORES * PLACES + 3;
+    let number = |shard: &Shard<()>| -> u32 {
+        let text = format!("{shard:?}");
+        let digits =
+            text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
+        digits.collect::<String>().parse().unwrap_or(0)
+    };
+    let mut shards: Vec<Shard<()>> = (0..MOST).map(|_| Shard::new()).collect();
+    shards.sort_by_key(number);
+    while shards.pop().is_some() {}
+}

@@ -1,0 +1,67 @@
+//! Hands the model from one core's thread to the next. Only the thread that has it runs.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    ops::Range,
+    sync::mpsc::{Receiver, Sender},
+};
+
+use crate::model::Model;
+
+/// What a core is to do with the model.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Steps(Range<usize>),
+    /// Go on with the callback that paused.
+    Resume,
+    /// End with all shards.
+    Leave,
+}
+
+/// A core's end of the channels. A core returns the model, and whether it is in the middle of a callback.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) jobs: Receiver<(Box<Model>, Job)>,
+    pub(crate) replies: Sender<(Box<Model>, bool)>,
+}
+
+thread_local! {
+    static MODEL: RefCell<Option<Box<Model>>> = const { RefCell::new(None) };
+    static LINK: OnceCell<Link> = const { OnceCell::new() };
+}
+
+/// Makes this thread a core.
+pub(crate) fn set_link(link: Link) {
+    LINK.with(|place| place.set(link).expect("a new thread"));
+}
+
+/// Waits for the model, and returns what to do with it; None if the episode was given up.
+pub(crate) fn receive() -> Option<Job> {
+    let (model, job) = LINK.with(|link| link.get()?.jobs.recv().ok())?;
+    MODEL.set(Some(model));
+    Some(job)
+}
+
+/// Returns the model to the conductor.
+pub(crate) fn hand_back(is_paused: bool) {
+    let model = MODEL.take().expect("the model is here");
+    let send = |link: &OnceCell<Link>| link.get()?.replies.send((model, is_paused)).ok();
+    LINK.with(send).expect("the conductor waits");
+}
+
+/// Lets the other cores go on, until it is this one's turn again.
+pub(crate) fn pause() {
+    hand_back(true);
+    let job = receive();
+    assert!(matches!(job, Some(Job::Resume)), "a core that has paused was told {job:?}");
+}
+
+/// Asks the model, or tells it something. Nothing of the library may be called within.
+pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
+    with_any(ask).expect("the model is here")
+}
+
+/// Asks the model, or returns None in a thread that is ending and does not have it.
+pub(crate) fn with_any<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
+    MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
+}

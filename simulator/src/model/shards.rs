@@ -1,0 +1,319 @@
+//! What must be true of a shard: in a turn, of its counts, of its sleeps, and when its clock moves.
+
+use std::time::Duration;
+
+use corewheel::Counts;
+
+use super::{Asleep, Bug, Model, TurnModel, nanos};
+use crate::{
+    coverage::{Fault, Operation},
+    plan::{Id, Move, Nanos, Step},
+};
+
+/// The number of messages that a turn consumes at most, and that wake a sleeping owner.
+const MESSAGES: u64 = 1_024;
+
+/// What a turn reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnReport {
+    pub(crate) fired: usize,
+    /// The number of timers that were collected, and of entries that were touched; a pass does not report them.
+    pub(crate) collected: Option<usize>,
+    pub(crate) touched: Option<u64>,
+    pub(crate) behind: bool,
+    /// How long the shard wants to wait after the turn.
+    pub(crate) wait: Option<Nanos>,
+    pub(crate) given_up: bool,
+}
+
+impl Model {
+    /// The owner reads the clock.
+    pub(crate) fn read(&mut self, shard: usize) -> Nanos {
+        let now = self.clock(self.shards[shard].core);
+        let shard = &mut self.shards[shard];
+        shard.regressions += u64::from(now < shard.latest);
+        shard.latest = shard.latest.max(now);
+        shard.latest
+    }
+
+    /// The latest time that a shard can know, which is also the time of a request from another core.
+    pub(crate) fn latest(&self, shard: usize) -> Nanos {
+        let shard = &self.shards[shard];
+        shard.latest.max(self.clock(shard.core))
+    }
+
+    /// Moves a clock; `wait` is how long a shard of the core wants to wait.
+    pub(crate) fn move_clock(&mut self, step: Step, how: Move, wait: Option<Nanos>) {
+        /// Farther clocks would bring an episode to the end of time.
+        const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
+        let (core, by) = (step.to, step.delay);
+        let fault = match how {
+            Move::On | Move::Far | Move::ToNext => None,
+            Move::Back => Some(Fault::ClockBack),
+            Move::Jump => Some(Fault::ClockJump),
+            Move::Years => Some(Fault::ClockYears),
+            Move::Stall => Some(Fault::ClockStall),
+        };
+        match fault {
+            Some(fault) => self.fault(fault, core),
+            None => self.operation(Operation::TimePasses, self.cores[core].own),
+        }
+        let now = self.clock(core);
+        let of = &mut self.cores[core];
+        let to = match how {
+            Move::Stall => {
+                of.stalls = step.count;
+                return;
+            }
+            Move::Back => now.saturating_sub(by),
+            _ if of.stalls > 0 => {
+                of.stalls -= 1;
+                return self.coverage.prolong(Fault::ClockStall, core);
+            }
+            Move::ToNext => {
+                now.saturating_add(wait.filter(|&wait| wait <= WAIT_MAX).unwrap_or_default())
+            }
+            _ => now.saturating_add(by),
+        };
+        of.clock.set(Duration::from_nanos(to));
+        of.farthest = of.farthest.max(to);
+    }
+
+    // ---- turns
+
+    /// A turn comes next; `wait` is how long the shard wants to wait.
+    pub(crate) fn turn_begins(
+        &mut self,
+        number: usize,
+        budget: Option<usize>,
+        before: Counts,
+        wait: Option<Nanos>,
+    ) {
+        let now = self.read(number);
+        let is_late = self.bug == Some(Bug::LateTurns);
+        let shard = &mut self.shards[number];
+        // At the end of time, the next deadline is never later.
+        let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
+        let is_wanted = wait == Some(0) && is_idle;
+        let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
+        let in_order_after = (before.queued <= most).then_some(shard.target);
+        let reached = if is_late { now.saturating_add(3 * shard.tick) } else { now };
+        shard.turn_now = now;
+        shard.target = shard.target.max(reached / shard.tick);
+        shard.turns += 1;
+        if let Some(asleep) = &mut shard.asleep {
+            // It may be woken for messages that the turn consumes.
+            asleep.may_wake = true;
+        }
+        shard.turn = Some(TurnModel { before, is_wanted, in_order_after, ..TurnModel::default() });
+    }
+
+    pub(crate) fn turn_ends(
+        &mut self,
+        number: usize,
+        budget: Option<usize>,
+        report: TurnReport,
+        after: Counts,
+    ) {
+        let Some(turn) = self.shards[number].turn.take() else { return };
+        let collected = after.cancelled - turn.before.cancelled - turn.cancelled;
+        let touched = after.touched - turn.before.touched;
+        let is_right = report.fired == turn.fired
+            && report.collected.is_none_or(|said| said as u64 == collected)
+            && report.touched.is_none_or(|said| said == touched);
+        let what = || format!("{report:?}, {touched} touched, {collected} collected: {turn:?}");
+        self.check(is_right, what);
+        if let Some(budget) = budget {
+            let (most, fired) = (budget as u64, turn.fired as u64);
+            let fits =
+                fired <= 2 * most && collected <= most && touched <= 6 * most + 4 * turn.nested;
+            // Without messages and periodic timers, only the wheel works, and touches nothing twice.
+            let is_pass = report.touched.is_none();
+            let is_alone = is_pass && turn.before.queued + turn.arrived + turn.nested == 0;
+            self.check(fits && (touched.max(fired) <= most || !is_alone), what);
+        }
+        let shard = &mut self.shards[number];
+        (shard.published, shard.behind) = (after.live, report.behind || report.given_up);
+        shard.partial |= !shard.queued.is_empty();
+        shard.was_nested = turn.nested > 0;
+        let is_over = !shard.behind;
+        if after.queued == 0 && is_over {
+            self.mailbox_is_empty(number);
+        }
+        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.given_up {
+            let left = self.shards[number].needless.checked_sub(1);
+            self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
+            self.shards[number].needless = left.unwrap_or(0);
+            self.coverage.needless += 1;
+        }
+        self.check_messages_consumed(budget, report, &turn, &after);
+        self.check_rest_of_turn(number, report, turn.order);
+    }
+
+    /// All messages were consumed: payloads of ended timers are dropped.
+    fn mailbox_is_empty(&mut self, number: usize) {
+        let shard = &mut self.shards[number];
+        (shard.urgent, shard.partial, shard.unarrived, shard.held) = (false, false, 0, 0);
+        for id in shard.queued.drain(..) {
+            let timer = &mut self.timers[id as usize];
+            (timer.queued, timer.unarrived) = (false, false);
+        }
+        let expected = shard.added + shard.refused - shard.live.len() as u64;
+        let dropped = self.ledger.totals(number).dropped;
+        self.check(dropped == expected, || {
+            format!("of {expected} payloads of timers that ended {dropped} were dropped")
+        });
+    }
+
+    /// A turn consumes its share of messages, and all of them if there are no more.
+    fn check_messages_consumed(
+        &mut self,
+        budget: Option<usize>,
+        report: TurnReport,
+        turn: &TurnModel,
+        after: &Counts,
+    ) {
+        let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
+        let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
+        let consumed = before.saturating_sub(left);
+        // A message that arrived may be counted there as well, or may be one that was there.
+        let least = if report.given_up { 0 } else { before.min(most) };
+        let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.given_up;
+        let is_right =
+            consumed <= most && consumed + arrived >= least && (!takes_all || !report.behind);
+        self.check(is_right, || {
+            format!(
+                "{before} messages, {arrived} arrived, {left} left of at most {most}: {report:?}"
+            )
+        });
+    }
+
+    /// All due timers have fired. Those that a budget left are due after those that fired, and the shard says that it left
+    /// them.
+    fn check_rest_of_turn(&mut self, number: usize, report: TurnReport, order: u64) {
+        let shard = &self.shards[number];
+        // Timers with messages, and timers that were moved in the turn, are open.
+        let is_certain = |&&(_, id): &&(u64, Id)| {
+            let timer = self.timer(id);
+            !timer.queued && timer.moved_in != shard.turns
+        };
+        let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
+        let (is_due, is_over) = (tick <= shard.target, !shard.behind);
+        self.check(tick >= order, || {
+            format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
+        });
+        self.check(!is_due || !is_over, || format!("timer {id}, due at tick {tick}, did not fire"));
+        let says_so = report.given_up || report.behind && report.wait == Some(0);
+        self.check(!is_due || says_so, || {
+            format!("timer {id} was left at tick {tick}: {report:?}")
+        });
+    }
+
+    /// After a turn that left nothing, a shard does not want another turn at once.
+    pub(crate) fn check_rest(&mut self, number: usize, wait: Option<Nanos>) {
+        let shard = &self.shards[number];
+        let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.target);
+        let is_now = self.clock(shard.core) <= shard.turn_now && shard.turn_now < Nanos::MAX;
+        // A callback may have added a timer for the next turn and moved it away since.
+        let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
+        let rests = is_later && is_now && is_plain;
+        self.check(!rests || wait != Some(0), || {
+            format!("shard {number} wants another turn, for nothing")
+        });
+    }
+
+    // ---- counts and sleeps
+
+    /// What a shard says at any moment: counts add up and agree with the model, and a sleep is not too long.
+    pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
+        let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
+        let totals = self.ledger.totals(number);
+        let shard = &self.shards[number];
+        let theirs = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
+        let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
+        let sums = added == live + fired + cancelled + handed_back;
+        let is_right = sums && theirs == ours && totals.reported == totals.thrown;
+        // Messages of other cores, as far as the owner knows them.
+        let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
+        let (arriving, unseen) =
+            (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
+        let fits = arriving <= queued
+            && queued <= messages
+            && held <= unseen.min(live).min(queued)
+            && unseen <= held + arriving
+            && live + arriving == alive + unseen;
+        let ours_queued = [messages, shard.unarrived, shard.held];
+        let is_exact = shard.partial || [queued, arriving, held] == ours_queued;
+        self.check(is_right && fits && is_exact, || {
+            format!(
+                "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; fired, runs, handed back, \
+                 regressions, panics: {ours:?}; live {alive}; queued, arriving, held: {ours_queued:?}"
+            )
+        });
+        self.shards[number].seen = counts;
+        self.compare_wait(number, wait);
+    }
+
+    /// A sleep is never longer than the time to the next deadline.
+    pub(crate) fn compare_wait(&mut self, number: usize, wait: Option<Nanos>) {
+        let (shard, now) = (&self.shards[number], self.latest(number));
+        let earliest = shard.live.first().map(|&(tick, _)| shard.start(tick).saturating_sub(now));
+        let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
+        let is_urgent = shard.urgent && !shard.partial;
+        let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
+        let is_right = is_short && (!is_urgent || wait == Some(0)) && (!is_idle || wait.is_none());
+        self.check(is_right, || {
+            format!(
+                "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, urgent messages: \
+                 {is_urgent}, idle: {is_idle}"
+            )
+        });
+    }
+
+    /// A core has announced a sleep.
+    pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
+        self.compare_wait(number, timeout);
+        let (totals, now) = (self.ledger.totals(number), self.latest(number));
+        let asleep = Asleep {
+            until: timeout.map_or(Nanos::MAX, |timeout| now.saturating_add(timeout)),
+            wakes: totals.wakes,
+            thrown: totals.thrown,
+            may_wake: false,
+            must_wake: false,
+        };
+        self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
+    }
+
+    /// A core has slept while others went on: it was woken if it had to be, once, and not for nothing.
+    pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
+        let Some(asleep) = self.shards[number].asleep.take() else { return };
+        let totals = self.ledger.totals(number);
+        let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
+        if has_panicked {
+            let core = self.shards[number].core;
+            self.fault(Fault::WakePanic, core);
+        }
+        // There are two kinds of messages.
+        let must_wake = asleep.must_wake || queued >= 2 * MESSAGES;
+        let may_wake = asleep.may_wake || queued >= MESSAGES;
+        let is_right =
+            wakes <= 1 && (wakes > 0 || has_panicked || !must_wake) && (wakes == 0 || may_wake);
+        self.check(is_right, || {
+            format!("shard {number} was woken {wakes} times with {queued} messages: {asleep:?}")
+        });
+    }
+
+    /// `next_deadline` and `time_until_next` agree.
+    pub(crate) fn compare_deadline(
+        &mut self,
+        shard: usize,
+        next: Option<std::time::Instant>,
+        wait: Option<Nanos>,
+    ) {
+        let (clock, now) = (&self.cores[self.shards[shard].core].clock, self.latest(shard));
+        let ahead =
+            next.map(|next| (next + clock.elapsed()).saturating_duration_since(clock.now()));
+        let until = ahead.map(|ahead| nanos(ahead).saturating_sub(now));
+        self.check(until == wait, || format!("{next:?} is in {until:?}, not in {wait:?}"));
+    }
+}
