@@ -133,16 +133,13 @@ pub(crate) fn target() -> PathBuf {
 /// Returns the programs of `tests/` for the sanitizers. The others count allocations, measure
 /// pauses, fork, need more features, read the source, or need more memory than a sanitizer leaves.
 fn sanitized() -> String {
-    const LEFT_OUT: [&str; 11] = [
-        "allocations",
+    const LEFT_OUT: [&str; 8] = [
         "exports",
         "fork",
         "idle_connections",
         "memory",
         "no_pauses",
         "origins",
-        "purgatory_memory",
-        "remote_memory",
         "shard_limit",
         "tidy",
     ];

@@ -71,7 +71,10 @@ impl Stages {
             return is_there.then(|| Test::new(stage, Some("--lib"), name));
         }
         let package = stage.command.split_once("-p ")?.1.split(' ').next()?;
-        let directory = self.copy.join(package.trim_start_matches("corewheel")).join("tests");
+        let directory = self
+            .copy
+            .join(package.trim_start_matches("corewheel").trim_start_matches('-'))
+            .join("tests");
         let program = programs(&directory).into_iter().find(has)?;
         Some(Test::new(stage, Some(&format!("--test {}", stem(&program))), name))
     }
