@@ -23,8 +23,8 @@ use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A model with a floor of this many interleavings takes about ten seconds or more.
-pub const LONG: usize = 8_500;
+/// A model with a floor of this many interleavings takes five seconds or more.
+pub const LONG: usize = 25_000;
 
 /// Explores every interleaving of `model` with up to three preemptions, prints their number and fails below `floor`: loom
 /// explores a single interleaving of a model that it cannot see into.
