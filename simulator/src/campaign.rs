@@ -144,6 +144,6 @@ impl fmt::Display for Found {
         writeln!(f, "  these few steps fail: {}", shrunk.what)?;
         writeln!(f, "    {setting}")?;
         steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
-        write!(f, "  to see it again: cargo xtask simulate --seed {seed} --operations 1")
+        write!(f, "  to see it again: cargo simulate --seed {seed} --operations 1")
     }
 }

@@ -55,7 +55,7 @@ fn a_lost_cancel_is_found_and_shrunk() {
     // A timer, its cancel, and what shows that it lives: a drain will do.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
-    let command = format!("cargo xtask simulate --seed {} --operations 1", found.seed);
+    let command = format!("cargo simulate --seed {} --operations 1", found.seed);
     assert!(found.to_string().contains(&command), "{found}");
 }
 
