@@ -23,15 +23,11 @@ use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A model with a floor of this many interleavings takes five seconds or more.
-pub const LONG: usize = 25_000;
-
 /// Explores every interleaving of `model` with up to three preemptions, prints their number and fails below `floor`: loom
 /// explores a single interleaving of a model that it cannot see into.
 ///
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits each model to its value in
-/// minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted fault must fail an assertion of the model. With
-/// `COREWHEEL_LOOM_LANE=short` models with a floor of [`LONG`] or more pass unexplored, with `long` all others do.
+/// minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted fault must fail an assertion of the model.
 ///
 /// # Panics
 ///
@@ -51,10 +47,6 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
     // thread the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
-    if env::var("COREWHEEL_LOOM_LANE").is_ok_and(|lane| (lane == "long") != (floor >= LONG)) {
-        println!("{name}: left to the other lane");
-        return;
-    }
     // Shard numbers and the garbage of epochs are global and not loom's. They must be equal in every execution, so models
     // run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
