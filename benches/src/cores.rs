@@ -67,10 +67,14 @@ pub fn on_two<A: Send, B: Send>(
     })
 }
 
+/// The number of legs that both runners have run, on cache lines without other data.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Baton(AtomicU64);
+
 /// One of two threads that take turns.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
-    /// The number of legs that both have run.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
@@ -79,9 +83,9 @@ pub(crate) struct Runner<'a> {
 const DROPPED: u64 = u64::MAX;
 
 impl<'a> Runner<'a> {
-    /// Returns both runners of a baton that is 0.
-    pub(crate) fn pair(baton: &'a AtomicU64) -> [Self; 2] {
-        [0, 1].map(|next_leg| Self { baton, next_leg })
+    /// Returns both runners of a new baton. Each must move to its own thread.
+    pub(crate) fn pair(baton: &'a Baton) -> [Self; 2] {
+        [0, 1].map(|next_leg| Self { baton: &baton.0, next_leg })
     }
 
     /// Waits until the other runner has run the leg before, and runs the next.
@@ -119,16 +123,16 @@ impl Drop for Runner<'_> {
 /// How long a cache line takes to the second core and back, in nanoseconds. It tells threads of one core from cores that are
 /// apart, of which a virtual machine may have the one at one time and the other at another.
 pub fn line_nanos() -> f64 {
-    let line = AtomicU64::new(0);
+    let line = Baton::default();
     let [mut first, mut second] = Runner::pair(&line);
-    let mut time = |_| {
-        let started = Instant::now();
-        (0..TRIPS).for_each(|_| first.run(|| ()));
-        started.elapsed().as_nanos() as f64 / TRIPS as f64
+    let times = move || {
+        let mut time = |_| {
+            let started = Instant::now();
+            (0..TRIPS).for_each(|_| first.run(|| ()));
+            started.elapsed().as_nanos() as f64 / TRIPS as f64
+        };
+        (0..TIMED).map(&mut time).collect()
     };
-    let (trips, ()) = on_two(
-        || (0..TIMED).map(&mut time).collect(),
-        || (0..TIMED * TRIPS).for_each(|_| second.run(|| ())),
-    );
+    let (trips, ()) = on_two(times, move || (0..TIMED * TRIPS).for_each(|_| second.run(|| ())));
     median(trips)
 }

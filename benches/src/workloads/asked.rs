@@ -2,7 +2,7 @@
 //! does that had something else to do meanwhile. What the two spend is timed apart, so neither waits for the other in it.
 
 use std::{
-    sync::{atomic::AtomicU64, mpsc},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use fastrand::Rng;
 use super::SEED;
 use crate::{
     asked::{Asker, Owner},
-    cores::{self, Runner},
+    cores::{self, Baton, Runner},
     measure::{Sample, median},
     timers::payload,
 };
@@ -36,7 +36,7 @@ const REQUESTS: [(Request, &str); 3] =
 
 /// ns per request, by both sides together, and for the one who asks; of each kind.
 pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
-    let (baton, (sender, askers)) = (AtomicU64::new(0), mpsc::channel());
+    let (baton, (sender, askers)) = (Baton::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
         move || {
