@@ -1,4 +1,4 @@
-//! An allocator that counts, when it is told to. In timed runs it costs one branch per call, for
+//! An allocator that counts while counting is on. In timed runs it costs one branch per call, for
 //! all peers alike.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 

@@ -158,7 +158,7 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
                     local_timer().add(TICK, move || {
                         run();
                         if runs.get() == panics + 1 {
-                            // As `panic!` does, but silently.
+                            // Panics without the message of `panic!`.
                             resume_unwind(Box::new("as planned"));
                         }
                     });

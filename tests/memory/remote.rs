@@ -154,7 +154,7 @@ fn adding_to_a_timer_that_has_ended_takes_no_memory() {
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
 }
 
-/// The same, of adds that come just as it ends.
+/// Adds that race with the end of a thread's timer leave no memory behind.
 #[test]
 fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
     let _alone = alone();

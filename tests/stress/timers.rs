@@ -383,7 +383,7 @@ fn what_races_with_the_end_of_a_shard_gets_true_answers() {
             // The others may all come too late on a busy machine.
             while round % 3 == 1 && local_timer().turn().fired == 0 {}
             if round % 5 == 0 {
-                // As `panic!` does, but silently.
+                // Panics without the message of `panic!`.
                 resume_unwind(Box::new("as planned"));
             }
         });
