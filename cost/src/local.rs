@@ -1,0 +1,280 @@
+//! The operations that only `local_timer` has.
+//!
+//! The remote ones run in batches on a second thread. Both threads block while they wait, and the
+//! number of batches is the same for all numbers of iterations, so the difference of two runs holds
+//! no hand-over.
+
+use std::{
+    cell::Cell,
+    hint::black_box,
+    pin::pin,
+    rc::Rc,
+    sync::mpsc,
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+
+use corewheel::{
+    Cancel, Completion, Config, DelayedOperation, ManualClock, Outcome, ShardRef, TimerHandle,
+    future, local_purgatory, local_timer,
+};
+
+use crate::{
+    one_thread::{Draws, STEP, WARM_UP},
+    timers::{Payload, payload},
+};
+
+/// Batches of a remote operation, whose size is the number of iterations divided by this.
+const BATCHES: usize = 64;
+/// Batches before the first counted one, and their size.
+const WARM_UP_BATCHES: usize = 16;
+const WARM_UP_SIZE: usize = 128;
+
+fn install() -> ManualClock {
+    let clock = ManualClock::new();
+    Config::new().clock(&clock).install().expect("the first timer of this thread");
+    clock
+}
+
+fn callback(id: usize) -> impl FnOnce() + Send + 'static {
+    let captured = payload(id);
+    move || _ = black_box(captured)
+}
+
+fn delay(draws: &mut Draws) -> Duration {
+    Duration::from_millis(draws.delay())
+}
+
+fn fill(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
+    (0..live).map(|id| local_timer().add(delay(draws), callback(id))).collect()
+}
+
+/// Cancels a random timer and adds another one, whose callback shares a counter with all others.
+pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
+    let (_clock, mut draws, fired) = (install(), Draws::new(live), Rc::new(Cell::new(0)));
+    let add = |draws: &mut Draws, id: usize| {
+        let (fired, captured) = (Rc::clone(&fired), [id; 2]);
+        local_timer().add(delay(draws), move || fired.set(captured[0]))
+    };
+    let mut handles: Vec<TimerHandle> = (0..live).map(|id| add(&mut draws, id)).collect();
+    for _ in 0..WARM_UP + iterations {
+        let id = draws.index();
+        assert_eq!(handles[id].cancel(), Cancel::Cancelled);
+        handles[id] = add(&mut draws, id);
+    }
+}
+
+/// Moves time to the next deadline, where a callback adds itself again a round later.
+pub(crate) fn fire_add(live: usize, iterations: usize) {
+    /// The second number is the delay.
+    fn fire(captured: Payload) {
+        local_timer().add(Duration::from_millis(captured[1]), move || fire(captured));
+    }
+    let (clock, round) = (install(), STEP * live as u64);
+    for id in 1..=live as u64 {
+        local_timer().add(Duration::from_millis(STEP * id), move || fire([id, round, 0]));
+    }
+    for turn in 1..=(WARM_UP + iterations) as u64 {
+        clock.set(Duration::from_millis(STEP * turn));
+        assert_eq!(local_timer().turn().fired, 1);
+    }
+}
+
+/// The parts of a remote operation. The owner's part follows its turn.
+struct Remote {
+    /// Whether the other thread gets the handles of live timers, or returns new ones.
+    takes_handles: bool,
+    /// Takes the handles, or room for them, and the size of the batch.
+    other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
+    /// Takes the owner's handles, the positions that were handed over, and what came back.
+    owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
+}
+
+impl Remote {
+    fn run(self, live: usize, iterations: usize) {
+        let (clock, mut draws) = (install(), Draws::new(live));
+        let mut handles = fill(live, &mut draws);
+        let order = draws.order();
+        let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
+        let sizes = sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches));
+        let (to_other, work) = mpsc::channel::<(usize, Vec<TimerHandle>)>();
+        let (to_owner, done) = mpsc::channel();
+        let (shard, mut other_draws) = (local_timer().shard_ref(), Draws::new(live));
+        let other = self.other;
+        let thread = thread::spawn(move || {
+            for (size, mut batch) in work {
+                other(&shard, &mut other_draws, &mut batch, size);
+                to_owner.send(batch).expect("the owner waits");
+            }
+        });
+        let (mut batch, mut start) = (Vec::with_capacity(live), 0);
+        for size in sizes {
+            start = if start + size > live { 0 } else { start };
+            let chosen = &order[start..start + size];
+            start += size;
+            if self.takes_handles {
+                batch.extend(chosen.iter().map(|&id| handles[id]));
+            }
+            to_other.send((size, batch)).expect("the other thread waits");
+            batch = done.recv().expect("the other thread does not panic");
+            clock.advance(Duration::from_millis(1));
+            local_timer().turn();
+            (self.owner)(&mut handles, chosen, &mut draws, &mut batch);
+            batch.clear();
+        }
+        drop(to_other);
+        thread.join().expect("the other thread does not panic");
+    }
+}
+
+/// Another thread cancels a timer; the owner turns and adds another one.
+pub(crate) fn remote_cancel(live: usize, iterations: usize) {
+    let remote = Remote {
+        takes_handles: true,
+        other: |_, _, batch, _| {
+            for handle in batch {
+                assert_eq!(handle.cancel(), Cancel::Cancelled);
+            }
+        },
+        owner: |handles, chosen, draws, _| {
+            for &id in chosen {
+                handles[id] = local_timer().add(delay(draws), callback(id));
+            }
+        },
+    };
+    remote.run(live, iterations);
+}
+
+/// Another thread moves a timer, half of them to an earlier deadline; the owner turns.
+pub(crate) fn remote_reset(live: usize, iterations: usize) {
+    let remote = Remote {
+        takes_handles: true,
+        other: |_, draws, batch, _| {
+            for handle in batch {
+                assert!(handle.reset(delay(draws)));
+            }
+        },
+        owner: |_, _, _, _| {},
+    };
+    remote.run(live, iterations);
+}
+
+/// Another thread moves a timer to a full timeout from now, as for an idle connection; the owner turns.
+pub(crate) fn remote_reset_later(live: usize, iterations: usize) {
+    let remote = Remote {
+        takes_handles: true,
+        other: |_, _, batch, _| {
+            for handle in batch {
+                assert!(handle.reset(Duration::from_secs(60)));
+            }
+        },
+        owner: |_, _, _, _| {},
+    };
+    remote.run(live, iterations);
+}
+
+/// Another thread adds a timer; the owner turns and cancels it.
+pub(crate) fn remote_add(live: usize, iterations: usize) {
+    let remote = Remote {
+        takes_handles: false,
+        other: |shard, draws, batch, size| {
+            batch.extend((0..size).map(|id| shard.add(delay(draws), callback(id))));
+        },
+        owner: |_, _, _, batch| {
+            for handle in batch {
+                assert_eq!(handle.cancel(), Cancel::Cancelled);
+            }
+        },
+    };
+    remote.run(live, iterations);
+}
+
+/// Another thread sends a closure; the owner runs it in its turn.
+pub(crate) fn remote_run(live: usize, iterations: usize) {
+    let remote = Remote {
+        takes_handles: false,
+        other: |shard, _, _, size| {
+            for id in 0..size {
+                shard.run(callback(id));
+            }
+        },
+        owner: |_, _, _, _| {},
+    };
+    remote.run(live, iterations);
+}
+
+/// Has the condition of a random operation met, completes it, and adds another one on its key.
+pub(crate) fn purgatory(live: usize, iterations: usize) {
+    struct Fetch {
+        written: &'static [Cell<u64>],
+        partition: usize,
+        wanted: u64,
+    }
+    impl DelayedOperation for Fetch {
+        fn try_complete(&mut self) -> bool {
+            self.written[self.partition].get() >= self.wanted
+        }
+        fn on_complete(self, how: Completion) {
+            black_box((self.partition, how));
+        }
+    }
+    let (_clock, mut draws) = (install(), Draws::new(live));
+    let written: &'static [Cell<u64>] = vec![Cell::new(0); live].leak();
+    let purgatory = local_purgatory::<usize, Fetch>();
+    let watch = |draws: &mut Draws, partition: usize| {
+        let fetch = Fetch { written, partition, wanted: written[partition].get() + 1 };
+        let outcome = purgatory.try_complete_else_watch(fetch, [partition], delay(draws));
+        assert!(matches!(outcome, Ok(Outcome::Waits(_))));
+    };
+    (0..live).for_each(|partition| watch(&mut draws, partition));
+    for _ in 0..WARM_UP + iterations {
+        let partition = draws.index();
+        written[partition].update(|count| count + 1);
+        assert_eq!(purgatory.check_and_complete(&partition), 1);
+        watch(&mut draws, partition);
+    }
+}
+
+/// Polls an async sleep once and drops it.
+pub(crate) fn sleep(live: usize, iterations: usize) {
+    let (_clock, mut draws) = (install(), Draws::new(live));
+    black_box(fill(live, &mut draws));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..WARM_UP + iterations {
+        let sleep = pin!(future::sleep(delay(&mut draws)));
+        assert!(sleep.poll(&mut context).is_pending());
+    }
+}
+
+/// The function that callgrind collects in, to list the path of one operation.
+#[inline(never)]
+fn collected<R>(step: impl FnOnce() -> R) -> R {
+    step()
+}
+
+/// Collects one add and the turn that fires the timer.
+pub(crate) fn path_add_fire(live: usize, _: usize) {
+    let clock = install();
+    black_box(fill(live, &mut Draws::new(live)));
+    // The first add does what only a first one does.
+    local_timer().add(Duration::from_millis(1), callback(0));
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(local_timer().turn().fired, 1);
+    collected(|| local_timer().add(Duration::from_millis(500), callback(1)));
+    clock.advance(Duration::from_millis(500));
+    assert_eq!(collected(|| local_timer().turn()).fired, 1);
+}
+
+/// Collects one cancel by another thread and the owner's turn.
+pub(crate) fn path_remote_cancel(live: usize, _: usize) {
+    let _clock = install();
+    let handles = fill(live, &mut Draws::new(live));
+    let [first, second] = [handles[0], handles[1]];
+    let other = thread::spawn(move || {
+        first.cancel();
+        collected(|| second.cancel())
+    });
+    assert_eq!(other.join().expect("a cancel does not panic"), Cancel::Cancelled);
+    assert_eq!(collected(|| local_timer().turn()).collected, 2);
+}

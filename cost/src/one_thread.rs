@@ -1,0 +1,111 @@
+//! The operations that corewheel and its peers have in common, all on one thread. Time stands still unless a turn
+//! is what is counted.
+
+use std::hint::black_box;
+
+use fastrand::Rng;
+
+use crate::timers::{Timers, not_due, payload};
+
+const SEED: u64 = 1;
+/// Operations before the first counted one.
+pub(crate) const WARM_UP: usize = 2_000;
+/// The distance of two timers of `fire_add`, in ticks: of 1,000 timers each fires once a second.
+pub(crate) const STEP: u64 = 1;
+
+/// Draws which timer comes next, and its delay.
+pub(crate) struct Draws {
+    rng: Rng,
+    live: usize,
+}
+
+impl Draws {
+    pub(crate) fn new(live: usize) -> Self {
+        Self { rng: Rng::with_seed(SEED), live }
+    }
+
+    pub(crate) fn index(&mut self) -> usize {
+        self.rng.usize(..self.live)
+    }
+
+    /// Returns each timer once, in random order.
+    pub(crate) fn order(&mut self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.live).collect();
+        self.rng.shuffle(&mut order);
+        order
+    }
+
+    /// Returns 1 to 60 s in ticks of a millisecond.
+    pub(crate) fn delay(&mut self) -> u64 {
+        self.rng.u64(1_000..60_000)
+    }
+
+    /// Returns 1 to 60 s, or for this share of the timers 10 to 20 minutes.
+    fn delay_or_far(&mut self, far_percent: u32) -> u64 {
+        if far_percent != 0 && self.rng.u32(..100) < far_percent {
+            self.rng.u64(600_000..1_200_000)
+        } else {
+            self.delay()
+        }
+    }
+}
+
+/// Draws an index and a delay: the part of each count that is the harness.
+pub(crate) fn empty(live: usize, iterations: usize) {
+    let mut draws = Draws::new(live);
+    let mut handles = vec![0; live];
+    for _ in 0..WARM_UP + iterations {
+        let id = draws.index();
+        handles[id] = black_box(handles[id] ^ draws.delay());
+    }
+}
+
+/// Cancels a random timer and adds another one.
+pub(crate) fn cancel_add<T: Timers, const FAR_PERCENT: u32>(live: usize, iterations: usize) {
+    let (mut timers, mut draws) = (T::new(), Draws::new(live));
+    let mut handles: Vec<T::Handle> =
+        (0..live).map(|id| timers.add(draws.delay_or_far(FAR_PERCENT), payload(id))).collect();
+    for _ in 0..WARM_UP + iterations {
+        let id = draws.index();
+        assert!(timers.cancel(&handles[id]));
+        handles[id] = timers.add(draws.delay_or_far(FAR_PERCENT), payload(id));
+    }
+}
+
+/// Moves a random timer; on average as many move to an earlier deadline as to a later one.
+pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
+    let (mut timers, mut draws) = (T::new(), Draws::new(live));
+    let mut handles: Vec<T::Handle> =
+        (0..live).map(|id| timers.add(draws.delay(), payload(id))).collect();
+    for _ in 0..WARM_UP + iterations {
+        let id = draws.index();
+        let delay = draws.delay();
+        assert!(timers.reset(&mut handles[id], delay));
+    }
+}
+
+/// Moves time by one tick in which nothing is due. All timers are due in the minute after the run.
+pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
+    let (mut timers, mut draws) = (T::new(), Draws::new(live));
+    let ticks = (WARM_UP + iterations) as u64;
+    for id in 0..live {
+        black_box(timers.add(ticks + draws.delay(), payload(id)));
+    }
+    for now in 1..=ticks {
+        timers.advance(now, not_due);
+    }
+}
+
+/// Moves time to the next deadline and adds the timer that fires there again, a round later.
+pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
+    let mut timers = T::new();
+    for id in 0..live {
+        black_box(timers.add(STEP * (id as u64 + 1), payload(id)));
+    }
+    for turn in 1..=(WARM_UP + iterations) as u64 {
+        let mut fired = None;
+        timers.advance(STEP * turn, |payload| fired = Some(payload));
+        let payload = fired.expect("each turn fires one timer");
+        black_box(timers.add(STEP * (turn + live as u64), payload));
+    }
+}
