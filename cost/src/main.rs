@@ -41,16 +41,16 @@ macro_rules! cases {
 const CASES: &[Case] = &cases! {
     "empty": "harness" empty;
     "cancel-add": "wheel" cancel_add::<WheelTimers, 0>, "shard" cancel_add::<ShardTimers, 0>,
-        "local" cancel_add::<LocalTimers, 0>, "floor" cancel_add::<Floor<true>, 0>,
+        "local" cancel_add::<LocalTimers, 0>, "floor" cancel_add::<Floor<false>, 0>,
         "linked64" cancel_add::<Linked64, 0>, "heap4" cancel_add::<Heap4, 0>,
         "delay-queue" cancel_add::<DelayQueuePeer, 0>, "tokio-sleep" cancel_add::<TokioSleep, 0>;
     "cancel-add-far": "wheel" cancel_add::<WheelTimers, 10>, "shard" cancel_add::<ShardTimers, 10>,
-        "local" cancel_add::<LocalTimers, 10>, "floor" cancel_add::<Floor<true>, 10>,
+        "local" cancel_add::<LocalTimers, 10>, "floor" cancel_add::<Floor<false>, 10>,
         "linked64" cancel_add::<Linked64, 10>, "heap4" cancel_add::<Heap4, 10>,
         "delay-queue" cancel_add::<DelayQueuePeer, 10>, "tokio-sleep" cancel_add::<TokioSleep, 10>;
     "cancel-add-rc": "local" local::cancel_add_rc;
     "reset": "wheel" reset::<WheelTimers>, "shard" reset::<ShardTimers>,
-        "local" reset::<LocalTimers>, "floor" reset::<Floor<true>>,
+        "local" reset::<LocalTimers>, "floor" reset::<Floor<false>>,
         "linked64" reset::<Linked64>, "heap4" reset::<Heap4>,
         "delay-queue" reset::<DelayQueuePeer>, "tokio-sleep" reset::<TokioSleep>;
     "idle-turn": "wheel" idle_turn::<WheelTimers>, "shard" idle_turn::<ShardTimers>,

@@ -70,17 +70,23 @@ impl Lane {
         if let Some((_, reason)) = too_new().into_iter().find(|(package, _)| names(package)) {
             return Some((reason, false));
         }
-        let (_, probe, install) = TOOLS.into_iter().find(|(word, probe, _)| {
-            self.command.contains(&expand(word)) && !succeeds(&expand(probe))
-        })?;
-        let reason = format!("`{}` fails; install with: {}", expand(probe), expand(install));
-        Some((reason, self.group == "test"))
+        // What comes with Rust can be asked of every contributor.
+        let is_needed = self.group == "test" && !self.command.contains("xtask cost");
+        missing_tool(&self.command).map(|reason| (reason, is_needed))
     }
+}
+
+/// Returns why a command cannot run here, if it lacks a tool, and how to install it.
+pub(crate) fn missing_tool(command: &str) -> Option<String> {
+    let (_, probe, install) = TOOLS
+        .into_iter()
+        .find(|(word, probe, _)| command.contains(&expand(word)) && !succeeds(&expand(probe)))?;
+    Some(format!("`{}` fails; install with: {}", expand(probe), expand(install)))
 }
 
 /// A part of a command that needs a tool, a command that succeeds if it is there, and one that
 /// installs it.
-const TOOLS: [(&str, &str, &str); 9] = [
+const TOOLS: [(&str, &str, &str); 10] = [
     ("cargo fmt", "cargo fmt --version", "rustup component add rustfmt"),
     ("cargo clippy", "cargo clippy --version", "rustup component add clippy"),
     ("+nightly", "cargo +nightly --version", "rustup toolchain install nightly"),
@@ -97,6 +103,7 @@ const TOOLS: [(&str, &str, &str); 9] = [
     (" fuzz ", "cargo fuzz --version", "cargo install cargo-fuzz --locked"),
     ("cargo deny", "cargo deny --version", "cargo install cargo-deny --locked"),
     ("llvm-cov", "cargo llvm-cov --version", "cargo install cargo-llvm-cov --locked"),
+    ("xtask cost", "valgrind --version", "apt-get install valgrind"),
     ("+$MSRV", "cargo +$MSRV --version", "rustup toolchain install $MSRV"),
 ];
 

@@ -4,6 +4,7 @@
 //! printed before it runs, so that anyone can repeat it by hand.
 
 mod breakage;
+mod cost;
 mod lanes;
 mod process;
 mod run;
@@ -21,6 +22,9 @@ usage: cargo xtask COMMAND
   break [--only WORD] [--skip-survivors] [--list]
                       breaks the library in one way after the other; a test must notice each
                       --only: those with WORD in their name or file; --list: prints them only
+  cost [--save [--force]]
+                      instructions per operation, beside the best so far in cost/best.txt
+                      --save: keeps the lower ones as the best; --force: keeps all
   soak [MINUTES]      idle_timeouts at full load, for an hour; memory and lateness must not drift
 and these campaigns of xtask/lanes.txt: ";
 
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         ["test", "--all"] => run::run(lanes::Lane::is_test),
         ["test", "--only", word] => run::run(|lane| lane.is_test() && lane.name.contains(word)),
         ["break", ref options @ ..] => breakage::run(options),
+        ["cost", ref options @ ..] => cost::run(options),
         ["soak"] => soak::run("60"),
         ["soak", minutes] => soak::run(minutes),
         [group] if lanes::campaigns().contains(&group) => run::run(|lane| lane.group == group),
