@@ -1,5 +1,5 @@
-//! corewheel's three layers behind the trait of the benches. Each stores what its users would store: a number in a
-//! wheel and a shard, a callback that captures 24 bytes in `local_timer`.
+//! corewheel's three layers behind the trait of the benches. A wheel and a shard store a number;
+//! `local_timer` stores a callback that captures 24 bytes.
 
 use std::{hint::black_box, time::Duration};
 

@@ -1,8 +1,8 @@
 //! The operations that only `local_timer` has.
 //!
-//! The remote ones run in batches on a second thread. Both threads block while they wait, and the
-//! number of batches is the same for all numbers of iterations, so the difference of two runs holds
-//! no hand-over.
+//! The remote ones run in batches on a second thread, and both threads block while they wait. The
+//! number of batches does not depend on the number of iterations, so the difference of two runs
+//! contains no hand-over.
 
 use std::{
     cell::Cell,
@@ -25,7 +25,7 @@ use crate::{
     timers::{Payload, payload},
 };
 
-/// Batches of a remote operation, whose size is the number of iterations divided by this.
+/// Batches of a remote operation. The number of iterations is a multiple of it.
 const BATCHES: usize = 64;
 /// Batches before the first counted one, and their size.
 const WARM_UP_BATCHES: usize = 16;
@@ -160,7 +160,7 @@ pub(crate) fn remote_reset(live: usize, iterations: usize) {
     remote.run(live, iterations);
 }
 
-/// Another thread moves a timer to a full timeout from now, as for an idle connection; the owner turns.
+/// Another thread moves a timer to a minute from now, as for an idle connection; the owner turns.
 pub(crate) fn remote_reset_later(live: usize, iterations: usize) {
     let remote = Remote {
         takes_handles: true,
@@ -221,13 +221,14 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
     }
     let (_clock, mut draws) = (install(), Draws::new(live));
     let written: &'static [Cell<u64>] = vec![Cell::new(0); live].leak();
-    let purgatory = local_purgatory::<usize, Fetch>();
     let watch = |draws: &mut Draws, partition: usize| {
         let fetch = Fetch { written, partition, wanted: written[partition].get() + 1 };
+        let purgatory = local_purgatory::<usize, Fetch>();
         let outcome = purgatory.try_complete_else_watch(fetch, [partition], delay(draws));
         assert!(matches!(outcome, Ok(Outcome::Waits(_))));
     };
     (0..live).for_each(|partition| watch(&mut draws, partition));
+    let purgatory = local_purgatory::<usize, Fetch>();
     for _ in 0..WARM_UP + iterations {
         let partition = draws.index();
         written[partition].update(|count| count + 1);
@@ -257,7 +258,7 @@ fn collected<R>(step: impl FnOnce() -> R) -> R {
 pub(crate) fn path_add_fire(live: usize, _: usize) {
     let clock = install();
     black_box(fill(live, &mut Draws::new(live)));
-    // The first add does what only a first one does.
+    // Allocates what the first add and the first turn allocate.
     local_timer().add(Duration::from_millis(1), callback(0));
     clock.advance(Duration::from_millis(1));
     assert_eq!(local_timer().turn().fired, 1);

@@ -1,4 +1,4 @@
-//! Runs one operation of a timer a number of times: `cost OPERATION VARIANT LIVE_TIMERS ITERATIONS`.
+//! Runs one operation of a timer many times: `cost OPERATION VARIANT LIVE_TIMERS ITERATIONS`.
 //!
 //! `cargo xtask cost` runs it under valgrind with two numbers of iterations. The difference of the
 //! two counts, divided by the difference of the iterations, is the cost of one operation.

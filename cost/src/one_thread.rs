@@ -1,5 +1,5 @@
-//! The operations that corewheel and its peers have in common, all on one thread. Time stands still unless a turn
-//! is what is counted.
+//! The operations that corewheel and its peers have in common, all on one thread. Time stands still
+//! except in the operations that turn.
 
 use std::hint::black_box;
 

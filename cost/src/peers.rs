@@ -1,4 +1,5 @@
-//! The peers of the benches, from their sources: their package needs a newer Rust and many dependencies.
+//! The peers of the benches, from their sources. The package of the benches would need a newer Rust
+//! and many dependencies.
 
 #![allow(
     dead_code,

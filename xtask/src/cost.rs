@@ -2,11 +2,11 @@
 //!
 //! Each case of the program in `cost/` runs twice, with different numbers of iterations. The
 //! difference of the counts, divided by the difference of the iterations, is the cost of one
-//! operation. `cost/best.txt` holds the lowest counts so far.
+//! operation. `cost/best.txt` holds the lowest counts of corewheel so far; peers have none.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    env, fs,
+    env, fs, mem,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     process::Command,
@@ -31,8 +31,10 @@ const OURS: [&str; 3] = ["wheel", "shard", "local"];
 
 /// Tenths of an instruction or of a miss.
 type Tenths = u64;
+/// Two counts by the name of a case; `+all` follows where the library has all features.
+type Counts = BTreeMap<String, [Tenths; 2]>;
 
-/// Counts, prints the table, and saves what `options` say. Returns whether no count is worse.
+/// Counts, prints the tables, and saves what `options` say. Returns whether no count is worse.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (save, force) = match options {
         [] => (false, false),
@@ -49,38 +51,28 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let debug = Program::build("debug", &[])?;
     let list = output(Command::new(&default.path).arg("--list"))?;
     let (paths, cases): (Vec<_>, Vec<_>) = list.lines().partition(|case| case.starts_with("path"));
+    let job = |program, case, misses| Job { program, case, misses };
+    let jobs = MISSES.iter().map(|case| job(&default, case, true));
+    let jobs = jobs.chain(cases.iter().map(|case| job(&default, case, false)));
+    let ours = cases.iter().filter(|case| is_ours(case));
+    let jobs: Vec<Job> = jobs.chain(ours.map(|case| job(&all, case, false))).collect();
+    let (misses, instructions) = jobs.split_at(MISSES.len());
+    let (misses, instructions) = (in_parallel(misses)?, in_parallel(instructions)?);
 
-    let mut jobs: Vec<Job> = Vec::new();
-    jobs.extend(MISSES.iter().map(|case| Job { program: &default, case, misses: true }));
-    jobs.extend(cases.iter().map(|case| Job { program: &default, case, misses: false }));
-    let ours = cases.iter().filter(|case| OURS.iter().any(|name| case.ends_with(name)));
-    jobs.extend(ours.clone().map(|case| Job { program: &all, case, misses: false }));
-    let counts = in_parallel(&jobs)?;
-    let (misses, counts) = counts.split_at(MISSES.len());
-    let (columns, all_columns) = counts.split_at(cases.len());
-
-    let versions = versions()?;
-    let mut best = Best::read()?;
-    let is_comparable = best.versions == versions;
-    let all_columns: BTreeMap<_, _> = ours.zip(all_columns).collect();
-    let mut worse = 0;
+    let (versions, mut best) = (versions()?, Best::read()?);
     println!("instructions per operation, {} live timers; {versions}", FEW_TIMERS.0);
     print_row(["operation variant", "default", "locked", "best", "all features", "best"]);
-    for (case, [instructions, locked]) in cases.iter().zip(columns) {
-        let locked = if default.locked.is_empty() { "-".into() } else { shown(*locked) };
-        let (best_default, is_worse) = best.compare(case, *instructions);
-        worse += u32::from(is_worse);
-        let (mut count_all, mut best_all) = (String::new(), String::new());
-        if let Some(&&[instructions, _]) = all_columns.get(case) {
-            let (best, is_worse) = best.compare(&format!("{case}+all"), instructions);
-            worse += u32::from(is_worse);
-            (count_all, best_all) = (shown(instructions), best);
-        }
-        print_row([case, &shown(*instructions), &locked, &best_default, &count_all, &best_all]);
+    for case in cases {
+        let with_all = format!("{case}+all");
+        let [count, locked] = instructions[case];
+        let locked = if default.locked.is_empty() { "-".into() } else { shown(locked) };
+        let count_all = instructions.get(&with_all).map_or(String::new(), |count| shown(count[0]));
+        let [best, best_all] = [case, &with_all].map(|case| best.shown_beside(case, &instructions));
+        print_row([case, &shown(count), &locked, &best, &count_all, &best_all]);
     }
     println!("\nmisses per operation, {} live timers", MANY_TIMERS.0);
     print_row(["operation variant", "L1", "last level", "", "", ""]);
-    for (case, [first, last]) in MISSES.iter().zip(misses) {
+    for (case, [first, last]) in &misses {
         print_row([case, &shown(*first), &shown(*last), "", "", ""]);
     }
     println!("\npath in an unoptimised build");
@@ -89,25 +81,28 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         let (functions, files) = debug.path_of(case)?;
         print_row([case, &functions.to_string(), &files.to_string(), "", "", ""]);
     }
-    if save && (is_comparable || force) {
-        let ours = cases.iter().zip(columns).filter(|(case, _)| all_columns.contains_key(case));
-        let ours = ours.map(|(case, counts)| ((*case).to_owned(), counts[0]));
-        let all = all_columns.iter().map(|(case, counts)| (format!("{case}+all"), counts[0]));
-        best.save(versions, ours.chain(all), force)?;
-    } else if !is_comparable {
-        println!(
-            "\nthe best counts are of other tools, {}: compared for information",
-            best.versions
-        );
+    if best.versions != versions && !force {
+        println!("\nnot compared: the best counts are of {}", best.versions);
         return if save { Err("to replace them, add --force".into()) } else { Ok(true) };
-    } else if worse > 0 {
-        println!("\nFAILED: {worse} counts marked ! are more than {TOLERANCE} % above their best");
     }
-    Ok(save || worse == 0)
+    if save {
+        best.save(&versions, instructions, force)?;
+        return Ok(true);
+    }
+    let is_worse = instructions.keys().any(|case| best.is_worse(case, &instructions));
+    if is_worse {
+        println!("\nFAILED: counts marked ! are more than {TOLERANCE} % above their best");
+    }
+    Ok(!is_worse)
+}
+
+fn is_ours(case: &str) -> bool {
+    let variant = case.split(' ').next_back().expect("split returns at least one word");
+    OURS.contains(&variant.trim_end_matches("+all"))
 }
 
 fn print_row([case, cells @ ..]: [&str; 6]) {
-    let cells: String = cells.map(|cell| format!("{cell:>13}")).concat();
+    let cells = cells.map(|cell| format!("{cell:>13}")).concat();
     println!("{}", format!("{case:<28}{cells}").trim_end());
 }
 
@@ -145,7 +140,7 @@ impl Best {
         root().join("cost/best.txt")
     }
 
-    /// Reads the file: a line with the versions, then `OPERATION VARIANT INSTRUCTIONS` in each line.
+    /// Reads the file: a line with the versions, then lines of `OPERATION VARIANT INSTRUCTIONS`.
     fn read() -> Result<Self> {
         let text = fs::read_to_string(Self::path())?;
         let (versions, lines) = text.split_once('\n').ok_or("cost/best.txt has no counts")?;
@@ -158,28 +153,26 @@ impl Best {
         Ok(Self { versions: versions.to_owned(), counts })
     }
 
-    /// Returns the best count of a case, marked if `count` is worse, and whether it is worse.
-    fn compare(&self, case: &str, count: Tenths) -> (String, bool) {
-        let Some(&best) = self.counts.get(case) else { return (String::new(), false) };
-        let is_worse = count * 100 > best * (100 + TOLERANCE);
-        (format!("{}{}", if is_worse { "! " } else { "" }, shown(best)), is_worse)
+    fn is_worse(&self, case: &str, counts: &Counts) -> bool {
+        let pair = self.counts.get(case).zip(counts.get(case));
+        pair.is_some_and(|(best, count)| count[0] * 100 > best * (100 + TOLERANCE))
     }
 
-    /// Writes the lower counts, or with `force` the new ones.
-    fn save(
-        &mut self,
-        versions: String,
-        counts: impl Iterator<Item = (String, Tenths)>,
-        force: bool,
-    ) -> Result<()> {
-        let old = std::mem::take(&mut self.counts);
-        self.counts.extend(counts.map(|(case, count)| {
-            let best = old.get(&case).map_or(count, |best| count.min(*best));
-            (case, if force { count } else { best })
-        }));
-        self.versions = versions;
+    /// Returns the best count of a case, marked if the new one is worse.
+    fn shown_beside(&self, case: &str, counts: &Counts) -> String {
+        let mark = if self.is_worse(case, counts) { "! " } else { "" };
+        self.counts.get(case).map_or(String::new(), |best| format!("{mark}{}", shown(*best)))
+    }
+
+    /// Writes the lower counts of corewheel, or with `force` the new ones.
+    fn save(&mut self, versions: &str, counts: Counts, force: bool) -> Result<()> {
+        let old = mem::take(&mut self.counts);
+        for (case, [count, _]) in counts.into_iter().filter(|(case, _)| is_ours(case)) {
+            let best = old.get(&case).filter(|_| !force).map_or(count, |best| count.min(*best));
+            self.counts.insert(case, best);
+        }
         let lines = self.counts.iter().map(|(case, count)| format!("{case} {}\n", shown(*count)));
-        let text = format!("{}\n{}", self.versions, lines.collect::<String>());
+        let text = format!("{versions}\n{}", lines.collect::<String>());
         Ok(fs::write(Self::path(), text)?)
     }
 }
@@ -187,6 +180,7 @@ impl Best {
 /// A build of `cost/`.
 struct Program {
     path: PathBuf,
+    has_all: bool,
     /// The addresses of its locked instructions.
     locked: HashSet<String>,
 }
@@ -197,13 +191,16 @@ impl Program {
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--quiet", "--locked", "--manifest-path", "cost/Cargo.toml"]);
         cargo.arg("--target-dir").arg(&directory).args(options).current_dir(root());
+        cargo.env_remove("RUSTFLAGS");
         output(&mut cargo)?;
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));
         let profile = if options.contains(&"--release") { "release" } else { "debug" };
         fs::copy(directory.join(profile).join("cost"), &path)?;
+        // Profiles name files by the path without symbolic links.
+        let path = fs::canonicalize(path)?;
         let locked = locked_instructions(&path);
-        Ok(Self { path, locked })
+        Ok(Self { path, has_all: name == "all", locked })
     }
 
     fn callgrind(&self, case: &str, options: &[&str], counts: [u64; 2]) -> Result<String> {
@@ -212,14 +209,17 @@ impl Program {
         valgrind.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
         valgrind.args(options).arg(format!("--callgrind-out-file={}", file.display()));
         output(self.command(&mut valgrind, case, counts))?;
-        Ok(fs::read_to_string(file)?)
+        let profile = fs::read_to_string(&file)?;
+        fs::remove_file(file)?;
+        Ok(profile)
     }
 
     fn command<'a>(&self, tool: &'a mut Command, case: &str, counts: [u64; 2]) -> &'a mut Command {
         tool.arg(&self.path).args(case.split(' ')).args(counts.map(|count| count.to_string()))
     }
 
-    /// Returns how many functions and files of the library one operation enters.
+    /// Returns how many functions and files of the library one operation enters. Lists the
+    /// functions in a file beside the program, named after the case.
     fn path_of(&self, case: &str) -> Result<(usize, usize)> {
         const COLLECT: &str = "--toggle-collect=cost::local::collected*";
         let profile = self.callgrind(case, &[COLLECT], [FEW_TIMERS.0, 1])?;
@@ -235,6 +235,8 @@ impl Program {
             }
             _ => {}
         });
+        let list: Vec<&str> = functions.iter().copied().collect();
+        fs::write(self.path.with_file_name(case.replace(' ', ".")), list.join("\n"))?;
         Ok((functions.len(), files.len()))
     }
 }
@@ -251,8 +253,8 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
     locked.map(|(address, _)| format!("0x{address}")).collect()
 }
 
-/// Calls `look` with each line of a profile that names a place, or has the count of one: a line of
-/// numbers after `calls=` has the count of a callee.
+/// Calls `look` with each line of a profile that names a function, file or object, or has a count.
+/// Leaves out the line after `calls=`, which has the count of a callee.
 fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     let mut lines = profile.lines();
     while let Some(line) = lines.next() {
@@ -274,6 +276,10 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    fn name(&self) -> String {
+        format!("{}{}", self.case, if self.program.has_all { "+all" } else { "" })
+    }
+
     /// Returns two counts of one operation.
     fn run(&self) -> Result<[Tenths; 2]> {
         let (live, [few, many]) = if self.misses { MANY_TIMERS } else { FEW_TIMERS };
@@ -322,15 +328,15 @@ impl Job<'_> {
     }
 }
 
-/// Runs the jobs on all cores and returns their counts in order.
-fn in_parallel(jobs: &[Job]) -> Result<Vec<[Tenths; 2]>> {
-    let (waiting, done) = (Mutex::new(jobs.iter().enumerate()), Mutex::new(BTreeMap::new()));
+/// Runs the jobs on all cores.
+fn in_parallel(jobs: &[Job]) -> Result<Counts> {
+    let (waiting, done) = (Mutex::new(jobs.iter()), Mutex::new(Vec::new()));
     let work = || {
         loop {
             let job = waiting.lock().expect("no job panics").next();
-            let Some((index, job)) = job else { return };
+            let Some(job) = job else { return };
             let counts = job.run().map_err(|error| error.to_string());
-            done.lock().expect("no job panics").insert(index, counts);
+            done.lock().expect("no job panics").push(counts.map(|counts| (job.name(), counts)));
         }
     };
     thread::scope(|scope| {
@@ -339,7 +345,7 @@ fn in_parallel(jobs: &[Job]) -> Result<Vec<[Tenths; 2]>> {
         }
     });
     let done = done.into_inner().expect("no job panics");
-    Ok(done.into_values().collect::<std::result::Result<_, _>>()?)
+    Ok(done.into_iter().collect::<std::result::Result<_, _>>()?)
 }
 
 #[cfg(test)]
@@ -348,11 +354,12 @@ mod tests {
 
     #[test]
     fn a_count_is_worse_beyond_the_tolerance() {
-        let counts = BTreeMap::from([("reset wheel".to_owned(), 1_000)]);
-        let best = Best { versions: String::new(), counts };
-        assert_eq!(best.compare("reset wheel", 1_030), ("100.0".to_owned(), false));
-        assert_eq!(best.compare("reset wheel", 1_031), ("! 100.0".to_owned(), true));
-        assert_eq!(best.compare("reset shard", 9), (String::new(), false));
+        let case = "reset wheel";
+        let best = BTreeMap::from([(case.to_owned(), 1_000)]);
+        let best = Best { versions: String::new(), counts: best };
+        let shown = |count| best.shown_beside(case, &Counts::from([(case.to_owned(), [count, 0])]));
+        assert_eq!([1_030, 1_031].map(shown), ["100.0", "! 100.0"]);
+        assert!(!best.is_worse("reset shard", &Counts::from([("reset shard".to_owned(), [9, 0])])));
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Lane {
         if let Some((_, reason)) = too_new().into_iter().find(|(package, _)| names(package)) {
             return Some((reason, false));
         }
-        // What comes with Rust can be asked of every contributor.
+        // Only the tools that come with Rust are required.
         let is_needed = self.group == "test" && !self.command.contains("xtask cost");
         missing_tool(&self.command).map(|reason| (reason, is_needed))
     }
