@@ -82,7 +82,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         print_row([case, &functions.to_string(), &files.to_string(), "", "", ""]);
     }
     if best.versions != versions && !force {
-        println!("\nnot compared: the best counts are of {}", best.versions);
+        println!("\nreported only: the best counts are of {}", best.versions);
         return if save { Err("to replace them, add --force".into()) } else { Ok(true) };
     }
     if save {
