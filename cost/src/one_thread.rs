@@ -40,10 +40,10 @@ impl Draws {
         self.rng.u64(1_000..60_000)
     }
 
-    /// Returns 1 to 60 s, or for this share of the timers 10 to 20 minutes.
+    /// Returns 1 to 60 s, or for this share of the timers 2 to 60 minutes.
     fn delay_or_far(&mut self, far_percent: u32) -> u64 {
         if far_percent != 0 && self.rng.u32(..100) < far_percent {
-            self.rng.u64(600_000..1_200_000)
+            self.rng.u64(120_000..3_600_000)
         } else {
             self.delay()
         }

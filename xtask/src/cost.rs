@@ -16,7 +16,7 @@ use std::{
 
 use crate::{Result, lanes, root};
 
-const USAGE: &str = "usage: cargo xtask cost [--save [--force]]";
+const USAGE: &str = "usage: cargo xtask cost [--save [--all]]";
 /// How many percent above its best a count may be.
 const TOLERANCE: u64 = 3;
 
@@ -36,10 +36,10 @@ type Counts = BTreeMap<String, [Tenths; 2]>;
 
 /// Counts, prints the tables, and saves what `options` say. Returns whether no count is worse.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
-    let (save, force) = match options {
+    let (save, save_all) = match options {
         [] => (false, false),
         ["--save"] => (true, false),
-        ["--save", "--force"] => (true, true),
+        ["--save", "--all"] => (true, true),
         _ => return Err(USAGE.into()),
     };
     if let Some(reason) = lanes::missing_tool("xtask cost") {
@@ -81,13 +81,12 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         let (functions, files) = debug.path_of(case)?;
         print_row([case, &functions.to_string(), &files.to_string(), "", "", ""]);
     }
-    if best.versions != versions && !force {
+    if best.versions != versions && !save_all {
         println!("\nreported only: the best counts are of {}", best.versions);
-        return if save { Err("to replace them, add --force".into()) } else { Ok(true) };
+        return if save { Err("to replace them, add --all".into()) } else { Ok(true) };
     }
     if save {
-        best.save(&versions, instructions, force)?;
-        return Ok(true);
+        best.save(&versions, &instructions, save_all)?;
     }
     let is_worse = instructions.keys().any(|case| best.is_worse(case, &instructions));
     if is_worse {
@@ -164,12 +163,12 @@ impl Best {
         self.counts.get(case).map_or(String::new(), |best| format!("{mark}{}", shown(*best)))
     }
 
-    /// Writes the lower counts of corewheel, or with `force` the new ones.
-    fn save(&mut self, versions: &str, counts: Counts, force: bool) -> Result<()> {
+    /// Writes the lower counts of corewheel, or with `save_all` the new ones.
+    fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
         let old = mem::take(&mut self.counts);
-        for (case, [count, _]) in counts.into_iter().filter(|(case, _)| is_ours(case)) {
-            let best = old.get(&case).filter(|_| !force).map_or(count, |best| count.min(*best));
-            self.counts.insert(case, best);
+        for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_ours(case)) {
+            let best = old.get(case).filter(|_| !save_all).map_or(count, |best| count.min(*best));
+            self.counts.insert(case.clone(), best);
         }
         let lines = self.counts.iter().map(|(case, count)| format!("{case} {}\n", shown(*count)));
         let text = format!("{versions}\n{}", lines.collect::<String>());
@@ -191,7 +190,8 @@ impl Program {
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--quiet", "--locked", "--manifest-path", "cost/Cargo.toml"]);
         cargo.arg("--target-dir").arg(&directory).args(options).current_dir(root());
-        cargo.env_remove("RUSTFLAGS");
+        // Replaces the flags of `.cargo/config.toml`, which a user's build does not have.
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", "");
         output(&mut cargo)?;
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));

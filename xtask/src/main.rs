@@ -22,9 +22,9 @@ usage: cargo xtask COMMAND
   break [--only WORD] [--skip-survivors] [--list]
                       breaks the library in one way after the other; a test must notice each
                       --only: those with WORD in their name or file; --list: prints them only
-  cost [--save [--force]]
+  cost [--save [--all]]
                       instructions per operation, beside the best so far in cost/best.txt
-                      --save: keeps the lower ones as the best; --force: keeps all
+                      --save: keeps the lower ones as the best; --all: keeps all
   soak [MINUTES]      idle_timeouts at full load, for an hour; memory and lateness must not drift
 and these campaigns of xtask/lanes.txt: ";
 
