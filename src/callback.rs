@@ -99,6 +99,25 @@ impl Closure {
         unsafe { room.as_mut_ptr().cast::<F>().write(value) };
         Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
     }
+
+    /// Writes a value that fits into a room to where it stays: to build it elsewhere and copy it would wait for the parts to be
+    /// written before it could read the whole.
+    ///
+    /// # Safety
+    ///
+    /// The place is valid for writes.
+    #[inline]
+    unsafe fn build<F: 'static, K: Calling<F>>(value: F, place: *mut Self) {
+        assert!(fits::<F>(), "the caller boxes what does not fit");
+        // SAFETY: the place is valid for writes (caller).
+        let room = unsafe { &raw mut (*place).room };
+        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
+        unsafe { room.cast::<F>().write(value) };
+        // SAFETY: the place is valid for writes (caller).
+        let functions = unsafe { &raw mut (*place).functions };
+        // SAFETY: as above.
+        unsafe { functions.write(K::FUNCTIONS) };
+    }
 }
 
 impl Closure {
@@ -125,6 +144,44 @@ impl Drop for Closure {
 
 /// The callback of a timer, one-shot or periodic.
 pub(crate) struct Callback(Closure);
+
+/// A closure that becomes the callback of a one-shot timer where that stays.
+pub(crate) struct RunOnce<F>(pub(crate) F);
+
+/// A closure that becomes the callback of a periodic timer where that stays.
+pub(crate) struct RunAgain<F>(pub(crate) F);
+
+impl<F: FnOnce() + 'static> RunOnce<F> {
+    /// Writes the callback.
+    ///
+    /// # Safety
+    ///
+    /// The place is valid for writes.
+    #[inline]
+    pub(crate) unsafe fn build(self, place: *mut Callback) {
+        if fits::<F>() {
+            // SAFETY: the place is valid for writes (caller).
+            let closure = unsafe { &raw mut (*place).0 };
+            // SAFETY: as above.
+            unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
+        } else {
+            // SAFETY: as above.
+            unsafe { place.write(Once::boxed(Box::new(self.0)).into()) }
+        }
+    }
+}
+
+impl<F: FnMut() + 'static> RunAgain<F> {
+    /// Writes the callback.
+    ///
+    /// # Safety
+    ///
+    /// The place is valid for writes.
+    pub(crate) unsafe fn build(self, place: *mut Callback) {
+        // SAFETY: the place is valid for writes (caller).
+        unsafe { place.write(Repeated::new(self.0).into()) }
+    }
+}
 
 /// Which of the two it is.
 pub(crate) enum Kind {
@@ -200,6 +257,35 @@ impl Once {
         // SAFETY: the room holds the value that `functions` was made for; the call takes it out, and `ManuallyDrop` keeps
         // it from being dropped again.
         unsafe { (closure.functions.call)(room) }
+    }
+}
+
+/// A one-shot callback that may go to another thread.
+pub(crate) struct Sent(Once);
+
+// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), or comes from one that was (`Sent::of`).
+unsafe impl Send for Sent {}
+
+impl Sent {
+    pub(crate) fn new<F: FnOnce() + Send + 'static>(callback: F) -> Self {
+        Self(Once::new(callback))
+    }
+
+    /// # Safety
+    ///
+    /// The callback is that of a `Sent`.
+    pub(crate) unsafe fn of(callback: Callback) -> Self {
+        Self(Once(callback.0))
+    }
+
+    /// For the thread where it has come to.
+    pub(crate) fn into_callback(self) -> Callback {
+        self.0.into()
+    }
+
+    /// The closure that it was made of, if that is an `F`.
+    pub(crate) fn into_inner<F: FnOnce() + Send + 'static>(self) -> Option<F> {
+        self.0.into_inner()
     }
 }
 
@@ -287,6 +373,22 @@ mod tests {
         comes_back::<0>();
         comes_back::<24>();
         comes_back::<1000>();
+    }
+
+    #[test]
+    fn a_callback_that_was_sent_runs_on_another_thread() {
+        let (ran, sent) = (std::sync::Arc::new(()), std::sync::Mutex::new(None));
+        let captured = std::sync::Arc::clone(&ran);
+        *sent.lock().unwrap() = Some(Sent::new(move || drop(captured)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                match sent.lock().unwrap().take().map(|sent| sent.into_callback().kind()) {
+                    Some(Kind::Once(once)) => once.run(),
+                    _ => panic!("it was sent once"),
+                }
+            });
+        });
+        assert_eq!(std::sync::Arc::strong_count(&ran), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     fmt,
     marker::PhantomData,
     mem,
-    num::{NonZeroU32, NonZeroU64},
+    num::NonZeroU64,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -14,10 +14,10 @@ use std::{
 pub use crate::state::Cancel;
 use crate::{
     error::InsideCallback,
-    limits::GUEST,
+    limits::REMOTE_GENERATION,
     reclaim::Seen,
     registry,
-    shared::{By, Remote, Shared},
+    shared::{Remote, Shared},
     sync::{self, per_thread},
 };
 
@@ -40,32 +40,34 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The index, and the shard's number above it: two words travel in registers, three parts do not.
+    /// The index, the shard's number above it, and [`PLACE`]: two words travel in registers, three parts do not.
     place: NonZeroU64,
 }
 
+/// Set in every place: so none is zero.
+const PLACE: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
+
 impl TimerHandle {
     #[inline]
-    pub(crate) fn new(shard: u32, index: NonZeroU32, generation: u64) -> Self {
-        Self { generation, place: NonZeroU64::from(index) | u64::from(shard) << 32 }
-    }
-
-    /// Of a timer that another thread has added.
-    pub(crate) fn of_guest(shard: u32, guest: u32, generation: u64) -> Self {
-        let index =
-            NonZeroU32::new(GUEST | guest).unwrap_or_else(|| unreachable!("the mark is not zero"));
-        Self::new(shard, index, generation)
+    pub(crate) fn new(shard: u32, index: u32, generation: u64) -> Self {
+        Self { generation, place: PLACE | u64::from(shard) << 32 | u64::from(index) }
     }
 
     #[inline]
     pub(crate) fn shard(self) -> u32 {
-        (self.place.get() >> 32) as u32
+        (self.place.get() >> 32) as u32 & !(1 << 31)
     }
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half is the shard's.
     pub(crate) fn index(self) -> u32 {
         self.place.get() as u32
+    }
+
+    /// Returns true if another thread has added the timer.
+    #[inline]
+    pub(crate) fn is_remote(self) -> bool {
+        self.generation & REMOTE_GENERATION != 0
     }
 
     pub(crate) fn generation(self) -> u64 {
@@ -88,7 +90,7 @@ impl TimerHandle {
     #[inline]
     pub fn cancel(self) -> Cancel {
         match Owner::of(self) {
-            Some(owner) => (owner.cancel)(self),
+            Some(owner) => (owner.path.cancel)(self),
             None => self.cancel_from_elsewhere(),
         }
     }
@@ -162,9 +164,8 @@ impl TimerHandle {
     /// thread; the answer may be outdated at once, as any other may cancel it. Cost: constant, some nanoseconds.
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
-            // Of a guest the word is looked at where all look: one that has not arrived is in no table of the owner's.
-            Some(owner) if self.index() & GUEST == 0 => (owner.is_pending)(self),
-            _ => registry::with(self.shard(), |shared| {
+            Some(owner) => (owner.path.is_pending)(self),
+            None => registry::with(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
         }
@@ -183,14 +184,14 @@ impl TimerHandle {
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.reset)(self, delay),
+            Some(owner) => (owner.path.reset)(self, delay),
             None => self.reset_from_elsewhere(delay),
         }
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
         let reset = |shared: &Seen<'_, Shared>| {
-            shared.reset(self.index(), self.generation, shared.nanos_after(delay), By::Other)
+            shared.reset(self.index(), self.generation, shared.nanos_after(delay))
         };
         self.ask_elsewhere(reset).unwrap_or(false)
     }
@@ -209,11 +210,9 @@ impl TimerHandle {
     /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.reset_to)(self, nanos),
+            Some(owner) => (owner.path.reset_to)(self, nanos),
             None => self
-                .ask_elsewhere(|shared| {
-                    shared.reset(self.index(), self.generation, nanos, By::Other)
-                })
+                .ask_elsewhere(|shared| shared.reset(self.index(), self.generation, nanos))
                 .unwrap_or(false),
         }
     }
@@ -257,19 +256,19 @@ impl LocalHandle {
     /// Cancels the timer; its callback has been dropped when this returns. See [`TimerHandle::cancel`].
     #[inline]
     pub fn cancel(self) -> Cancel {
-        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.cancel)(self.handle))
+        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.path.cancel)(self.handle))
     }
 
     /// Whether the timer waits for its deadline.
     pub fn is_pending(self) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.is_pending)(self.handle))
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
     }
 
     /// Moves the timer to `delay` from now. See [`TimerHandle::reset`].
     #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.reset)(self.handle, delay))
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset)(self.handle, delay))
     }
 
     /// Moves the timer to `instant`. See [`TimerHandle::reset_at`].
@@ -280,14 +279,14 @@ impl LocalHandle {
 
     /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.reset_to)(self.handle, nanos))
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset_to)(self.handle, nanos))
     }
 
     /// A handle of the same timer that may leave the thread. From now on ending the timer takes a swap, as for any
     /// other; this handle stays valid.
     pub fn share(self) -> TimerHandle {
         if let Some(owner) = Owner::of(self.handle) {
-            (owner.share)(self.handle);
+            (owner.path.share)(self.handle);
         }
         self.handle
     }
@@ -341,10 +340,15 @@ per_thread! {
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// How this thread reaches its own timer: what `local` puts here, so that a handle need not know about it.
+/// This thread's own timer: what `local` puts here, so that a handle need not know about it.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
+    pub(crate) path: &'static OwnerPath,
+}
+
+/// How a thread reaches its own timer.
+pub(crate) struct OwnerPath {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
     pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
@@ -383,7 +387,7 @@ impl Owner {
 
     /// Whether this thread is in the middle of a turn.
     fn is_turning_here() -> bool {
-        Self::here().is_some_and(|owner| (owner.is_turning)())
+        Self::here().is_some_and(|owner| (owner.path.is_turning)())
     }
 }
 

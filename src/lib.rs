@@ -91,8 +91,8 @@
 //! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
 //! * `metrics`: `metrics::Exporter`, for the facade of that name.
 //! * `tracing`: events for what is rare, see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes (24 if it comes from
-//!   elsewhere) and one clock reading per timer.
+//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes and one clock reading
+//!   per timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!
@@ -125,8 +125,6 @@ pub mod future;
 mod gate;
 #[cfg(feature = "std")]
 mod gauges;
-#[cfg(feature = "std")]
-mod guests;
 #[cfg(all(feature = "std", any(doc, doctest)))]
 pub mod guide;
 #[cfg(feature = "std")]
@@ -143,9 +141,6 @@ mod mailbox;
 pub mod metrics;
 #[cfg(feature = "std")]
 mod origin;
-mod paged;
-#[cfg(feature = "std")]
-mod parcel;
 #[cfg(feature = "std")]
 mod parker;
 mod prefetch;
@@ -156,11 +151,14 @@ mod reclaim;
 #[cfg(feature = "std")]
 mod registry;
 #[cfg(feature = "std")]
+mod schedule;
+#[cfg(feature = "std")]
 mod shard;
 #[cfg(feature = "std")]
 mod shared;
 #[cfg(feature = "std")]
 mod slab;
+mod spare;
 #[cfg(feature = "std")]
 mod state;
 #[cfg(feature = "std")]

@@ -13,8 +13,18 @@ const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));
 /// they are first added; nothing that is there is ever moved.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 9 };
 
-/// Empty pages that are kept for the next timers; of more than these, what exceeds a sixteenth of all goes back.
-pub(crate) const EMPTY_PAGES_KEPT: usize = if TINY { 1 } else { 2 };
+/// Empty pages that are always kept for the next timers.
+pub(crate) const SPARE_PAGES_MIN: u32 = if TINY { 1 } else { 2 };
+
+/// Turns of an interval: an empty page that a whole interval did not need is freed (see `spare`). Under loom, where each turn
+/// multiplies the interleavings, one.
+pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
+    1
+} else if TINY {
+    4
+} else {
+    64
+};
 
 /// Pages that one search for an empty page looks at.
 pub(crate) const PAGES_SEARCHED: usize = if TINY { 2 } else { 32 };
@@ -36,6 +46,9 @@ pub(crate) const TICKS_AHEAD: usize = if TINY { 2 } else { 16 };
 /// tick has more than this many to re-place.
 pub(crate) const CROWD: u32 = if TINY { 2 } else { 96 };
 
+/// Entries of upper levels that one pass cascades little by little, some 0.2 ms' worth (P7).
+pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
+
 /// Bits of a revolution of the wheel of a shard: 2 s at a tick of a millisecond.
 pub(crate) const SHARD_BITS: u32 = if TINY { 3 } else { 11 };
 
@@ -46,22 +59,15 @@ pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 /// upper bits say what a link is.
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
-/// Marks the index of a timer that was added from another core: its node is one of the shard's guests. The bit above all indices, so
-/// that two of them and a count fit a word (`mailbox`).
-pub(crate) const GUEST: u32 = INDEX_MAX + 1;
-
-/// Nodes of guests that are kept for the next ones. If more are free, and more than were lately wanted, pages go back.
-pub(crate) const GUESTS_KEPT: u32 = if TINY { 2 } else { 1024 };
-
-/// Free nodes of guests that are looked at in one turn, where there are too many.
-pub(crate) const GUESTS_STOWED: u32 = if TINY { 2 } else { 128 };
-
 /// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// The last generation of a shard's timers: 56 bits beside the 8 bits of the phase. At a hundred million timers a
-/// second it lasts 22 years; a shard that has used it up refuses further timers.
-pub(crate) const GENERATION_MAX: u64 = (1 << 56) - 1;
+/// The generation bit of timers that were armed by another thread, so that the owner's counter and the adders' never meet.
+pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
+
+/// The last generation that either counter gives: 55 bits, beside the bit above and the 8 bits of the phase. At a hundred million
+/// timers a second it lasts 11 years; a shard that has used it up refuses further timers.
+pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The most timers that memory is reserved for in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
@@ -73,7 +79,7 @@ pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 /// Retired pages that are freed in one step: more than are retired in one, so that they get fewer.
 pub(crate) const FREED_MAX: usize = 4;
 
-/// Retired pages that may wait for other threads to look away, 0.75 MiB (2.25 MiB of guests): a few steps' worth if nobody stalls. If
+/// Retired pages that may wait for other threads to look away, 2.5 MiB: a few steps' worth if nobody stalls. If
 /// somebody does, pages stay in use meanwhile, so a shard never needs more memory than its timers did at once, and this
 /// (P8).
 pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 64 };
@@ -115,6 +121,10 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
+
+/// How often the owner places a timer that other threads keep moving to moments that have come, before it leaves it to the next
+/// turn.
+pub(crate) const SETTLES_MAX: usize = if TINY { 2 } else { 8 };
 
 /// Of the urgent messages that wait, so many are put into the order in which they came, in a pass: each costs about a miss of the cache.
 pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };

@@ -98,8 +98,7 @@ impl LocalTimer {
     /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
         let mut turn = Turn::default();
-        // In place: to hand it up would copy it at every level.
-        let _ = Local::with(|local| turn = local.turn(budget));
+        let _ = Local::with(|local| local.turn(budget, &mut turn));
         turn
     }
 

@@ -48,7 +48,7 @@ mod opened;
 
 pub(crate) use self::opened::Opened;
 use crate::{
-    limits::{DEBT_MAX, GUEST, INDEX_MAX, MESSAGES_COUNTED},
+    limits::{DEBT_MAX, INDEX_MAX, MESSAGES_COUNTED},
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -60,10 +60,7 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// So many or more.
 const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
 const _: () = assert!(
-    GUEST.is_power_of_two()
-        && INDEX_MAX < GUEST
-        && GUEST <= INDEX_MASK / 2 + 1
-        && MESSAGES_COUNTED.ilog2() == 64 - 2 * INDEX_BITS,
+    INDEX_MAX < INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - 2 * INDEX_BITS,
     "the parts fill the word"
 );
 const _: () = assert!(
@@ -98,6 +95,20 @@ pub(crate) struct Messages {
     count: u32,
 }
 
+/// Which kinds of messages wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    urgent: bool,
+    can_wait: bool,
+}
+
+impl Arrived {
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        !self.urgent && !self.can_wait
+    }
+}
+
 /// Whether an owner may sleep over a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -125,7 +136,7 @@ impl Default for Stack {
 
 impl Default for Link {
     fn default() -> Self {
-        Self(AtomicU32::new(0))
+        Self::new(0)
     }
 }
 
@@ -154,6 +165,12 @@ impl Mailbox {
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: who must know pushes.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Which kinds of messages wait, as far as the owner can see.
+    #[inline]
+    pub(crate) fn arrived(&self) -> Arrived {
+        Arrived { urgent: self.urgent.has_any(), can_wait: self.can_wait.has_any() }
     }
 
     /// Whether one of the messages is about a deadline.
@@ -197,17 +214,19 @@ impl Stack {
         }
     }
 
-    /// Takes all messages, if there are any.
+    /// Returns true if there are messages. An idle turn should not write the line that others push to.
     #[inline]
-    fn take(&self) -> Option<Messages> {
-        // Relaxed: an idle turn should not write the line that others push to; a message missed here is seen by the
-        // next turn, and the swap below acquires.
-        if matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED) {
-            return None;
-        }
+    fn has_any(&self) -> bool {
+        // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
+        !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
+    }
+
+    /// Takes all messages, of which there are some.
+    #[inline]
+    fn take(&self) -> Messages {
         // Acquire (M1): the links, and what the pushers did.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        Some(Messages::of(head))
+        Messages::of(head)
     }
 
     fn close(&self) -> Messages {
@@ -253,6 +272,10 @@ impl Messages {
 }
 
 impl Link {
+    pub(crate) fn new(next: u32) -> Self {
+        Self(AtomicU32::new(next))
+    }
+
     /// Links to another node. For who has this node to itself.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: published with the node.

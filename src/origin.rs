@@ -7,8 +7,8 @@ mod kept;
 mod none;
 
 #[cfg(feature = "origins")]
-pub use self::kept::{LivePlace, LiveReport};
+pub(crate) use self::kept::{Added, Origin};
 #[cfg(feature = "origins")]
-pub(crate) use self::kept::{Origin, Origins};
+pub use self::kept::{LivePlace, LiveReport};
 #[cfg(not(feature = "origins"))]
-pub(crate) use self::none::{Origin, Origins};
+pub(crate) use self::none::{Added, Origin};

@@ -1,16 +1,15 @@
 //! When memory that others may look at can go: after the last thread that could have seen it has looked away. The only
 //! file that knows `crossbeam_epoch`.
 //!
-//! A thread that looks is *pinned*, and [`Pinned`] is the proof: what it finds in a [`Published`] stays until it is pinned
-//! no more. What is taken back is let go of when everybody who was pinned at that moment has looked away.
+//! A thread that looks is *pinned*, and [`Pinned`] is the proof: what it finds in a [`Published`] or a [`PublishedPointer`]
+//! stays until it is pinned no more. What is taken back is let go of when everybody who was pinned at that moment has
+//! looked away.
 //!
 //! # Who frees
 //!
 //! The work of an epoch is done by whichever thread pins next, a canceller perhaps. So that work frees nothing of ours:
 //!
-//! * A value that its owner goes on without (a page of nodes) has two references, the owner's and the published one. The
-//!   epoch drops the published one. The owner keeps its own among its [`Retired`] until no other is left, and frees the
-//!   value then, a few at a time.
+//! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
 //! * A shard is *buried* by the epoch: handed to the next thread that ends a shard, which frees it with nothing pinned. A
 //!   thread that ends a shard while nobody is looking frees that shard's memory itself, at once.
 //!
@@ -18,21 +17,19 @@
 //! defers is never done by a thread that pins here, and who stays pinned there holds nothing up here.
 //!
 //! Burying is deferred work, which an owner that goes on or a canceller may be doing: it tries a lock, and defers the work once more if
-//! somebody has that, so it waits for nobody. What a shard that ends has retired waits in a `SegQueue`, where only who ends a shard
-//! pushes and pops.
+//! somebody has that, so it waits for nobody.
 
 use std::{
-    collections::VecDeque,
     mem::{self, ManuallyDrop},
     ops::Deref,
+    ptr::NonNull,
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
-use crossbeam_queue::SegQueue;
 
 use crate::{
-    limits::{FLUSHES, FREED_MAX},
+    limits::FLUSHES,
     sync::{EPOCHS_ARE_LOOMS, Ordering, global, lazy_per_thread},
 };
 
@@ -46,9 +43,6 @@ lazy_per_thread! {
 
 /// What no other thread can see any more.
 static BURIED: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
-
-/// What shards that are gone had retired, and others may still see.
-static LEFT: SegQueue<Arc<dyn Send + Sync>> = SegQueue::new();
 
 /// While it is there, nothing that this thread finds in a [`Published`] is freed. It should be short: it holds up what all
 /// threads want to free.
@@ -76,9 +70,9 @@ pub(crate) struct Seen<'p, T> {
     pinned: &'p Pinned,
 }
 
-/// What an owner has taken back and will free when nobody can see it any more.
+/// A place where any thread publishes a pointer if there is none, and one thread takes it back. It owns nothing.
 #[derive(Debug)]
-pub(crate) struct Retired<T: Send + Sync + 'static>(VecDeque<Arc<T>>);
+pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
 impl<T> Default for Published<T> {
     fn default() -> Self {
@@ -91,23 +85,6 @@ impl<T: Send + Sync + 'static> Published<T> {
     pub(crate) fn publish(&self, value: Arc<T>) {
         // Release: publishes the value to `load`.
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
-    }
-
-    /// Shows `value` to all threads if the place is empty; else it comes back.
-    #[allow(unsafe_code)]
-    pub(crate) fn publish_if_empty(&self, value: Arc<T>) -> Result<(), Arc<T>> {
-        let pinned = pin();
-        let pointer = Shared::from(Arc::into_raw(value));
-        // Release: publishes the value to `load`. Relaxed: a failure is not looked at.
-        let swapped = self.0.compare_exchange(
-            Shared::null(),
-            pointer,
-            Ordering::Release,
-            Ordering::Relaxed,
-            &pinned.0,
-        );
-        // SAFETY: the pointer was made above from an `Arc`, whose reference the place has not taken.
-        swapped.map(drop).map_err(|_| unsafe { Arc::from_raw(pointer.as_raw()) })
     }
 
     /// Takes the value back. Threads that are looking may go on; when they are done, some thread passes the reference held
@@ -131,16 +108,6 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { guard.defer_unchecked(let_go) };
     }
 
-    /// Looks at the value, if there is one, while pinned.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) fn look<'p>(&'p self, pinned: &'p Pinned) -> Option<&'p T> {
-        // SAFETY: a pointer that is not null was made by `publish` from an `Arc`, so it is aligned and points to a live value.
-        // The reference held by the place goes only after `'p`: by `retract` when this thread is pinned no more, or by
-        // the place's `drop` when nobody borrows the place. Nobody gets the value mutably.
-        unsafe { self.load(pinned).as_ref() }
-    }
-
     /// Looks at the value, if there is one, pinned meanwhile.
     #[inline]
     #[allow(unsafe_code)]
@@ -150,7 +117,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         if pointer.is_null() {
             return look(None);
         }
-        // SAFETY: the pointer was made by `publish` from an `Arc`, which is alive as `look` says. It is not dropped here, so
+        // SAFETY: the pointer was made by `publish` from an `Arc`, which is alive: the reference held by the
+        // place goes only when this thread is pinned no more (`retract`), or when nobody borrows the place (`drop`). It is not dropped here, so
         // the reference stays the place's.
         let value = ManuallyDrop::new(unsafe { Arc::from_raw(pointer.as_raw()) });
         look(Some(&Seen { value, pinned: &pinned }))
@@ -192,52 +160,72 @@ impl<T> Deref for Seen<'_, T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Default for Retired<T> {
+impl<T> Default for PublishedPointer<T> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self(Atomic::null())
     }
 }
 
-impl<T: Send + Sync + 'static> Retired<T> {
-    /// Keeps `value`, whose place is being retracted with a `let_go` that only drops, until it can be freed.
-    pub(crate) fn push(&mut self, value: Arc<T>) {
-        self.0.push_back(value);
+impl<T> PublishedPointer<T> {
+    /// Publishes `pointer` if the place is empty. Returns true if it was.
+    pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
+        let pinned = pin();
+        let new = Shared::from(pointer.as_ptr().cast_const());
+        // Release: publishes what the pointer leads to (pairs with `look`). Relaxed: a failure is not looked at.
+        let swapped = self.0.compare_exchange(
+            Shared::null(),
+            new,
+            Ordering::Release,
+            Ordering::Relaxed,
+            &pinned.0,
+        );
+        swapped.is_ok()
     }
 
-    /// How many values wait.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Empties the place. When every thread that was pinned at that moment has looked away, some thread calls `then`, which
+    /// must not use what the pointer leads to for longer than the owner of that waits for it.
+    #[allow(unsafe_code)]
+    pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
+        let Pinned(guard) = pin();
+        // Release: a thread that finds the place empty sees what came before (pairs with `look`).
+        let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
+        let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
+        let old = SendPointer(old);
+        let then = move || {
+            let SendPointer(old) = { old };
+            then(old);
+        };
+        // SAFETY: the closure owns a pointer and a function, and borrows nothing, so it may run on another thread and after
+        // this function.
+        unsafe { guard.defer_unchecked(then) };
     }
 
-    /// Helps the epochs on by one step, and frees up to [`FREED_MAX`] values that nobody can see any more.
+    /// Returns the pointer, if there is one. What it leads to stays while the thread is pinned.
     #[inline]
-    pub(crate) fn free_some(&mut self) {
-        if !self.0.is_empty() {
-            self.help_and_free();
-        }
+    pub(crate) fn look(&self, pinned: &Pinned) -> Option<NonNull<T>> {
+        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is empty again.
+        let pointer = self.0.load(Ordering::Acquire, &pinned.0);
+        NonNull::new(pointer.as_raw().cast_mut())
     }
 
-    #[cold]
-    fn help_and_free(&mut self) {
-        // What has been deferred on this thread goes out with each step, so a canceller that does the work of an epoch finds
-        // little of it together.
-        pin().0.flush();
-        self.free_unseen(FREED_MAX);
-    }
-
-    fn free_unseen(&mut self, max: usize) {
-        let unseen = self.0.iter().take(max).take_while(|value| is_last(value)).count();
-        self.0.drain(..unseen);
+    /// Takes the pointer, if there is one, for the thread that has the place to itself.
+    #[allow(unsafe_code)]
+    pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
+        // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned` stands for.
+        let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
+        // SAFETY: nobody else can reach the place.
+        let alone = unsafe { epoch::unprotected() };
+        NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Retired<T> {
-    fn drop(&mut self) {
-        self.free_unseen(usize::MAX);
-        while let Some(value) = self.0.pop_front() {
-            LEFT.push(value);
-        }
-    }
+/// A pointer that travels to the thread which runs deferred work.
+struct SendPointer<T>(NonNull<T>);
+
+/// Hands what this thread has deferred to all threads, and helps the epochs on by one step. So a canceller that does the work of an
+/// epoch finds little of it together.
+pub(crate) fn help() {
+    pin().0.flush();
 }
 
 /// Leaves a value that nobody can see any more to the next thread that ends a shard.
@@ -257,22 +245,10 @@ pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
 /// Frees what threads have stopped looking at. For a thread that ends a shard.
 pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
-        pin().0.flush();
+        help();
     }
     let buried = mem::take(&mut *BURIED.lock().unwrap_or_else(PoisonError::into_inner));
     drop(buried);
-    for _ in 0..LEFT.len() {
-        // Another thread may be taking them at the same time.
-        let Some(left) = LEFT.pop() else { break };
-        if !is_last(&left) {
-            LEFT.push(left);
-        }
-    }
-}
-
-/// Whether no reference but this one is left. Then none is made any more, and dropping it frees the value.
-fn is_last<T: ?Sized>(value: &Arc<T>) -> bool {
-    Arc::strong_count(value) == 1
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,8 +2,8 @@
 //!
 //! A handle names its shard by a number. Numbers are used again, so they never run out; what keeps a stale handle from
 //! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counters stood,
-//! and the new one goes on from there. So no two timers of one number ever share a generation and a slab. (Timers from elsewhere are
-//! counted apart, in a slab of their own, which an index says.)
+//! and the new one goes on from there. So no two timers of one number ever share a generation. (Timers that other threads add are counted
+//! apart, with a bit of their own.)
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use crate::{
     limits::{GENERATION_MAX, SHARDS_MAX},
     reclaim::{self, Published, Seen},
     shared::Shared,
+    slab,
     sync::global,
 };
 
@@ -81,7 +82,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
         (vacancies.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?, vacancies.made)
     };
     shared.gauges.set_serial(made);
-    shared.guests.start_at(vacancy.next_generation);
+    shared.start_remote_generations_at(vacancy.next_generation);
     REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })
 }
@@ -91,6 +92,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.places[number as usize].retract(reclaim::bury);
     reclaim::free_garbage();
+    slab::free_orphans();
     // A number whose generations are used up is never given again.
     if next_generation <= GENERATION_MAX {
         REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });

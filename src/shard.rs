@@ -1,15 +1,14 @@
 //! One core's timers: wheel, payloads, nodes, mailbox and clock put together. Everything here runs on the owner's thread;
 //! what other threads do happens in `shared`.
 //!
-//! A timer is two things under one index: its payload in the wheel, and its state in the slab. The first is the owner's
-//! alone; the second decides who ends the timer (see `state`).
+//! A timer is one node of the slab. Its state decides who ends it (see `state`); its payload, its deadline and its place in the wheel
+//! are the owner's.
 
 mod adding;
 mod end;
 mod expired;
 mod messages;
 mod pass;
-mod schedule;
 mod sleep;
 mod steps;
 mod telling;
@@ -22,27 +21,24 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::telling::Telling;
 pub use self::{expired::Expired, sleep::PreparedSleep};
 pub(crate) use self::{
     messages::Message,
-    schedule::Schedule,
-    steps::{Claimed, Due, Ended},
+    steps::{Claimed, Due},
 };
-use self::{schedule::Schedules, telling::Telling};
 use crate::{
     callback::Callback,
     clock::{Clock, Reader, Reading},
     config::{Config, Parts},
     error::ConfigError,
     gauges::Counts,
-    guests::OwnGuests,
     handle::TimerHandle,
     limits::{SHARD_BITS, SHARD_LEVELS},
-    mailbox::Opened,
-    origin::Origins,
+    mailbox::{Arrived, Opened},
     registry,
     shared::Shared,
-    slab::OwnNodes,
+    slab::{OwnerNodes, Slab},
     tick::TickLength,
     wheel::RawWheel,
 };
@@ -83,12 +79,9 @@ pub struct Shard<T> {
     next_generation: u64,
     /// Where in its range the last spread timer was put: a fraction of 2^64.
     spread: u64,
-    /// The owner's view of the nodes in `shared`, and of those that other threads arm.
-    nodes: OwnNodes,
-    guests: OwnGuests,
-    /// What is made of a callback that another thread has added.
-    accept: fn(Callback) -> Option<T>,
-    wheel: RawWheel<T, SHARD_BITS, SHARD_LEVELS>,
+    /// The owner's view of the nodes in `shared`.
+    nodes: OwnerNodes<T>,
+    wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
     clock: Clock,
     reader: Reader,
     tick: TickLength,
@@ -96,12 +89,12 @@ pub struct Shard<T> {
     latest: Reading,
     /// The reading that the last turn began with.
     turn_nanos: u64,
-    schedules: Schedules,
-    origins: Origins,
     /// The most timers that may live.
     limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with, and how many of them the pass may deal with.
     opened: Opened,
+    /// The messages that were in the mailbox when the turn began.
+    arrived: Arrived,
     /// What the owner counts itself; the other fields stay zero.
     counts: Counts,
     /// Narrower than the counters: otherwise the compiler merges it with one of them into one wide addition, which stalls on the
@@ -130,16 +123,15 @@ impl<T> Shard<T> {
     ///
     /// If the tick is shorter than a microsecond, or 16 384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
-        Self::accepting(config, |_| None)
+        Self::with_slab(config, Slab::new())
     }
 
-    /// The same, and what it makes of a callback from elsewhere. (Nobody has a `ShardRef` of other shards.)
-    pub(crate) fn accepting(
+    fn with_slab(
         config: Config,
-        accept: fn(Callback) -> Option<T>,
+        (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
         let Parts { tick, clock, capacity, limit, hooks, name } = config.into_parts()?;
-        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name));
+        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, slab));
         let registration = registry::register(&shared)?;
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
@@ -151,26 +143,25 @@ impl<T> Shard<T> {
             number: registration.number,
             next_generation: registration.first_generation,
             spread: spread_of(registration.number),
-            nodes: OwnNodes::default(),
-            guests: OwnGuests::default(),
-            accept,
+            nodes,
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,
             reader,
             tick,
             latest,
             turn_nanos: latest.lo,
-            schedules: Schedules::new(),
-            origins: Origins::new(),
             limit,
             opened: Opened::default(),
+            arrived: Arrived::default(),
             counts: Counts::default(),
             live: 0,
             telling: Telling::default(),
             closed: false,
             not_sync: PhantomData,
         };
-        shard.reserve(capacity);
+        if capacity > 0 {
+            shard.nodes.reserve(capacity);
+        }
         Ok(shard)
     }
 
@@ -182,10 +173,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.number {
             return None;
         }
-        match self.cancel_own(handle).ok()? {
-            Ended::Entry(index) => self.take_payload(index),
-            Ended::Unseen(payload) => payload,
-        }
+        self.cancel_own(handle).ok()
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant, one reading of the clock.
@@ -211,10 +199,8 @@ impl<T> Shard<T> {
     /// touches at most as many entries of the wheel (handed out, or moved). What is left comes first in the next pass, in order, and
     /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(&mut self, budget: usize) {
-        self.begin(budget);
-        if self.is_idle() {
-            // Nor is anything looked for that arrives meanwhile.
-            self.opened.end_pass();
+        if !self.turn_is_idle() {
+            self.begin_or_end(budget);
         }
     }
 
@@ -231,7 +217,12 @@ impl<T> Shard<T> {
     /// nothing: the rest comes first in the next one.
     ///
     /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message that is met on the way.
+    #[inline]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
+        if self.is_in_pass() { self.next_in_pass() } else { None }
+    }
+
+    fn next_in_pass(&mut self) -> Option<Expired<T>> {
         let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
         let Claimed { index, payload, due } = match before {
             Some(claimed) => claimed,
@@ -252,7 +243,8 @@ impl<T> Shard<T> {
     /// It is never later than the earliest deadline. For a timer due more than 2^17 - 2^11 ticks after the last turn (or after the one
     /// before, if another thread asked for it, or a callback that another thread asked for) it may be
     /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were
-    /// reset away from (once for each timer, if it shared that tick with more than 96).
+    /// reset away from (once for each timer, if it shared that tick with more than 96). If more than 8,192 timers are to be moved
+    /// together, it is also earlier by a tick for each 8,192 of them, so that no turn moves more.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
@@ -315,19 +307,18 @@ impl<T> Shard<T> {
     pub(crate) fn spread_as(&mut self, number: u32) {
         self.spread = spread_of(number);
     }
-
-    fn reserve(&mut self, timers: u32) {
-        if timers > 0 {
-            self.wheel.reserve(timers);
-            self.nodes.grow_to(&self.shared.slab, timers);
-            self.origins.reserve(timers);
-        }
-    }
 }
 
 /// Where the spread timers of a shard begin. Each begins elsewhere: multiples of the square root of two, modulo one.
 fn spread_of(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908)
+}
+
+impl Shard<Callback> {
+    /// A shard that other threads may add to.
+    pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
+        Self::with_slab(config, Slab::of_callbacks())
+    }
 }
 
 impl<T> Default for Shard<T> {

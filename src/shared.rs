@@ -1,20 +1,20 @@
 //! The part of a shard that every thread may touch: the nodes, the mailbox, the clock, and how to wake the owner.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use crate::{
+    callback::Sent,
     clock::Clock,
     error::AddErrorReason,
     gate::Gate,
     gauges::Gauges,
-    guests::{Armed, Guests},
     hooks::Hooks,
-    limits::{DEBT_MAX, GUEST},
+    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION},
     mailbox::{Mailbox, Push, Urgency},
-    parcel::Sent,
+    origin::Origin,
     parker::{Announcement, Asleep, Parker},
-    reclaim::{Pinned, Seen, pin},
-    slab::{Asked, Node, Slab},
+    reclaim::{Seen, pin},
+    slab::{NodeView, Slab},
     state::{Cancel, Move, Next},
     sync::{AtomicU64, Ordering},
     tick::{TickLength, saturating_nanos},
@@ -28,10 +28,11 @@ pub(crate) struct Shared {
     clock_held: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: Line<Hooks>,
-    pub(crate) slab: Slab,
+    pub(crate) slab: Arc<Slab>,
     pub(crate) mailbox: Line<Mailbox>,
     pub(crate) parker: Line<Parker>,
-    pub(crate) guests: Line<Guests>,
+    /// The generation of the next timer that another thread adds, without the bit that says so.
+    remote_generation: Line<AtomicU64>,
     pub(crate) gate: Line<Gate>,
     pub(crate) gauges: Line<Gauges>,
     pub(crate) name: Box<str>,
@@ -60,11 +61,11 @@ pub(crate) struct Remote<R> {
     pub(crate) wake: Option<Asleep>,
 }
 
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    Owner,
-    Other,
+/// A timer that this thread has added to another core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Armed {
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
 }
 
 impl<R> Remote<R> {
@@ -80,6 +81,7 @@ impl Shared {
         hooks: Hooks,
         limit: u32,
         name: Option<String>,
+        slab: Arc<Slab>,
     ) -> Self {
         let has_name = name.is_some();
         let name =
@@ -89,10 +91,10 @@ impl Shared {
             clock_held: AtomicU64::new(0),
             tick,
             hooks: Line(hooks),
-            slab: Slab::default(),
+            slab,
             mailbox: Line::default(),
             parker: Line::default(),
-            guests: Line::default(),
+            remote_generation: Line(AtomicU64::new(1)),
             gate: Line(Gate::new(limit)),
             gauges: Line(Gauges::new(has_name)),
             name,
@@ -131,7 +133,7 @@ impl Shared {
     }
 
     /// The owner has read that from a clock which may go back. It holds the clock there until that has caught up.
-    #[cold]
+    #[inline]
     pub(crate) fn hold_clock(&self, nanos: u64) {
         // Relaxed: the owner alone writes it, and what it shows a moment later to others, they might have asked for a moment before.
         self.clock_held.store(nanos, Ordering::Relaxed);
@@ -141,6 +143,7 @@ impl Shared {
     pub(crate) fn add(
         &self,
         nanos: u64,
+        origin: Origin,
         callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         if self.mailbox.is_closed() {
@@ -149,52 +152,55 @@ impl Shared {
         if !self.gate.admits() {
             return Err((AddErrorReason::Full, callback));
         }
-        self.add_admitted(nanos, callback)
+        self.arm_and_push(nanos, origin, callback).inspect_err(|_| self.gate.left())
     }
 
     /// As `add`, due already and whatever the limit is.
-    pub(crate) fn post(&self, callback: Sent) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
-        self.gate.lets_in();
-        self.add_admitted(0, callback)
-    }
-
-    /// Adds what the gate has let in.
-    fn add_admitted(
+    pub(crate) fn post(
         &self,
-        nanos: u64,
+        origin: Origin,
         callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
-        let pinned = pin();
-        match self.guests.arm(nanos, callback, &pinned) {
-            Ok(armed) => self.send_guest(armed, nanos, &pinned),
-            Err(callback) => Err((AddErrorReason::Full, callback)),
-        }
-        .inspect_err(|_| self.gate.left())
+        self.gate.lets_in();
+        self.arm_and_push(0, origin, callback).inspect_err(|_| self.gate.left())
     }
 
-    /// Pushes a guest that has just been armed. If the owner is gone, its callback comes back: nobody else knows it.
-    fn send_guest(
+    fn arm_and_push(
         &self,
-        armed: Armed,
         nanos: u64,
-        pinned: &Pinned,
+        origin: Origin,
+        callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
-        let sent = self.guests.with(armed.index, pinned, |place| {
-            match self.mailbox.push(armed.index | GUEST, &place.node.link, Urgency::Urgent) {
-                Push::Queued(depth) => Ok(self.must_wake(depth, || nanos)),
-                Push::Closed => {
-                    place.node.state.disarm_guest();
-                    let callback = place.parcel.take();
-                    self.guests.give_back(armed.index, place.node);
-                    Err(callback)
-                }
+        // Relaxed: only distinct, and later than what the node had before.
+        let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
+        let pinned = pin();
+        let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
+        let Some(node) = free else { return Err((AddErrorReason::Full, callback)) };
+        let armed = Armed { index: node.index(), generation: counted | REMOTE_GENERATION };
+        node.arm(armed.generation, nanos, origin, callback);
+        match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
+            Push::Queued(depth) => {
+                Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
-        });
-        match sent {
-            Some(Ok(wake)) => Ok(Remote { answer: armed, wake }),
-            Some(Err(Some(callback))) => Err((AddErrorReason::ShutDown, callback)),
-            _ => unreachable!("the guest that was armed is gone"),
+            // The node stays taken: none is used again.
+            Push::Closed => match node.disarm() {
+                Some(callback) => Err((AddErrorReason::ShutDown, callback)),
+                // It was added, and has ended with the shard.
+                None => Ok(Remote::quiet(armed)),
+            },
         }
+    }
+
+    /// Generations of timers that other threads add go on from this one. Before any is added.
+    pub(crate) fn start_remote_generations_at(&self, generation: u64) {
+        // Relaxed: published with the shard.
+        self.remote_generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// The generation after the last one of a timer that another thread has added.
+    pub(crate) fn next_remote_generation(&self) -> u64 {
+        // Relaxed: who arms later finds the mailbox closed, and gives its generation to nobody.
+        self.remote_generation.load(Ordering::Relaxed)
     }
 
     /// The reading of the clock at `delay` from now.
@@ -238,12 +244,12 @@ impl Seen<'_, Shared> {
     /// Cancels a timer: one claim, and one push if it was won.
     #[inline]
     pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote<Cancel> {
-        let cancelled = self.look(index, |node, _| {
+        let cancelled = self.look(index, |node| {
             let (answer, next) = node.state.cancel(generation);
             if next != Next::Push {
                 return Remote::quiet(answer);
             }
-            match self.mailbox.push(index, &node.link, Urgency::CanWait) {
+            match self.mailbox.push(index, node.link, Urgency::CanWait) {
                 Push::Queued(depth) => Remote { answer, wake: self.must_wake_for_debt(depth) },
                 Push::Closed => Remote::quiet(answer),
             }
@@ -252,56 +258,48 @@ impl Seen<'_, Shared> {
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
     }
 
-    /// Moves a timer, to when the clock shows `nanos`: two swaps, and one push if no message of it is queued. Whether to
-    /// wake the owner is asked for unless this is the owner.
-    pub(crate) fn reset(&self, index: u32, generation: u64, nanos: u64, by: By) -> Remote<bool> {
-        let moved = self.look(index, |node, asked| match node.state.begin_move(generation) {
+    /// Moves a timer, to when the clock shows `nanos`: two swaps, and one push if no message of it is queued.
+    pub(crate) fn reset(&self, index: u32, generation: u64, nanos: u64) -> Remote<bool> {
+        let moved = self.look(index, |node| match node.state.begin_move(generation) {
             Move::Refused => Remote::quiet(false),
             Move::Overtaken => Remote::quiet(true),
             Move::Begun => {
-                asked.write(nanos);
+                node.requested.write(nanos);
                 let (answer, next) = node.state.end_move();
                 let depth = match next {
-                    Next::Push => match self.mailbox.push(index, &node.link, Urgency::Urgent) {
+                    Next::Push => match self.mailbox.push(index, node.link, Urgency::Urgent) {
                         Push::Queued(depth) => depth,
                         Push::Closed => return Remote::quiet(answer),
                     },
                     Next::Nothing => 0,
                 };
                 // What stands there by now: another thread may have asked since, and relied on this one's message.
-                match by {
-                    By::Owner => Remote::quiet(answer),
-                    By::Other => Remote { answer, wake: self.must_wake(depth, || asked.read()) },
-                }
+                Remote { answer, wake: self.must_wake(depth, || node.requested.read()) }
             }
         });
         moved.unwrap_or(Remote::quiet(false))
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
-        self.look(index, |node, _| node.state.is_pending(generation)).unwrap_or(false)
+        self.look(index, |node| node.state.is_pending(generation)).unwrap_or(false)
     }
 
     pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
-        self.look(index, |node, _| node.state.is_running(generation)).unwrap_or(false)
+        self.look(index, |node| node.state.is_running(generation)).unwrap_or(false)
     }
 
     #[inline]
-    fn look<R>(&self, index: u32, look: impl FnOnce(&Node, &Asked) -> R) -> Option<R> {
-        if index & GUEST == 0 {
-            self.slab.with(index, self.pinned(), |place| look(place.node, place.asked))
-        } else {
-            self.guests.with(index & !GUEST, self.pinned(), |place| look(place.node, place.asked))
-        }
+    fn look<R>(&self, index: u32, look: impl FnOnce(NodeView<'_>) -> R) -> Option<R> {
+        self.slab.with(index, self.pinned(), look)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{mem::offset_of, sync::Arc};
+    use std::mem::offset_of;
 
     use super::*;
-    use crate::{limits::INDEX_MAX, origin::Origin};
+    use crate::limits::INDEX_MAX;
 
     /// What processors fetch at a time.
     const LINES: usize = 128;
@@ -319,7 +317,7 @@ mod tests {
         let parts = [
             lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
             lines(offset_of!(Shared, parker), |shared| &shared.parker),
-            lines(offset_of!(Shared, guests), |shared| &shared.guests),
+            lines(offset_of!(Shared, remote_generation), |shared| &shared.remote_generation),
             lines(offset_of!(Shared, gate), |shared| &shared.gate),
             lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
             lines(offset_of!(Shared, hooks), |shared| &shared.hooks),
@@ -348,17 +346,16 @@ mod tests {
 
     /// The owner may end between the last look at whether it has, and the push.
     #[test]
-    fn an_add_that_comes_too_late_gives_its_node_back() {
+    fn an_add_that_comes_too_late_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
-        let shared = Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None);
+        let (slab, _nodes) = Slab::of_callbacks();
+        let shared =
+            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, slab);
         let _ = shared.mailbox.close();
-        let (pinned, callback) = (pin(), Arc::new(()));
-        for _ in 0..2 * INDEX_MAX {
+        let callback = Arc::new(());
+        for _ in 0..5 {
             let captured = Arc::clone(&callback);
-            let armed =
-                shared.guests.arm(0, Sent::new(Origin::caller(), move || drop(captured)), &pinned);
-            let armed = armed.unwrap_or_else(|_| unreachable!("no node is left"));
-            let sent = shared.send_guest(armed, 0, &pinned);
+            let sent = shared.arm_and_push(0, Origin::caller(), Sent::new(move || drop(captured)));
             assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));
             drop(sent);
             assert_eq!(Arc::strong_count(&callback), 1);

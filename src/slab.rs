@@ -1,31 +1,35 @@
-//! Where the words live that other threads may look at: pages of nodes by index.
+//! The nodes of a shard: pages of timers by index, which other threads may look at and add to.
 //!
-//! A node is the part of a timer that crosses threads: its state word and its mailbox link; and, apart from them, the
-//! deadline that another thread has asked for. Payload, deadline and place in the wheel are elsewhere and the owner's alone,
-//! so a cancel from another core touches one line of the node's page and one of the mailbox, and nothing here is ever
-//! written without an atomic operation.
+//! A timer is one node. Its header (state word, mailbox link) is what crosses threads; its deadline, its place in the wheel and its
+//! payload are the owner's. So a cancel from another core touches one line of the node's page and one of the mailbox.
 //!
-//! There are two views of the pages. Strangers have the [`Slab`]: a table two steps deep, where they look while they are
-//! pinned. The owner has [`OwnNodes`]: a vector of the same pages, one step deep, of which nobody else knows. Each holds
-//! a reference to every page; `OwnNodes` keeps the two in step.
+//! There are two views of the pages. Other threads have the [`Slab`]: a table two steps deep, where they look while they are pinned.
+//! The owner has [`OwnerNodes`]: a vector of the same pages, one step deep, of which nobody else knows.
 //!
-//! A shard has two slabs: that of its own timers, where the owner adds the pages, and that of its `guests`, where other
-//! threads do and each node has a parcel `X`.
+//! # Whose page it is
+//!
+//! A page belongs to the owner or to the adders, never to both, so that an add on the owner's thread needs no atomic
+//! read-modify-write. A thread that adds to another core takes a free node from a page of the adders' by a compare-and-swap
+//! ([`FreeHead`](page::FreeHead)), or publishes a new page. From then on the node is that thread's, which writes payload and
+//! requested deadline, and arms the word as *queued* and *moved* (S3 in `state` publishes them). The owner meets the message,
+//! adopts the page if it is new, admits the timer, and links that very node into its wheel. When the timer has ended and no message of
+//! it is queued, the owner returns the node to its page, those of one page together.
+//!
+//! One generation bit says which side has armed the node, so that the two counters never meet.
 //!
 //! # Pages come and go
 //!
-//! The owner adds a page when a timer needs it, and may retire it when all of its nodes are free: `Idle`, with no message in
-//! the mailbox or on the way, and no timer of the owner's. Later there may be a new page of the same number.
+//! Anyone publishes a page by a compare-and-swap. Only the owner removes one, so the owner reads without an epoch. It retires a page
+//! that was not needed lately (`spare`), when all of its nodes are free: `Idle`, with no message in the mailbox or on the way. Of a page
+//! of the adders' it first takes all nodes at once. An adder that stalls while it holds a node keeps that page, and nothing else.
 //!
-//! *Nothing freed is touched.* A stranger reaches a node only through [`Slab::with`], which asks for the proof that its
-//! thread is pinned, and has it only inside. A page is unpublished first, then its published reference goes when
-//! everybody who was pinned at that moment has looked away, and last the owner's, which it has kept for so long
-//! (`reclaim`). A canceller that has won a node does not look away before it has pushed it; and its page, with a node in
-//! `Cancelled` or in the mailbox, is not retired.
+//! *Nothing freed is touched.* Another thread reaches a node only through [`Slab::with`] and [`Slab::take_remote`], which ask for the
+//! proof that the thread is pinned. A page is unpublished first, then marked when everybody who was pinned at that moment has looked
+//! away, and freed last by its owner (`retired`). A canceller that has won a node does not look away before it has pushed it; and its
+//! page, with a node in `Cancelled` or in the mailbox, is not retired.
 //!
-//! *No handle reaches another's timer.* A handle names its timer by the generation, from a counter of the shard that never
-//! repeats (`state`), and a stale handle's timer has ended. Wherever it looks, its generation is not that of a timer
-//! that lives, and every answer is `Ended`:
+//! *No handle reaches another's timer.* A handle names its timer by a generation that never repeats (`state`), and a stale handle's
+//! timer has ended. Wherever it looks, its generation is not that of a timer that lives, and every answer is `Ended`:
 //!
 //! * it finds no page, or sees the retired one still: all words there are `Idle`;
 //! * it finds the new page: its words begin with generation 0, which no timer has, and are armed with later generations.
@@ -36,356 +40,426 @@
 //! *Who is told `Ended` sees what the callback did* (S2 in `state`), also if the word that would have told it is gone:
 //! taking the page out of the table and publishing a new one release, and looking acquires.
 //!
-//! The table itself stays until the shard goes: some 2 KiB for each 131 072 nodes that were ever there together.
+//! # Room
+//!
+//! One bit per page says that an adder may find a free node there. Who takes the last node clears the bit and looks again; who returns
+//! nodes to an empty list sets it after that. R1: setting releases and clearing acquires, so a node that was returned before its bit
+//! was cleared is seen by the second look.
+//!
+//! The table itself stays until the shard goes: some 2 KiB for each 131,072 nodes that were ever there together.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/end.rs` (pages go while others look), `loom-tests/tests/cancel.rs` (and the answers are true).
+//! `loom-tests/tests/end.rs` (pages go while others look), `loom-tests/tests/cancel.rs` (and the answers are true),
+//! `loom-tests/tests/remote_add.rs` (timers added by other threads).
 
-use std::{array, sync::Arc};
+#![allow(unsafe_code)]
 
+mod owner;
+mod page;
+mod retired;
+
+use std::{array, marker::PhantomData, ptr::NonNull, sync::Arc};
+
+use self::{
+    owner::NOT_ADMITTED,
+    page::{NodeHeader, PageHeader, PagePtr, Shape, as_u32, index_of},
+};
+pub(crate) use self::{
+    owner::OwnerNodes,
+    page::{PAGE, Requested, page_of, place_of},
+    retired::free_orphans,
+};
 use crate::{
-    limits::{INDEX_MAX, PAGE_BITS, RETIRED_MAX},
+    callback::{Callback, RunAgain, RunOnce, Sent},
+    limits::{INDEX_MAX, PAGE_BITS},
     mailbox::Link,
-    paged::{PAGE, page_of, place_of},
-    prefetch::prefetch,
-    reclaim::{Pinned, Published, Retired},
+    origin::{Added, Origin},
+    reclaim::{Pinned, PublishedPointer},
     state::StateWord,
-    sync::{AtomicU32, AtomicU64, Handover, Looks, Ordering, SetOnce},
+    sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},
 };
 
-/// A node's 16 bytes: four to a cache line.
-#[derive(Debug, Default)]
-pub(crate) struct Node {
-    pub(crate) state: StateWord,
-    pub(crate) link: Link,
-    pub(crate) twin: Twin,
+/// A payload that is built where it stays.
+///
+/// # Safety
+///
+/// `build` initialises the place.
+pub(crate) unsafe trait Build<T> {
+    /// Writes the payload to a place that is valid for writes and has none.
+    fn build(self, place: *mut T);
 }
 
-/// Of a guest: the index of the owner's node that stands for it, and the other way round; 0 if there is none. The owner's
-/// alone.
+/// A payload that exists already.
 #[derive(Debug)]
-pub(crate) struct Twin(AtomicU32);
+pub(crate) struct Ready<T>(pub(crate) T);
 
-/// When another thread wants a timer to be due, in nanoseconds of the clock: see the third trap in `state`.
-#[derive(Debug)]
-pub(crate) struct Asked(AtomicU64);
-
-/// A node and what belongs to it, as any thread sees it.
-#[derive(Debug)]
-pub(crate) struct Place<'p, X> {
-    pub(crate) node: &'p Node,
-    pub(crate) asked: &'p Asked,
-    pub(crate) parcel: &'p X,
+// SAFETY: `write` initialises the place.
+unsafe impl<T> Build<T> for Ready<T> {
+    #[inline]
+    fn build(self, place: *mut T) {
+        // SAFETY: the place is valid for writes (caller).
+        unsafe { place.write(self.0) }
+    }
 }
 
-/// Index bits: root, middle table, page. The last two are tables of 2 KiB and of 12 KiB of nodes.
+// SAFETY: `RunOnce::build` initialises the place.
+unsafe impl<F: FnOnce() + 'static> Build<Callback> for RunOnce<F> {
+    #[inline]
+    fn build(self, place: *mut Callback) {
+        // SAFETY: the place is valid for writes (caller).
+        unsafe { self.build(place) }
+    }
+}
+
+// SAFETY: `RunAgain::build` initialises the place.
+unsafe impl<F: FnMut() + 'static> Build<Callback> for RunAgain<F> {
+    fn build(self, place: *mut Callback) {
+        // SAFETY: the place is valid for writes (caller).
+        unsafe { self.build(place) }
+    }
+}
+
+/// Index bits: root, directory, page.
 const INDEX_BITS: u32 = INDEX_MAX.ilog2() + 1;
-const MIDDLE_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
-const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - MIDDLE_BITS;
+const DIRECTORY_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
+const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - DIRECTORY_BITS;
 
-const MIDDLE: usize = 1 << MIDDLE_BITS;
+const DIRECTORY: usize = 1 << DIRECTORY_BITS;
 const ROOT: usize = 1 << ROOT_BITS;
+const PAGES: usize = page_count();
+const ROOM_WORDS: usize = DIRECTORY.div_ceil(64);
 
-/// On cache lines of its own, since other threads write in it: what stands before and after it may be another core's.
+const fn page_count() -> usize {
+    (INDEX_MAX as usize >> PAGE_BITS) + 1
+}
+
+/// Pages next to each other in the table.
 #[derive(Debug)]
-#[repr(align(128))]
-struct Page<X> {
-    nodes: [Node; PAGE],
-    asked: [Asked; PAGE],
-    parcels: [X; PAGE],
-    looks: Looks,
+struct Directory {
+    pages: [PageSlot; DIRECTORY],
+    /// Which pages may have free nodes for adders.
+    room: [AtomicU64; ROOM_WORDS],
 }
 
 /// Where a page is published, or not.
-#[derive(Debug)]
-struct Stand<X> {
-    page: Published<Page<X>>,
+#[derive(Debug, Default)]
+struct PageSlot {
+    page: PublishedPointer<PageHeader>,
     handover: Handover,
 }
-
-type Middle<X> = Box<[Stand<X>; MIDDLE]>;
 
 /// The nodes of one shard, as other threads see them.
 ///
 /// A reader sees a page whole or not at all. A stale handle may find none, or one that was added later, perhaps by a newer
 /// shard of its number.
 #[derive(Debug)]
-pub(crate) struct Slab<X = ()> {
-    root: [SetOnce<Middle<X>>; ROOT],
+pub(crate) struct Slab {
+    root: [SetOnce<Box<Directory>>; ROOT],
+    shape: Shape,
+    /// Payloads are callbacks, so other threads may add some.
+    takes_callbacks: bool,
+    hints: Hints,
 }
 
-/// The nodes of one shard, as its owner sees them: one load, and no epoch.
+/// Where adders begin to search: on lines of its own, because they write here what nobody else reads.
 #[derive(Debug)]
-pub(crate) struct OwnNodes<X: Send + Sync + 'static = ()> {
-    /// By number; `None` where there is none now.
-    pages: Vec<Option<Arc<Page<X>>>>,
-    retired: Retired<Page<X>>,
+#[repr(align(128))]
+struct Hints {
+    /// The number of a page: those before it are likely to be there.
+    vacant: Hint,
+    /// The number of a page: those in the directories before it are likely to have no room.
+    room: Hint,
+    /// How many pages of the adders' are whole, with all nodes free; and the smallest number since the owner last looked.
+    whole: Hint,
+    whole_low: Hint,
 }
 
-impl Default for Twin {
-    fn default() -> Self {
-        Self(AtomicU32::new(0))
-    }
+/// A node as any thread sees it.
+#[derive(Debug)]
+pub(crate) struct NodeView<'p> {
+    pub(crate) state: &'p StateWord,
+    pub(crate) link: &'p Link,
+    pub(crate) requested: &'p Requested,
 }
 
-impl Twin {
-    pub(crate) fn set(&self, index: u32) {
-        // Relaxed: the owner's own.
-        self.0.store(index, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the owner's own.
-        self.0.load(Ordering::Relaxed)
-    }
+/// A free node that this thread has taken, to add a timer to another core.
+#[derive(Debug)]
+pub(crate) struct RemoteNode<'p> {
+    page: PagePtr,
+    index: u32,
+    pinned: PhantomData<&'p Pinned>,
 }
 
-impl Default for Asked {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
-
-impl Asked {
-    /// For the thread that has it to itself, before it says so in the word.
-    pub(crate) fn write(&self, nanos: u64) {
-        // Relaxed: the word publishes it (S3 in `state`).
-        self.0.store(nanos, Ordering::Relaxed);
+impl Directory {
+    /// An adder may find a free node in this page.
+    fn note_room(&self, number: usize) {
+        // Release (R1): the nodes that were returned, and the page.
+        self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
     }
 
-    pub(crate) fn read(&self) -> u64 {
-        // Relaxed: the word was acquired (S3 in `state`). It may be that of a later move whose thread is not done yet.
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl<X> Place<'_, X> {
-    /// The place `index` of a page.
-    fn of(page: &Page<X>, index: u32) -> Place<'_, X> {
-        let at = place_of(index);
-        Place { node: &page.nodes[at], asked: &page.asked[at], parcel: &page.parcels[at] }
+    /// There was no free node left in this page, or no page.
+    fn clear_room(&self, number: usize) {
+        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was set.
+        self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
     }
 }
 
-impl<X: Default> Default for Page<X> {
-    fn default() -> Self {
-        Self {
-            nodes: array::from_fn(|_| Node::default()),
-            asked: array::from_fn(|_| Asked::default()),
-            parcels: array::from_fn(|_| X::default()),
-            looks: Looks::default(),
-        }
-    }
-}
-
-impl<X> Page<X> {
-    /// Nobody can see the page any more, but its owner, who frees it.
-    fn let_go(self: Arc<Self>) {
-        self.looks.are_over();
-    }
-}
-
-impl<X> Default for Stand<X> {
-    fn default() -> Self {
-        Self { page: Published::default(), handover: Handover::default() }
-    }
-}
-
-impl<X: Send + Sync + 'static> Stand<X> {
-    fn publish(&self, page: Arc<Page<X>>) {
-        self.handover.change();
-        self.page.publish(page);
-    }
-
-    fn publish_if_empty(&self, page: Arc<Page<X>>) -> Result<(), Arc<Page<X>>> {
-        self.handover.change();
-        self.page.publish_if_empty(page)
-    }
-
-    fn retract(&self) {
-        self.handover.change();
-        self.page.retract(Page::let_go);
-    }
-
+impl PageSlot {
     #[inline]
-    fn look<'p>(&'p self, pinned: &'p Pinned) -> Option<&'p Page<X>> {
+    fn look(&self, pinned: &Pinned) -> Option<PagePtr> {
         self.handover.look();
-        self.page.look(pinned)
+        self.page.look(pinned).map(PagePtr::of)
     }
 }
 
-impl<X> Default for Slab<X> {
-    fn default() -> Self {
-        Self { root: array::from_fn(|_| SetOnce::new()) }
+impl Slab {
+    /// Returns the two views of a new slab.
+    pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
+        Self::with_shape(false)
     }
-}
 
-impl<X: Send + Sync + 'static> Slab<X> {
-    /// Looks at the node `index`, if its page is there. For any thread.
+    /// The same, of a slab that other threads may add to.
+    pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
+        Self::with_shape::<Callback>(true)
+    }
+
+    fn with_shape<T>(takes_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
+        let slab = Arc::new(Self {
+            root: array::from_fn(|_| SetOnce::new()),
+            shape: Shape::of::<T>(),
+            takes_callbacks,
+            hints: Hints {
+                vacant: Hint::new(1),
+                room: Hint::new(1),
+                whole: Hint::new(0),
+                whole_low: Hint::new(0),
+            },
+        });
+        // Every shard needs the first one, so no adder has to wait for it.
+        slab.directory(0);
+        // SAFETY: the slab has the shape for `T`; it is new.
+        let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
+        (slab, nodes)
+    }
+
+    /// Looks at the node `index`, if its page is there.
     #[inline]
     pub(crate) fn with<R>(
         &self,
         index: u32,
         pinned: &Pinned,
-        look: impl FnOnce(Place<'_, X>) -> R,
+        look: impl FnOnce(NodeView<'_>) -> R,
     ) -> Option<R> {
-        let number = page_of(index);
-        let middle = self.root.get(number / MIDDLE)?.get()?;
-        let page = middle[number % MIDDLE].look(pinned)?;
-        let seen = look(Place::of(page, index));
-        page.looks.were_allowed();
+        let page = self.page(page_of(index), pinned)?;
+        // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of this slab have its shape.
+        let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
+        // SAFETY: as above.
+        let requested = unsafe { page.requested(&self.shape, place_of(index)) };
+        let seen = look(NodeView { state, link, requested });
+        // SAFETY: as above.
+        unsafe { page.header() }.looks.were_allowed();
         Some(seen)
     }
 
-    /// Adds a page of a number that has none, at or after `hint`; its first index. For threads that are not the owner, who
-    /// [adopts](OwnNodes::adopt) it when it first meets a node of it. `None` if there is no number left.
-    pub(crate) fn add_page_from(&self, hint: u32) -> Option<u32>
-    where
-        X: Default,
-    {
-        let mut page = Arc::new(Page::default());
-        for number in page_of(hint)..=page_of(INDEX_MAX) {
-            match self.stand(number).publish_if_empty(page) {
-                #[allow(clippy::cast_possible_truncation)] // There are fewer pages than indices.
-                Ok(()) => return Some((number as u32) << PAGE_BITS),
-                Err(refused) => page = refused,
+    #[inline]
+    fn page(&self, number: usize, pinned: &Pinned) -> Option<PagePtr> {
+        self.root.get(number / DIRECTORY)?.get()?.pages[number % DIRECTORY].look(pinned)
+    }
+
+    /// Takes a free node for a timer that another thread adds. `None` if none is left, or nobody may add here.
+    pub(crate) fn take_remote<'p>(&self, pinned: &'p Pinned) -> Option<RemoteNode<'p>> {
+        if !self.takes_callbacks {
+            return None;
+        }
+        let (page, index) = self.take_from_pages(pinned).or_else(|| self.add_remote_page())?;
+        Some(RemoteNode { page, index, pinned: PhantomData })
+    }
+
+    fn take_from_pages(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+        let hint = self.hints.room.get() as usize / DIRECTORY;
+        let at = |step: usize| (hint + step) % ROOT;
+        (0..ROOT).map(at).find_map(|at| self.take_from_directory(at, pinned))
+    }
+
+    fn take_from_directory(&self, at: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+        let directory = self.root[at].get()?;
+        for (word, room) in directory.room.iter().enumerate() {
+            // Relaxed: a hint; the page and its free nodes are acquired.
+            let mut bits = room.load(Ordering::Relaxed);
+            while bits != 0 {
+                let number = word * 64 + bits.trailing_zeros() as usize;
+                if let Some((page, place)) = self.take_from_page(directory, number, pinned) {
+                    self.hints.room.set(as_u32(at * DIRECTORY));
+                    return Some((page, index_of(at * DIRECTORY + number, place)));
+                }
+                bits &= bits - 1;
             }
         }
         None
     }
 
-    /// Where the page `number` is published.
-    fn stand(&self, number: usize) -> &Stand<X> {
-        let middle = self.root[number / MIDDLE]
-            .get_or_set(|| Box::new(array::from_fn(|_| Stand::default())));
-        &middle[number % MIDDLE]
-    }
-}
-
-impl<X: Send + Sync + 'static> Default for OwnNodes<X> {
-    fn default() -> Self {
-        Self { pages: Vec::new(), retired: Retired::default() }
-    }
-}
-
-/// All of them are for the owner, with the slab of its shard.
-impl<X: Default + Send + Sync + 'static> OwnNodes<X> {
-    /// The node `index`, if its page is there.
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&Node> {
-        let page = self.pages.get(page_of(index))?.as_deref()?;
-        Some(&page.nodes[place_of(index)])
-    }
-
-    /// The node `index` of a page that is there, and what belongs to it.
-    pub(crate) fn place(&self, index: u32) -> Place<'_, X> {
-        let page = self.pages.get(page_of(index)).and_then(Option::as_deref);
-        Place::of(page.unwrap_or_else(|| missing(index)), index)
-    }
-
-    /// The node `index` of a timer that has not ended.
-    #[inline]
-    pub(crate) fn node(&self, index: u32) -> &Node {
-        self.get(index).unwrap_or_else(|| missing(index))
-    }
-
-    /// Brings the node `index` closer, if its page is there.
-    #[inline]
-    pub(crate) fn prefetch(&self, index: u32) {
-        if let Some(node) = self.get(index) {
-            prefetch(node);
-        }
-    }
-
-    /// The node `index` for a new timer. Its page is added if it is not there.
-    #[inline]
-    pub(crate) fn node_for_new(&mut self, slab: &Slab<X>, index: u32) -> &Node {
-        if self.get(index).is_none() {
-            self.add_page(slab, page_of(index));
-        }
-        self.node(index)
-    }
-
-    /// Adds the pages of all nodes up to `index` that are not there.
-    pub(crate) fn grow_to(&mut self, slab: &Slab<X>, index: u32) {
-        for number in 0..=page_of(index) {
-            if self.pages.get(number).is_none_or(Option::is_none) {
-                self.add_page(slab, number);
+    /// Takes a free node of a page, which has this number in its directory.
+    fn take_from_page(
+        &self,
+        directory: &Directory,
+        number: usize,
+        pinned: &Pinned,
+    ) -> Option<(PagePtr, usize)> {
+        let slot = &directory.pages[number];
+        let taken = slot.look(pinned).and_then(|page| {
+            // SAFETY: a page that was found stays while the thread is pinned, and pages of this slab have its shape.
+            let link = |place| unsafe { &page.node(&self.shape, place).link };
+            // SAFETY: as above.
+            let (place, left) = unsafe { page.header() }.free.pop(link)?;
+            Some((page, place, left))
+        });
+        if taken.is_none_or(|(.., left)| left == 0) {
+            directory.clear_room(number);
+            // The page may be another one by now, or have got nodes back.
+            let page = taken.map(|(page, ..)| page).or_else(|| slot.look(pinned));
+            // SAFETY: as above.
+            if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
+                directory.note_room(number);
             }
         }
+        let (page, place, left) = taken?;
+        if left + 1 == PAGE {
+            self.count_not_whole();
+        }
+        Some((page, place))
     }
 
+    /// Counts a page of which a node was taken, or that is gone.
+    fn count_not_whole(&self) {
+        self.hints.whole_low.lower(self.hints.whole.decrement());
+    }
+
+    /// Counts a page of which all nodes are free again.
+    fn count_whole(&self) {
+        self.hints.whole.increment();
+    }
+
+    /// Returns how many pages are whole, and the smallest number since the last call.
+    fn take_whole(&self) -> (u32, u32) {
+        let whole = self.hints.whole.get();
+        (whole, self.hints.whole_low.replace(whole).min(whole))
+    }
+
+    /// A page has a free node again.
+    fn note_room(&self, number: usize) {
+        self.directory(number).note_room(number % DIRECTORY);
+        self.hints.room.lower(as_u32(number));
+    }
+
+    /// Publishes a page whose first node the caller has.
     #[cold]
-    fn add_page(&mut self, slab: &Slab<X>, number: usize) {
-        let page = Arc::new(Page::default());
-        slab.stand(number).publish(Arc::clone(&page));
-        self.put_page(number, page);
+    fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
+        let page = page::Page::<Callback>::allocate(true, NOT_ADMITTED);
+        let Some(number) = self.publish(page, false) else {
+            // SAFETY: nobody else has seen the page.
+            unsafe { page.free() };
+            return None;
+        };
+        if PAGE > 1 {
+            self.note_room(number);
+        }
+        Some((page, index_of(number, 0)))
     }
 
-    fn put_page(&mut self, number: usize, page: Arc<Page<X>>) {
-        if self.pages.len() <= number {
-            self.pages.resize(number + 1, None);
+    /// Publishes a page where none is: the first of all, which is the owner's, or any other. Returns its number; `None` if no number is
+    /// left.
+    fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
+        if is_first {
+            return self.publish_at(0, page).then_some(0);
         }
-        self.pages[number] = Some(page);
+        // It may have left earlier numbers out.
+        let hint = self.hints.vacant.get() as usize;
+        let number = (hint..PAGES).chain(1..hint).find(|&number| self.publish_at(number, page))?;
+        self.hints.vacant.set(as_u32(number + 1));
+        Some(number)
     }
 
-    /// Takes over the page of the node `index`, which another thread has added, if it has not been done. Whether it was not.
-    #[inline]
-    pub(crate) fn adopt(&mut self, slab: &Slab<X>, index: u32) -> bool {
-        if self.get(index).is_some() {
-            return false;
-        }
-        let number = page_of(index);
-        let stand = slab.stand(number);
-        stand.handover.look();
-        if let Some(page) = stand.page.with(|seen| seen.map(|page| Arc::clone(page))) {
-            self.put_page(number, page);
-        }
-        true
+    fn publish_at(&self, number: usize, page: PagePtr) -> bool {
+        let slot = &self.directory(number).pages[number % DIRECTORY];
+        slot.handover.change();
+        slot.page.publish_if_empty(page.pointer())
     }
 
-    /// Whether another page can be retired now, or so many wait for strangers to look away that it has to stay (P8).
-    pub(crate) fn may_retire(&mut self) -> bool {
-        if self.retired.len() >= RETIRED_MAX {
-            self.retired.free_some();
-        }
-        self.retired.len() < RETIRED_MAX
+    fn directory(&self, number: usize) -> &Directory {
+        self.root[number / DIRECTORY].get_or_set(|| {
+            Box::new(Directory {
+                pages: array::from_fn(|_| PageSlot::default()),
+                room: array::from_fn(|_| AtomicU64::new(0)),
+            })
+        })
     }
 
-    /// Takes the page of the node `index` away: no timer of the page lives, and no message of one is in the mailbox, or
-    /// taken out and not yet dealt with. It is freed by this call or one of [`free_some`](Self::free_some) later, when nobody
-    /// looks at it any more.
-    ///
-    /// False if it is not there, or has to stay for now; see [`may_retire`](Self::may_retire).
-    #[must_use = "a page that was not retired is still there"]
-    pub(crate) fn retire_page(&mut self, slab: &Slab<X>, index: u32) -> bool {
-        if !self.may_retire() {
-            return false;
-        }
-        let number = page_of(index);
-        let Some(page) = self.pages.get_mut(number).and_then(Option::take) else { return false };
-        debug_assert!(
-            page.nodes.iter().all(|node| node.state.is_free()),
-            "a timer of page {number} lives"
-        );
-        slab.stand(number).retract();
-        self.retired.push(page);
-        // Also hands over to all threads what has been deferred on this one, which the shard may leave.
-        self.retired.free_some();
-        true
+    /// Takes a page out of the table, for the owner, who then keeps it until it is marked.
+    fn retract(&self, number: usize) {
+        let slot = &self.directory(number).pages[number % DIRECTORY];
+        slot.handover.change();
+        slot.page.retract(retired::mark_unseen);
+        self.hints.vacant.lower(as_u32(number));
     }
 
-    /// Frees some of the retired pages that nobody looks at any more. One comparison if none waits.
-    #[inline]
-    pub(crate) fn free_some(&mut self) {
-        self.retired.free_some();
+    /// Returns the numbers of the pages that are published now.
+    fn published(&self) -> Vec<usize> {
+        let pinned = crate::reclaim::pin();
+        (0..PAGES).filter(|&number| self.page(number, &pinned).is_some()).collect()
     }
 }
 
-#[cold]
-fn missing(index: u32) -> ! {
-    unreachable!("the page of the timer {index} is gone")
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let directories = self.root.iter_mut().filter_map(SetOnce::get_mut);
+        let pages = directories.flat_map(|directory| &mut directory.pages);
+        let pages: Vec<NonNull<PageHeader>> = pages.filter_map(|slot| slot.page.take()).collect();
+        for page in pages {
+            // SAFETY: nobody looks at a slab that is being dropped, its owner is gone, and the page was published here alone.
+            unsafe { PagePtr::of(page).free() };
+        }
+    }
+}
+
+impl<'p> RemoteNode<'p> {
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn page(&self) -> &'p page::Page<Callback> {
+        // SAFETY: a node that was taken keeps its page, the thread is pinned for `'p`, and payloads of a slab that others may add to are
+        // callbacks.
+        unsafe { self.page.typed() }
+    }
+
+    pub(crate) fn link(&self) -> &'p Link {
+        &self.page().nodes[place_of(self.index)].header.link
+    }
+
+    /// Arms the node: the timer is due when the clock shows `nanos`. The caller must push it.
+    pub(crate) fn arm(&self, generation: u64, nanos: u64, origin: Origin, callback: Sent) {
+        let (page, place) = (self.page(), place_of(self.index));
+        let node = &page.nodes[place];
+        // SAFETY: this thread has taken the node, which is free, so it has no payload; `build` initialises it.
+        unsafe { node.put_payload(|place| Ready(callback.into_callback()).build(place)) };
+        // SAFETY: this thread has taken the node.
+        unsafe { page.added[place].set(Added::new(origin, || 0)) };
+        page.requested[place].write(nanos);
+        node.header.state.arm_remote(generation);
+    }
+
+    /// Ends the timer that this thread has armed and could not push, because the owner is gone. Returns its callback; `None` if the
+    /// owner has found the timer in its last sweep.
+    pub(crate) fn disarm(self) -> Option<Sent> {
+        let node = &self.page().nodes[place_of(self.index)];
+        node.header.state.disarm_remote().then(|| {
+            // SAFETY: the transition has given the payload to this thread.
+            let callback = unsafe { node.take_payload() };
+            // SAFETY: this thread had armed the node with a `Sent`.
+            unsafe { Sent::of(callback) }
+        })
+    }
 }
 
 #[cfg(all(test, not(loom)))]

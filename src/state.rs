@@ -6,20 +6,19 @@
 //! ```text
 //!  63                            8     7       6       5        4         3      2     0
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
-//! |     generation (56 bits)      | taken | guest | moved | queued | periodic | phase |
+//! |     generation (56 bits)      | taken |   -   | moved | queued | periodic | phase |
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* names the timer: it comes from a counter of the shard that never repeats (timers from elsewhere have one
-//! of their own, as they have nodes of their own), and that the registry carries over to the next shard of the same number. A
-//! handle whose generation is not in the word is stale.
+//! The *generation* names the timer: it comes from a counter of the shard that never repeats, and that the registry carries over to
+//! the next shard of the same number. Timers that other threads add have a counter and a generation bit of their own. A handle whose
+//! generation is not in the word is stale.
 //!
 //! | flag | meaning |
 //! |---|---|
 //! | *periodic* | it runs again and again; does not change while the timer lives |
 //! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
-//! | *moved* | another thread has said when the timer is due, beside the word (`slab::Asked`); the owner has not placed it there yet |
-//! | *guest* | of a node whose timer was added from another core: the word that counts is the other node's (`guests`) |
+//! | *moved* | another thread has said when the timer is due, beside the word (`slab::Requested`); the owner has not placed it there yet |
 //! | *taken* | of a timer that the owner itself has cancelled: it has the payload, or is running it for the last time |
 //!
 //! # Phases
@@ -44,7 +43,7 @@
 //! | from | to | who | method | decides |
 //! |---|---|---|---|---|
 //! | `Idle` | `Private`, `Armed` | owner | `arm` | |
-//! | `Idle` | `Armed`, queued, moved | who has the node from `guests` | `arm_guest` | |
+//! | `Idle` | `Armed`, queued, moved | the adder that has taken the node | `arm_remote` | |
 //! | `Private` | `Armed` | owner | `share` | |
 //! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own` | a plain store: nobody else can |
 //! | `Private` | `Idle` | owner | `sweep` | swap, as of any |
@@ -64,7 +63,7 @@
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: nobody else leaves it |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: nobody else leaves it |
 //! | `Withdrawn` | `Idle` | owner | `sweep` | swap: nodes are not used again |
-//! | `Armed`, queued, moved | `Idle` | who has armed it | `disarm_guest` | a plain store: nobody else knows it |
+//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `disarm_remote` | swap: the mailbox is closed, and the last sweep may find it |
 //!
 //! # Why exactly once
 //!
@@ -111,15 +110,22 @@
 //!   fired sees what the callback did, and who cancels a periodic one what its runs did. The reader may find a later word of the
 //!   same node instead, so every plain store of the owner releases (which costs nothing on x86); swaps continue what they
 //!   replace.
-//! * S3: `end_move` and `arm_guest` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
+//! * S3: `end_move` and `arm_remote` release; whoever takes *moved* away (`claim`, `movable`, `collect`, `sweep`) acquires,
 //!   and so does the next `begin_move`. So the deadline asked for is read and written in order.
 //! * S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire when they set it. So the owner is done
-//!   with a node's link, which it reads and reverses, before the next one writes there. (`arm_guest` has the node from who freed it.)
+//!   with a node's link, which it reads and reverses, before the next one writes there. (`arm_remote` has the node from its page's free
+//!   list.)
+//!
+//! # The payload
+//!
+//! The payload of a timer that another thread adds is written by that thread before `arm_remote`, and belongs to the owner from then
+//! on, as every payload does from `arm` on. It is taken with the transition that ends the timer or claims it for a run, by the owner;
+//! or by `disarm_remote`, for the adder. A node that is `Idle` has no payload, so a page of free nodes can go as it is.
 //!
 //! # Models
 //!
 //! `loom-tests/tests/cancel.rs` (fire, cancel, reuse, placement, periodic runs), `loom-tests/tests/reset.rs` (reset from
-//! elsewhere), `loom-tests/tests/guest.rs` (timers added from elsewhere), `loom-tests/tests/end.rs` (the last drain).
+//! elsewhere), `loom-tests/tests/remote_add.rs` (timers added by other threads), `loom-tests/tests/end.rs` (the last drain).
 
 mod anyone;
 mod owner;
@@ -131,10 +137,10 @@ const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
-const GUEST: u64 = 1 << 6;
 const TAKEN: u64 = 1 << 7;
 const _: () = assert!(
-    crate::limits::GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
+    crate::limits::REMOTE_GENERATION | crate::limits::GENERATION_MAX
+        == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
 );
 
@@ -198,8 +204,6 @@ pub(crate) enum Claim {
     Moved { periodic: bool },
     /// Another thread has cancelled it or is moving it; its message is in the mailbox or on the way.
     Held,
-    /// The word of another node counts.
-    Guest,
 }
 
 /// The answer of a cancel, which the canceller has at once, on any thread.
@@ -221,8 +225,6 @@ pub(crate) enum Freed {
     Now,
     /// Its message has still to come; `collect` will say so.
     Queued,
-    /// It stood for another one, whose word counts: that one is to be finished.
-    Guest,
 }
 
 /// Whether a timer can be moved by its owner.
@@ -247,9 +249,8 @@ pub(crate) enum Collected {
     Freed,
     /// Another thread has moved it: the owner must place it where that said.
     Moved { periodic: bool },
-    /// Nothing that the owner has not dealt with. If it is unsettled, the timer lives, or another thread that is moving it has
-    /// still to say that it was cancelled.
-    Nothing { is_unsettled: bool },
+    /// Nothing that the owner has not dealt with.
+    Nothing,
 }
 
 /// What the last sweep finds.
@@ -262,8 +263,6 @@ pub(crate) enum Swept {
     Cancelled,
     /// No payload is left here.
     Idle,
-    /// The word of another node counts.
-    Guest,
 }
 
 /// What a thread that is not the owner must do after its swap.

@@ -8,11 +8,13 @@
 //! `Arc` and `Mutex` are `std`'s everywhere: they guard the creation and the end of a shard, never the race for a timer.
 //! The lock of the default wake-up, which is only ever tried, is loom's under loom.
 
+mod hint;
 #[cfg(all(loom, feature = "loom"))]
 mod loom;
 #[cfg(not(all(loom, feature = "loom")))]
 mod native;
 
+pub(crate) use self::hint::{Hint, Unseen};
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use self::loom::*;
 #[cfg(not(all(loom, feature = "loom")))]

@@ -20,28 +20,29 @@
 //! tick's entries, so entries fire at exactly their tick at any distance. Slots without entries are skipped by a bitmap per level,
 //! so an empty tick, or an empty year, costs some nanoseconds.
 //!
-//! Reading order: `level` (arithmetic), `nodes` (the entries' memory), `slot` (lists of entries), `raw` (the wheel over
-//! indices), `reset`, `advance` and `ahead` (how time moves), `steps` (what a shard needs besides), this file (the wheel
-//! over values), `check` (the invariants).
+//! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of entries),
+//! `raw` (the wheel over indices), `advance` and `ahead` (how time moves), `entries` (the storage of a
+//! `Wheel`), this file (the wheel over values), `check` (the invariants).
 
 mod advance;
 mod ahead;
 #[cfg(any(test, debug_assertions))]
 mod check;
+mod entries;
 mod level;
-mod nodes;
 mod raw;
-mod reset;
 mod slot;
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "shards need `std`"))]
-mod steps;
+mod storage;
 
 use core::{fmt, iter::FusedIterator};
 
-use self::raw::Inserted;
+use self::entries::Entries;
 pub(crate) use self::raw::RawWheel;
 #[cfg(feature = "std")]
-pub(crate) use self::steps::shard_levels;
+pub(crate) use self::{
+    raw::shard_levels,
+    storage::{Links, Location, Placement, Storage},
+};
 
 /// A hierarchical timing wheel that holds values until their tick comes.
 ///
@@ -72,7 +73,8 @@ pub(crate) use self::steps::shard_levels;
 /// assert!(wheel.is_empty());
 /// ```
 pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
-    raw: RawWheel<T, BITS, LEVELS>,
+    raw: RawWheel<BITS, LEVELS>,
+    entries: Entries<T>,
 }
 
 /// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
@@ -94,7 +96,7 @@ impl<T> Wheel<T> {
 impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// An empty wheel whose time is `now`.
     pub fn starting_at(now: u64) -> Self {
-        Self { raw: RawWheel::starting_at(now) }
+        Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
     }
 
     /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
@@ -108,9 +110,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        self.refuse_if_full();
-        let inserted = self.raw.insert(deadline);
-        self.store(inserted, value)
+        let key = self.store(value);
+        self.raw.link(&self.entries, key.index, deadline);
+        key
     }
 
     /// As [`insert`](Self::insert), for an entry that may fire at any tick from `deadline` to `slack` ticks later. It
@@ -123,20 +125,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// As [`insert`](Self::insert).
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
-        self.refuse_if_full();
-        let inserted = self.raw.insert_within(deadline, slack);
-        self.store(inserted, value)
+        let key = self.store(value);
+        self.raw.link_within(&self.entries, key.index, deadline, slack);
+        key
     }
 
     #[inline]
-    fn store(&mut self, Inserted { index, generation }: Inserted, value: T) -> Key {
-        self.raw.set_value(index, value);
+    fn store(&mut self, value: T) -> Key {
+        let Some((index, generation)) = self.entries.try_insert(value) else {
+            panic!("a wheel was asked for more entries than it can hold")
+        };
         Key { index, generation }
-    }
-
-    #[inline]
-    fn refuse_if_full(&self) {
-        assert!(!self.raw.is_full(), "a wheel was asked for more entries than it can hold");
     }
 
     /// Takes an entry out and gives its value back; `None` if it has been handed out or removed before.
@@ -144,11 +143,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Cost: constant.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        if self.raw.remove_generation(key.index, key.generation) {
-            self.raw.take_value(key.index)
-        } else {
-            None
+        if !self.entries.contains(key.index, key.generation) {
+            return None;
         }
+        self.raw.unlink(&self.entries, key.index);
+        self.entries.remove(key.index)
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
@@ -158,7 +157,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// comes, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        self.raw.reset_generation(key.index, key.generation, deadline)
+        let is_live = self.entries.contains(key.index, key.generation);
+        if is_live {
+            self.raw.relink(&self.entries, key.index, deadline);
+        }
+        is_live
     }
 
     /// Moves time to `now` and hands out what is due, in the order of the deadlines; the order within a tick is
@@ -166,9 +169,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
     ///
-    /// Cost: constant per entry handed out; per tick that passes, a share of the entries that are handed down from upper levels (each
-    /// at most `LEVELS` - 1 times over its life) and at most 96 entries that were reset away from that tick; a few
-    /// nanoseconds for any stretch of time in which nothing is due.
+    /// Cost: constant per entry handed out; a share of the entries that are handed down from upper levels (each at most
+    /// `LEVELS` - 1 times over its life), at most 8,192 in a call that comes no later than [`next_deadline`](Self::next_deadline)
+    /// asks for; at most 96 entries that were reset away from each tick that passes; a few nanoseconds for any stretch of time
+    /// in which nothing is due.
     #[inline]
     pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
@@ -178,10 +182,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// the next call, in order; [`is_behind`](Self::is_behind) tells whether anything is.
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
-        if self.raw.has_too_much() {
-            self.raw.shrink();
-        }
-        self.raw.begin(now, budget);
+        self.entries.turn();
+        self.raw.begin(&self.entries, now, budget);
         Due { wheel: self }
     }
 
@@ -196,7 +198,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// It is never later than the earliest deadline. It is that deadline if its entry is in the first level; otherwise
     /// it may be the start of the slot that the entry is in, at which the wheel wants to be advanced once in order to
     /// look closer: at most once per level on the way to a deadline, once per tick that entries were reset away from (once
-    /// per entry, if it shared that tick with more than 96), and not at all for entries that have left.
+    /// per entry, if it shared that tick with more than 96), and not at all for entries that have left. If more than 8,192
+    /// entries share a slot of an upper level, it is also earlier by a tick for each 8,192 of them, so that no call moves more.
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }
@@ -229,7 +232,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[cfg(any(test, debug_assertions))]
     #[doc(hidden)]
     pub fn check(&self) {
-        self.raw.check();
+        self.entries.check();
+        self.raw.check(&self.entries, self.entries.indices());
     }
 }
 
@@ -260,8 +264,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let (index, deadline) = self.wheel.raw.pop_due(|_| ())?;
-        self.wheel.raw.finish_generation(index).map(|value| (deadline, value))
+        let wheel = &mut *self.wheel;
+        let (index, deadline) = wheel.raw.pop_due(&wheel.entries)?;
+        wheel.entries.remove(index).map(|value| (deadline, value))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a review of the protocol between cores found, each as a test: whom a reference reaches, what wakes a sleeper, and order,
 //! clock, limit and memory where one thread adds to, moves and cancels the timers of another. In virtual time, but for the
-//! waiting. (What a guest's node and word do in between: `src/shard/tests.rs`, `src/state/tests.rs`; what it takes:
+//! waiting. (What a remote timer's node and word do in between: `src/shard/tests.rs`, `src/state/tests.rs`; what it takes:
 //! `memory/remote.rs`.)
 #![cfg(feature = "std")]
 

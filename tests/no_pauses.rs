@@ -168,3 +168,36 @@ fn a_flood_of_cancels_is_taken_in_within_the_budget() {
         }
     });
 }
+
+/// Entries that one turn cascades from upper levels at most.
+const PORTION: u64 = 8_192;
+
+/// Timers of ten minutes that were started within a second and a half, and a loop that turns only when it is told to, or by a
+/// heartbeat as well.
+#[test]
+fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
+    let many = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    for heartbeat in [None, Some(50), Some(250), Some(1_000)] {
+        let mut wheel = Wheel::new();
+        for entry in 0..many {
+            let now = entry * 1_500 / many;
+            assert_eq!(wheel.advance(now).count(), 0);
+            wheel.insert(now + 600_000, ());
+        }
+        let mut early = 0;
+        while let Some(next) = wheel.next_deadline() {
+            let beat = heartbeat.map_or(u64::MAX, |beat| (wheel.now() / beat + 1) * beat);
+            let touched = wheel.touched();
+            let fired = wheel.advance(next.min(beat)).count() as u64;
+            let moved = wheel.touched() - touched - fired;
+            assert!(
+                moved <= PORTION + if fired > 0 { CROWD as u64 } else { 0 },
+                "{moved} entries at {} with a heartbeat of {heartbeat:?}",
+                wheel.now()
+            );
+            early += u64::from(fired == 0 && next < beat);
+        }
+        // It asks for no more turns than it has portions, and for one where each slot starts.
+        assert!(early <= many / PORTION + 8, "{early} early turns, heartbeat {heartbeat:?}");
+    }
+}

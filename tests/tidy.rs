@@ -14,8 +14,8 @@ use std::{
 use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
-const ORDER: &str = "limits sync trace error tick clock prefetch paged origin wheel state mailbox parker reclaim slab callback parcel \
-                     guests gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
+const ORDER: &str = "limits sync trace error tick clock prefetch spare schedule origin wheel state mailbox parker reclaim callback \
+                     slab gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
 
 /// Names that belong to certain files, and what to use everywhere else.
 const HOMES: &[Home] = &[
@@ -42,9 +42,12 @@ const UNSAFE: &[&str] = &[
     "src/callback.rs",
     "src/clock/boot.rs",
     "src/clock/counter.rs",
-    "src/parcel.rs",
     "src/prefetch.rs",
     "src/reclaim.rs",
+    "src/slab.rs",
+    "src/slab/owner.rs",
+    "src/slab/page.rs",
+    "src/slab/retired.rs",
 ];
 
 /// Words that the project does without, and the one it uses instead.
@@ -223,12 +226,12 @@ fn homes_finds_strangers_and_leaves_residents_text_and_tests_alone() {
         (homes, "src/state.rs", "use core::sync::atomic;", &[1]),
         (homes, "src/state.rs", "use crossbeam_epoch::pin;", &[1]),
         (homes, "src/shard.rs", "let now = std::time::Instant::now();", &[1]),
-        (homes, "src/slab.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
+        (homes, "src/wheel.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
         (homes, "src/sync/native.rs", "pub(crate) use std::sync::atomic::fence;", &[]),
         (homes, "src/clock/fast.rs", "Instant::now()", &[]),
         (homes, "src/reclaim.rs", "unsafe { guard.defer_unchecked(free) }", &[]),
-        (homes, "src/slab.rs", texts, &[]),
-        (homes, "src/slab.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
+        (homes, "src/wheel.rs", texts, &[]),
+        (homes, "src/wheel.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
     ]);
 }
 

@@ -28,7 +28,7 @@ fn fire_or_cancel_has_one_winner() {
 
 #[test]
 fn of_two_cancels_and_the_owner_one_wins() {
-    explore(200, || {
+    explore(280, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK, Arc::clone(&payload));
@@ -65,12 +65,12 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 /// As above, but the node's page has gone in between: the second timer is in a new one. A page whose timer is held stays.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
-    explore(160, || {
+    explore(220, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
         let fired = expired(&mut shard);
-        shard.turn();
+        (0..2).for_each(|_| shard.turn());
         let (added, in_a_new_page) = add_four(&mut shard, first);
         assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
         assert_eq!(fired.is_empty(), canceller.join().unwrap() == Cancel::Cancelled);
@@ -153,7 +153,7 @@ fn a_local_timer_that_was_shared_has_one_winner() {
 /// the words that the node gets.
 #[test]
 fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
-    explore(45, || told_ended_after(|_| ()));
+    explore(94, || told_ended_after(|_| ()));
     explore(75, || {
         told_ended_after(|_| {
             local_timer().add_local(TICK * 100, || ()).cancel();
@@ -262,8 +262,8 @@ fn cancel_wait_returns_when_the_callback_has() {
 
 /// The timer comes from another core, and its node may have the next one already.
 #[test]
-fn cancel_wait_returns_when_the_callback_of_a_guest_has() {
-    explore(450, || {
+fn cancel_wait_returns_when_the_callback_of_a_remote_timer_has() {
+    explore(230, || {
         wait_for_a_callback(
             |run| add_elsewhere(&local_timer().shard_ref(), TICK, run),
             || _ = add_elsewhere(&local_timer().shard_ref(), TICK, || ()),
@@ -327,7 +327,7 @@ fn cancel_wait_returns_when_the_last_run_has() {
 /// timer has one ending, and the sums agree.
 #[test]
 fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
-    explore(9_000, || {
+    explore(12_000, || {
         let (mut shard, clock) = shard();
         let handles = [0, 1].map(|id| shard.add(TICK, id));
         clock.advance(TICK);

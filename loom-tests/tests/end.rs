@@ -18,7 +18,7 @@ use loom_tests::{
 /// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore(300_000, || {
+    explore(110_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
         let handles = [(); 2].map(|()| shard.add(TICK, Arc::clone(&payload)));
@@ -37,7 +37,7 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
 /// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
-    explore(200_000, || {
+    explore(71_000, || {
         let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add(TICK, payload);
@@ -53,7 +53,7 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore(850_000, || {
+    explore(410_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());
@@ -71,9 +71,11 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
 /// A page is retired and let go of while a thread asks for a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
-    explore_within(2, 45_000, || {
+    explore_within(2, 13_000, || {
         let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
         shard.cancel(stale);
+        // One interval to see that the page is not needed.
+        shard.turn();
         let canceller = thread::spawn(move || stale.cancel());
         // The turn retires the page, which helps the epochs on by a step. With the step of its end the page is let go of, if
         // nobody looks.
@@ -87,7 +89,7 @@ fn cancel_and_page_reclaimed() {
 /// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
 #[test]
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
-    explore_within(2, 240_000, || {
+    explore_within(2, 84_000, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         let work = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&work);
@@ -95,7 +97,7 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
         work.store(1, Ordering::Relaxed);
         clock.advance(TICK);
         let fired = expired(&mut shard);
-        shard.turn();
+        (0..2).for_each(|_| shard.turn());
         let (added, in_a_new_page) = add_four(&mut shard, first);
         assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
         let (answer, seen) = canceller.join().unwrap();
@@ -111,7 +113,7 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
 /// old one.
 #[test]
 fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
-    explore(120_000, || {
+    explore(35_000, || {
         let (mut shard, clock, handle) = stage(|| {
             let (mut shard, clock) = shard();
             let handle = shard.add(TICK, ());
@@ -129,7 +131,7 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
 /// The owner cancels a timer that another thread is moving, and then ends.
 #[test]
 fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
-    explore_within(2, 6600, || {
+    explore_within(2, 2_200, || {
         let (mut shard, handle) = stage(|| {
             let (mut shard, _clock) = shard();
             let handle = shard.add(TICK, 1);
@@ -148,10 +150,11 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 /// As `cancel_and_page_reclaimed`.
 #[test]
 fn reset_and_page_reclaimed() {
-    explore_within(2, 6_500, || {
+    explore_within(2, 1_300, || {
         let (mut shard, _clock, stale) = stage(|| {
             let (mut shard, clock, stale) = shard_with_a_page_to_spare();
             shard.cancel(stale);
+            shard.turn();
             (shard, clock, stale)
         });
         let mover = thread::spawn(move || stale.reset(TICK));

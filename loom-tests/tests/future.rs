@@ -114,7 +114,7 @@ fn no_wake_is_lost_by_a_first_poll() {
 /// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore(150, || {
+    explore(120, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         clock.advance(TICK);
@@ -136,7 +136,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// may see that before it sees the new time. Then it is woken itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
-    explore(310, || {
+    explore(170, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = polled(&first, 1);
         let poller = Arc::clone(&last);
@@ -155,7 +155,7 @@ fn a_waker_that_changes_while_time_passes_is_woken_once() {
 /// The waker changes on another thread before the owner has heard of the timer.
 #[test]
 fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
-    explore(1200, || {
+    explore(200, || {
         let [first, last] = [Task::new(), Task::new()];
         let (clock, mut sleep) = sleep(1);
         let pollers = [&first, &last].map(Arc::clone);
@@ -177,7 +177,7 @@ fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
 /// A drop on another thread is a cancel: it wins, or the task is woken.
 #[test]
 fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
-    explore(55, || {
+    explore(70, || {
         let task = Task::new();
         let (clock, sleep) = polled(&task, 1);
         clock.advance(TICK);
@@ -193,7 +193,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
 /// The same, of one that the owner has not heard of.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
-    explore(600, || {
+    explore(370, || {
         let (clock, mut sleep) = sleep(1);
         let task = Task::new();
         let poller = Arc::clone(&task);
@@ -214,7 +214,7 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
 /// Moved to later from another thread while it fires: the task may be woken for nothing, and it is woken in time.
 #[test]
 fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
-    explore(1_000, || {
+    explore(650, || {
         let task = Task::new();
         let (clock, mut sleep) = polled(&task, 1);
         clock.advance(TICK);
@@ -271,7 +271,7 @@ impl Sleeper {
 /// The owner's thread ends while another one begins to wait there: that is woken, and told.
 #[test]
 fn nothing_hangs_when_the_owner_ends() {
-    explore(210, || {
+    explore(14_000, || {
         let owner = race(|| {
             let (_clock, mut sleep) = sleep(1);
             race(move || Arc::<Sleeper>::default().run(&mut sleep))
@@ -284,7 +284,7 @@ fn nothing_hangs_when_the_owner_ends() {
 /// The same, of one that waits there already, and whose waker changes.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
-    explore(1_300, || {
+    explore(8_600, || {
         let owner = race(|| {
             let (_clock, mut sleep) = polled(&Task::new(), 1);
             race(move || Arc::<Sleeper>::default().run(&mut sleep))
@@ -297,7 +297,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// The owner may fire it and then ends: who was woken by the first is told that it is over, and nobody hangs.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore(940, || {
+    explore(24_000, || {
         let owner = race(|| {
             let (clock, mut sleep) = sleep(1);
             let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));

@@ -10,7 +10,7 @@ use loom_tests::{TICK, expired, explore, local, race, shard};
 /// Of three, a link leads from the first to the third.
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
-    explore(2_200, || {
+    explore(2_300, || {
         let (mut shard, _clock) = shard();
         let [first, second, third] = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let cancellers = [vec![first, second], vec![third]]
@@ -30,7 +30,7 @@ fn no_message_is_lost_and_none_comes_twice() {
 /// A node that was in the mailbox is used for the next timer, and may be in the mailbox again.
 #[test]
 fn a_node_is_reused_after_its_message() {
-    explore(100, || {
+    explore(110, || {
         let (mut shard, _clock) = shard();
         let first = shard.add(TICK, 1);
         let canceller = thread::spawn(move || first.cancel());
@@ -47,7 +47,7 @@ fn a_node_is_reused_after_its_message() {
 /// Of what another thread has cancelled, the owner that counts a message finds the timer.
 #[test]
 fn what_is_queued_is_found_held() {
-    explore(60, || {
+    explore(76, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let canceller = race(move || handles.map(TimerHandle::cancel));
@@ -63,7 +63,7 @@ fn what_is_queued_is_found_held() {
 /// Whichever of them the owner finds when it looks, and although it takes the newest first.
 #[test]
 fn what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
-    explore(930, || {
+    explore(93, || {
         let _clock = local();
         let (core, ran) = (local_timer().shard_ref(), Arc::new(Mutex::new(Vec::new())));
         let notes = Arc::clone(&ran);

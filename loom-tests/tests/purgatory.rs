@@ -17,7 +17,7 @@ use loom::{
     },
     thread::{self, JoinHandle},
 };
-use loom_tests::{TICK, asks, config, core, elsewhere, explore, race, stage};
+use loom_tests::{TICK, asks, config, core, elsewhere, explore, explore_within, race, stage};
 
 /// Completes when its flag is set. All accesses are relaxed: what orders them is what the models are about.
 struct Op {
@@ -121,7 +121,7 @@ fn an_event_or_the_timeout_completes_it() {
 /// Without a timeout the event must do it: also one that comes while the operation is being added.
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
-    explore(80, || {
+    explore(250, || {
         let (_clock, shard) = core();
         let (group, seen) = (group(), Seen::new());
         let teller = race(seen.event(&group, 0));
@@ -138,7 +138,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
 /// Two threads tell of an event.
 #[test]
 fn two_events_complete_it_once() {
-    explore(14000, || {
+    explore_within(2, 14_000, || {
         let (group, seen, purgatory) = stage(|| {
             let (_clock, shard) = core();
             let group = group();
@@ -291,9 +291,9 @@ fn two_cores(
 /// The event is told of while the watch on the other core is on its way there, is being confirmed, or is in place.
 #[test]
 fn no_event_falls_between_the_registrations_on_two_cores() {
-    explore(1600, || events_on_two_cores(0, false));
-    explore(120, || events_on_two_cores(1, false));
-    explore(16, || events_on_two_cores(1, true));
+    explore(870, || events_on_two_cores(0, false));
+    explore(680, || events_on_two_cores(1, false));
+    explore(39, || events_on_two_cores(1, true));
 }
 
 fn events_on_two_cores(key: usize, is_in_place: bool) {
@@ -311,7 +311,7 @@ fn events_on_two_cores(key: usize, is_in_place: bool) {
 /// An event of the other core, on a key of its own, against the timeout.
 #[test]
 fn an_event_from_another_core_or_the_timeout_completes_it() {
-    explore(33, || {
+    explore(65, || {
         let (other, clock, own, group, purgatory, seen) = stage(|| two_cores(&[1], true));
         seen.set();
         group.notify(&1);

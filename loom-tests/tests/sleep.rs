@@ -147,7 +147,7 @@ fn an_add_from_elsewhere_is_never_slept_through() {
 /// the owner get into each other's way at its lock, and none of them waits.
 #[test]
 fn the_default_wake_up_is_never_slept_through() {
-    explore_within(2, 28_000, || {
+    explore_within(2, 120_000, || {
         let _clock = local();
         let core = local_timer().shard_ref();
         let adder = core.clone();
@@ -171,7 +171,7 @@ fn the_default_wake_up_is_never_slept_through() {
 /// unpark the other.
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
-    explore_within(2, 180_000, || {
+    explore_within(2, 190_000, || {
         // The thread that goes on is there from the beginning: of one that begins later, loom does not try what it might have done.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
@@ -197,7 +197,7 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
 /// The first one may go unnoticed until the owner's own timer is due, the second one may not.
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
-    explore(2_500, || {
+    explore(740, || {
         let clock = ManualClock::new();
         waking(&clock).install().unwrap();
         local_timer().add(TICK * 3, || ());

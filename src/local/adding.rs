@@ -1,17 +1,15 @@
 //! Adding to a thread's timer: each way for itself, and what they have in common.
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{LocalTimer, inner::Local};
 use crate::{
-    callback::{Callback, Once, Repeated},
+    callback::{Callback, RunAgain, RunOnce},
     error::{AddError, AddErrorReason},
     handle::{LocalHandle, TimerHandle},
     origin::Origin,
-    shard::{Due, Schedule, Shard},
+    shard::{Due, Shard},
+    slab::Build,
     state::Kind,
 };
 
@@ -245,13 +243,9 @@ impl LocalTimer {
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(callback);
-        let added = Local::with(|local| {
-            let handle = local.add(kind, origin, due)?;
-            local.set_callback(handle, Once::new(accepted(&mut callback)).into());
-            Some(handle)
-        });
-        refused(added, callback)
+        let callback = RunOnce(callback);
+        Self::insert_built(kind, origin, due, callback)
+            .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
     /// Adds a periodic timer.
@@ -260,40 +254,32 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(callback);
-        let schedule = Cell::new(Schedule::default());
         let due = |shard: &mut Shard<Callback>| {
             let period = shard.tick().period(period);
-            let due = shard.nanos_after(Duration::from_nanos(period));
-            schedule.set(Schedule { due, period });
-            Due::at(due)
+            Due::every(period, shard.nanos_after(Duration::from_nanos(period)))
         };
-        let added = Local::with(|local| {
-            let handle = local.add(Kind::Periodic, origin, due)?;
-            local.step(|shard| shard.set_schedule(handle, schedule.get()));
-            local.set_callback(handle, Repeated::new(accepted(&mut callback)).into());
-            Some(handle)
-        });
-        refused(added, callback)
+        Self::insert_built(Kind::Periodic, origin, due, RunAgain(callback))
+            .map_err(|(reason, RunAgain(callback))| AddError::new(reason, callback))
     }
-}
 
-/// The callback, which stays with the caller until it can only be accepted.
-#[inline]
-fn accepted<F>(callback: &mut Option<F>) -> F {
-    callback.take().unwrap_or_else(|| unreachable!("a callback is accepted once"))
-}
-
-/// The handle, or the callback that was not accepted.
-#[inline]
-fn refused<F>(
-    added: Result<Option<TimerHandle>, AddErrorReason>,
-    callback: Option<F>,
-) -> Result<TimerHandle, AddError<F>> {
-    match (added, callback) {
-        (Ok(Some(handle)), _) => Ok(handle),
-        (Ok(None), Some(callback)) => Err(AddError::new(Local::refusal(), callback)),
-        (Err(reason), Some(callback)) => Err(AddError::new(reason, callback)),
-        (_, None) => unreachable!("a callback that was accepted has a handle"),
+    #[inline]
+    fn insert_built<B: Build<Callback>>(
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: B,
+    ) -> Result<TimerHandle, (AddErrorReason, B)> {
+        // It stays here until it can only be accepted.
+        let mut callback = Some(callback);
+        let added = Local::with(|local| match callback.take() {
+            Some(accepted) => local.add(kind, origin, due, accepted),
+            None => unreachable!("a callback is added once"),
+        });
+        match (added, callback) {
+            (Ok(Ok(handle)), _) => Ok(handle),
+            (Ok(Err(refused)), _) => Err((Local::refusal(), refused)),
+            (Err(reason), Some(callback)) => Err((reason, callback)),
+            (Err(_), None) => unreachable!("there was a timer to add it to"),
+        }
     }
 }

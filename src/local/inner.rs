@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
+    mem,
     rc::Weak,
     sync::Arc,
     time::Duration,
@@ -12,11 +13,12 @@ use crate::{
     callback::{self, Callback, Once, Repeated},
     config::Config,
     error::{AddErrorReason, ConfigError},
-    handle::{Cancel, Owner, TimerHandle},
+    handle::{Cancel, Owner, OwnerPath, TimerHandle},
     hooks::PanicPlace,
     origin::Origin,
-    shard::{Claimed, Due, Ended, Message, PreparedSleep, Shard},
+    shard::{Claimed, Due, Message, PreparedSleep, Shard},
     shared::Shared,
+    slab::Build,
     state::Kind,
     sync::per_thread,
 };
@@ -54,17 +56,9 @@ const AWAKE: u64 = 0;
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.timed());
-        let mut shard = Shard::accepting(config, Some)?;
+        let mut shard = Shard::of_callbacks(config)?;
         shard.passes_end();
-        Owner::set(Some(Owner {
-            shard: shard.number(),
-            cancel,
-            reset,
-            reset_to,
-            is_pending,
-            share,
-            is_turning,
-        }));
+        Owner::set(Some(Owner { shard: shard.number(), path: &PATH }));
         let shared = Arc::clone(shard.shared());
         Ok(Self {
             shard: RefCell::new(shard),
@@ -115,86 +109,87 @@ impl Local {
         step(&mut self.shard.borrow_mut())
     }
 
-    /// Adds a timer, whose callback is to be set next. `None` if it is refused.
+    /// Adds a timer. If a sleep has been announced that would miss it, ends that. The error is the callback, if it is refused.
     #[inline]
-    pub(super) fn add(
+    pub(super) fn add<B: Build<Callback>>(
         &self,
         kind: Kind,
         origin: Origin,
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
-    ) -> Option<TimerHandle> {
-        self.step(|shard| {
+        callback: B,
+    ) -> Result<TimerHandle, B> {
+        let handle = self.step(|shard| {
             if shard.refusal().is_some() {
-                return None;
+                return Err(callback);
             }
             let due = due(shard);
-            Some(shard.insert(due, kind, origin))
-        })
+            shard.insert(due, kind, origin, callback)
+        })?;
+        if self.sleeps_until.get() != AWAKE {
+            self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
+        }
+        Ok(handle)
     }
 
     /// Why this thread's timer has refused one.
     #[cold]
     pub(super) fn refusal() -> AddErrorReason {
+        // One that does not refuse has no node left.
         let refusal = Self::with(|local| local.step(|shard| shard.refusal()));
-        refusal.ok().flatten().unwrap_or(AddErrorReason::ShutDown)
+        refusal.map_or_else(|reason| reason, |refusal| refusal.unwrap_or(AddErrorReason::Full))
     }
 
-    /// Gives a timer its callback. If a sleep has been announced that would miss it, ends that.
+    /// Most turns of a busy loop find nothing to do, and cost little more than a reading of the clock.
     #[inline]
-    pub(super) fn set_callback(&self, handle: TimerHandle, callback: Callback) {
-        self.step(|shard| shard.set_payload(handle, callback));
-        if self.sleeps_until.get() != AWAKE {
-            self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
+    pub(super) fn turn(&self, budget: usize, turn: &mut Turn) {
+        if self.turning.get() {
+            (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
+            return;
         }
-    }
-
-    pub(super) fn turn(&self, budget: usize) -> Turn {
-        if self.turning.replace(true) {
-            return Turn { live: self.step(|shard| shard.len()), nested: true, ..Turn::default() };
-        }
-        let _turning = Turning(&self.turning);
-        let touched_before = self.step(|shard| {
-            let touched = shard.touched();
-            shard.begin_or_end(budget).then_some(touched)
+        let is_idle = self.step(|shard| {
+            turn.live = shard.len();
+            shard.turn_is_idle()
         });
-        if let Some(touched_before) = touched_before {
-            return self.pass(touched_before);
+        if !is_idle || self.has_to_flush() {
+            self.pass(is_idle, budget, turn);
         }
-        self.flush();
-        Turn { live: self.step(|shard| shard.len()), ..Turn::default() }
     }
 
-    /// Goes through a pass that has begun. (Called from one place, it is part of `turn`; apart it made idle turns a fifth slower.)
-    fn pass(&self, touched_before: u64) -> Turn {
-        let mut turn = Turn::default();
+    /// Goes through a pass, and sends what is to be sent at the end of a turn.
+    #[inline(never)]
+    fn pass(&self, is_idle: bool, budget: usize, turn: &mut Turn) {
+        self.turning.set(true);
+        let _turning = Turning(&self.turning);
+        let touched_before = self.step(|shard| shard.touched());
+        if is_idle || !self.step(|shard| shard.begin_or_end(budget)) {
+            self.flush();
+            turn.live = self.step(|shard| shard.len());
+            return;
+        }
         if self.step(|shard| shard.begins_with_urgent()) {
-            self.take_in(&mut turn);
+            self.take_in(turn);
         }
         while let Some(claimed) = self.step(Shard::claim_due) {
             self.run(claimed);
             turn.fired += 1;
         }
-        self.step(Shard::look_again);
-        self.take_in(&mut turn);
+        if self.step(Shard::look_again) {
+            self.take_in(turn);
+        }
         self.flush();
         self.step(|shard| {
             turn.behind = shard.end_pass();
             turn.live = shard.len();
             turn.touched = shard.touched() - touched_before;
         });
-        turn
     }
 
     /// Takes in what other threads have asked for, and runs what is due of it: what is urgent, or at the end of a pass the rest.
     fn take_in(&self, turn: &mut Turn) {
         while let Some(message) = self.step(Shard::next_message) {
             match message {
-                Message::Cancelled(index) => {
-                    self.drop_callback_of(index);
-                    turn.collected += 1;
-                }
-                Message::Dropped(callback) => {
-                    self.shared.hooks.isolate_drop(callback);
+                Message::Cancelled(callback) => {
+                    self.drop_callback(callback);
                     turn.collected += 1;
                 }
                 Message::Due(claimed) => {
@@ -246,13 +241,11 @@ impl Local {
 
     /// Drops the callback of a timer that has just been cancelled.
     #[inline]
-    fn drop_callback_of(&self, index: u32) {
-        let mut shard = self.shard.borrow_mut();
-        let runs_code = shard.payload(index).is_some_and(Callback::needs_drop);
-        let callback = shard.take_payload(index);
-        drop(shard);
-        if runs_code {
+    fn drop_callback(&self, callback: Callback) {
+        if callback.needs_drop() {
             self.shared.hooks.isolate_drop(callback);
+        } else {
+            mem::forget(callback);
         }
     }
 
@@ -351,19 +344,18 @@ impl Drop for Local {
     }
 }
 
+/// How handles reach the timer of their own thread.
+static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share, is_turning };
+
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle)) {
-        Ok(Ended::Entry(index)) => {
+        Ok(callback) => {
             // Others may want its room before an announced sleep is over.
             if local.sleeps_until.get() != AWAKE {
                 local.step(|shard| shard.tell_gate());
             }
-            local.drop_callback_of(index);
-            Cancel::Cancelled
-        }
-        Ok(Ended::Unseen(callback)) => {
-            local.shared.hooks.isolate_drop(callback);
+            local.drop_callback(callback);
             Cancel::Cancelled
         }
         Err(answer) => answer,

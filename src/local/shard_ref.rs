@@ -8,13 +8,12 @@ use std::{
 
 use super::{LocalTimer, local_timer};
 use crate::{
+    callback::Sent,
     error::{AddError, AddErrorReason},
-    guests::Armed,
     handle::{Owner, TimerHandle},
     metrics::ShardMetrics,
     origin::Origin,
-    parcel::Sent,
-    shared::{Remote, Shared},
+    shared::{Armed, Remote, Shared},
 };
 
 /// The timer of a thread, to be added to from any other; from [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
@@ -22,7 +21,7 @@ use crate::{
 ///
 /// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
 /// thread has ended, adding is an error. (It keeps what the thread's timer shared with others: its hooks, a descriptor that it
-/// opened, and the empty nodes, 24 bytes for each timer that was live at once, and 72 for each of them that came from elsewhere.)
+/// opened, and the empty nodes, 80 bytes for each timer that was live at once.)
 ///
 /// # Examples
 ///
@@ -79,8 +78,7 @@ impl ShardRef {
     ///
     /// If the thread has ended, or its timer is full: as many timers are live as may be
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1); others that are being refused at this moment may count. The error
-    /// carries the callback back. (Without a limit, of a timer whose 2^25 - 1 are all live, none is refused from here: it waits in the
-    /// mailbox for room, and its owner does not sleep meanwhile.)
+    /// carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -127,8 +125,7 @@ impl ShardRef {
     ///
     /// What one other thread asks to be run runs in the order in which it asks. A turn takes in up to 1 024 messages, or its budget, and
     /// half as many of these where cancels wait too; what came last is left to the next ones. Of more than 4 096 that wait, a turn
-    /// first puts 4 096 into their order, and runs none before that is done for all. (The owner's own requests have no order. Nor does
-    /// what comes to a timer that has 2^25 - 1 timers and no limit: there a request can wait for room.)
+    /// first puts 4 096 into their order, and runs none before that is done for all. (The owner's own requests have no order.)
     ///
     /// # Panics
     ///
@@ -160,7 +157,7 @@ impl ShardRef {
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         // An error drops the callback.
         if let Ok(Remote { wake: Some(asleep), .. }) =
-            self.shared.post(Sent::new(Origin::caller(), callback))
+            self.shared.post(Origin::caller(), Sent::new(callback))
         {
             self.shared.wake(asleep);
         }
@@ -210,12 +207,12 @@ impl ShardRef {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(nanos, Sent::new(origin, callback)) {
+        match self.shared.add(nanos, origin, Sent::new(callback)) {
             Ok(Remote { answer: Armed { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }
-                Ok(TimerHandle::of_guest(self.number, index, generation))
+                Ok(TimerHandle::new(self.number, index, generation))
             }
             Err((reason, callback)) => {
                 if reason == AddErrorReason::Full {

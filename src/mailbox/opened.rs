@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use super::{Link, MANY, Mailbox, Messages, Stack};
+use super::{Arrived, Link, MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
 
 /// The place of each kind.
@@ -29,6 +29,8 @@ pub(crate) struct Opened {
     budget: usize,
     /// And so many more at the end of the pass.
     held: usize,
+    /// The larger half of the last odd number was for what can wait.
+    pub(super) rounds_up: bool,
 }
 
 impl Opened {
@@ -44,13 +46,15 @@ impl Opened {
     }
 
     /// If anything is urgent, only that is met until the pass [looks again](Self::look_again). Half of what the pass may meet is for
-    /// what can wait, if there is so much: so that goes on, however much else is asked for. Of an odd number the larger half, if it
-    /// `rounds_up`: by turns, as the number may be one.
+    /// what can wait, if there is so much: so that goes on, however much else is asked for. The larger half of an odd number goes to
+    /// each kind by turns, since the number may be one.
     #[inline]
-    pub(crate) fn hold_others(&mut self, rounds_up: bool) {
+    pub(crate) fn hold_others(&mut self) {
         self.urgent_only = self.has_urgent();
         if self.urgent_only {
-            let half = if rounds_up { self.budget.div_ceil(2) } else { self.budget / 2 };
+            let is_odd = self.budget % 2 != 0;
+            self.rounds_up ^= is_odd;
+            let half = self.budget / 2 + usize::from(is_odd && self.rounds_up);
             self.held = half.min(self.left[CAN_WAIT].count as usize);
             self.budget -= self.held;
         }
@@ -87,18 +91,27 @@ impl Opened {
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, can_wait] = mailbox.stacks();
-        self.take_kind(URGENT, urgent);
-        self.take_kind(CAN_WAIT, can_wait);
+        self.take_kind(URGENT, urgent, Stack::has_any);
+        self.take_kind(CAN_WAIT, can_wait, Stack::has_any);
+    }
+
+    /// The same, of the kinds that are known to have arrived.
+    #[inline]
+    pub(crate) fn take_arrived(&mut self, mailbox: &Mailbox, arrived: Arrived) {
+        let [urgent, can_wait] = mailbox.stacks();
+        self.take_kind(URGENT, urgent, |_| arrived.urgent);
+        self.take_kind(CAN_WAIT, can_wait, |_| arrived.can_wait);
     }
 
     #[inline]
-    fn take_kind(&mut self, kind: usize, stack: &Stack) {
+    fn take_kind(&mut self, kind: usize, stack: &Stack, has_any: impl FnOnce(&Stack) -> bool) {
         let is_left = if kind == URGENT { self.has_urgent() } else { self.left[kind].first != 0 };
         if is_left || self.is_looked_for[kind] {
             return;
         }
         self.is_looked_for[kind] = true;
-        if let Some(taken) = stack.take() {
+        if has_any(stack) {
+            let taken = stack.take();
             self.is_taken[kind] = true;
             let place = if kind == URGENT && taken.second != 0 {
                 &mut self.unreversed
@@ -162,7 +175,8 @@ impl Opened {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.left().iter().all(|messages| messages.first == 0)
+        let [urgent, can_wait] = &self.left;
+        (urgent.first | can_wait.first | self.unreversed.first) == 0
     }
 
     /// How many messages are left; of each kind, `MANY` is that or more.

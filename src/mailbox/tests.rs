@@ -63,7 +63,7 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     opened.begin_pass(ALL);
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
-    opened.hold_others(false);
+    opened.hold_others();
     assert_eq!((met(&mut opened, &mailbox, &links), opened.holds_others()), (vec![5, 6], true));
     // What comes later of a kind that is not used up is left for when it is.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
@@ -75,7 +75,7 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     opened.begin_pass(ALL);
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
-    opened.hold_others(false);
+    opened.hold_others();
     opened.meet(links[1].get(), &mailbox);
     opened.look_again();
     assert_eq!(met(&mut opened, &mailbox, &links), [8, 7, 2, 3]);
@@ -83,7 +83,7 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     push(9, Urgency::CanWait);
     opened.begin_pass(ALL);
     opened.take_more(&mailbox);
-    opened.hold_others(false);
+    opened.hold_others();
     assert_eq!(met(&mut opened, &mailbox, &links), [9]);
 }
 
@@ -105,9 +105,10 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
         (1..=others).for_each(|index| push(index, Urgency::CanWait));
         (10..20).for_each(|index| push(index, Urgency::Urgent));
         let mut opened = opened(budget);
+        opened.rounds_up = !rounds_up;
         opened.take_more(&mailbox);
         reverse(&mut opened, &links);
-        opened.hold_others(rounds_up);
+        opened.hold_others();
         assert_eq!(
             met(&mut opened, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
@@ -118,6 +119,28 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
         opened.end_pass();
         assert!(opened.has_met_enough());
     }
+}
+
+/// A loop that turns with a budget of one and with none by turns comes to both kinds.
+#[test]
+fn a_budget_of_one_serves_both_kinds_by_turns() {
+    let (mailbox, links) =
+        (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
+    let push = |index: u32, urgency| _ = mailbox.push(index, &links[index as usize], urgency);
+    (1..10).for_each(|index| push(index, Urgency::CanWait));
+    (10..20).for_each(|index| push(index, Urgency::Urgent));
+    let (mut opened, mut kinds) = (opened(0), Vec::new());
+    for budget in [1, 0, 1, 0, 1, 0, 1] {
+        opened.begin_pass(budget);
+        opened.take_more(&mailbox);
+        reverse(&mut opened, &links);
+        opened.hold_others();
+        kinds.extend(met(&mut opened, &mailbox, &links));
+        opened.look_again();
+        kinds.extend(met(&mut opened, &mailbox, &links));
+    }
+    let urgent = kinds.iter().filter(|&&index| index >= 10).count();
+    assert_eq!((kinds.len(), urgent), (4, 2), "{kinds:?}");
 }
 
 /// What one pass has left may be just what the next one may meet.
@@ -256,9 +279,8 @@ fn many_that_were_taken_are_many_until_the_last() {
 
 #[test]
 fn no_head_looks_closed() {
-    for index in [GUEST | INDEX_MAX, 1] {
-        let stack =
-            Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, GUEST | INDEX_MAX)) };
+    for index in [INDEX_MAX, 1] {
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, INDEX_MAX)) };
         assert_eq!(stack.push(index, &Link::default()), Push::Queued(MANY));
     }
 }

@@ -2,8 +2,6 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::paged::{PAGE, Paged};
-
 /// Where a timer was added.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin(&'static Location<'static>);
@@ -17,48 +15,20 @@ impl Origin {
     }
 }
 
-/// Where the timers of a shard were added, and when, by index. What is said of one that has ended is meaningless.
-#[derive(Debug)]
-pub(crate) struct Origins(Paged<Option<(Origin, u64)>>);
+/// Where a timer was added, and when. What is said of a node without a timer is meaningless.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added(Option<(Origin, u64)>);
 
-impl Origins {
-    pub(crate) const fn new() -> Self {
-        Self(Paged::new())
-    }
-
-    /// Prepares the memory of so many timers.
-    pub(crate) fn reserve(&mut self, timers: u32) {
-        // Index 0 is never given out.
-        (0..=timers).step_by(PAGE).for_each(|index| self.0.grow_to(index));
-    }
-
-    /// The timer `index` was added, when the clock showed what `now` says.
+impl Added {
+    /// The timer was added when the clock showed what `now` says.
     #[inline]
-    pub(crate) fn set(&mut self, index: u32, origin: Origin, now: impl FnOnce() -> u64) {
-        self.0.grow_to(index);
-        self.0[index] = Some((origin, now()));
+    pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {
+        Self(Some((origin, now())))
     }
 
-    /// The timers of this page have gone.
-    pub(crate) fn drop_page(&mut self, page: u32) {
-        self.0.take_page(page as usize);
-    }
-
-    /// What there is to say of these timers when the clock shows `now`.
-    pub(crate) fn report(&self, live: impl Iterator<Item = u32>, now: u64) -> LiveReport {
-        let mut places = HashMap::new();
-        for &(Origin(location), nanos) in live.filter_map(|index| self.0.get(index)?.as_ref()) {
-            let place = places.entry(location).or_insert(LivePlace {
-                location,
-                live: 0,
-                oldest: Duration::ZERO,
-            });
-            place.live += 1;
-            place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
-        }
-        let mut places: Vec<_> = places.into_values().collect();
-        places.sort_by_key(|place| Reverse((place.live, place.oldest, place.location)));
-        LiveReport { places }
+    /// The same place, at another time.
+    pub(crate) fn at(self, now: impl FnOnce() -> u64) -> Self {
+        Self(self.0.map(|(origin, _)| (origin, now())))
     }
 }
 
@@ -87,6 +57,23 @@ pub struct LivePlace {
 }
 
 impl LiveReport {
+    /// Returns the report on these timers when the clock shows `now`.
+    pub(crate) fn new(live: impl Iterator<Item = Added>, now: u64) -> Self {
+        let mut places = HashMap::new();
+        for (Origin(location), nanos) in live.filter_map(|Added(added)| added) {
+            let place = places.entry(location).or_insert(LivePlace {
+                location,
+                live: 0,
+                oldest: Duration::ZERO,
+            });
+            place.live += 1;
+            place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
+        }
+        let mut places: Vec<_> = places.into_values().collect();
+        places.sort_by_key(|place| Reverse((place.live, place.oldest, place.location)));
+        Self { places }
+    }
+
     /// The places, the one with the most live timers first.
     pub fn most_frequent(&self) -> &[LivePlace] {
         &self.places

@@ -11,23 +11,18 @@ impl Origin {
     }
 }
 
-/// Where the timers of a shard were added.
-#[derive(Debug)]
-pub(crate) struct Origins;
+/// Where a timer was added, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added(());
 
-impl Origins {
-    pub(crate) const fn new() -> Self {
-        Self
+impl Added {
+    #[inline]
+    pub(crate) fn new(_origin: Origin, _now: impl FnOnce() -> u64) -> Self {
+        Self(())
     }
 
-    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]
-    pub(crate) fn reserve(&mut self, _timers: u32) {}
-
-    #[inline]
-    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]
-    pub(crate) fn set(&mut self, _index: u32, _origin: Origin, _now: impl FnOnce() -> u64) {}
-
-    #[inline]
-    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the other one")]
-    pub(crate) fn drop_page(&mut self, _page: u32) {}
+    #[allow(clippy::unused_self, reason = "as the other one")]
+    pub(crate) fn at(self, _now: impl FnOnce() -> u64) -> Self {
+        self
+    }
 }

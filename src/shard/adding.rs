@@ -3,7 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{Shard, steps::Due};
-use crate::{error::AddError, handle::TimerHandle, origin::Origin, state::Kind};
+use crate::{
+    error::{AddError, AddErrorReason},
+    handle::TimerHandle,
+    origin::Origin,
+    slab::Ready,
+    state::Kind,
+};
 
 impl<T> Shard<T> {
     /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
@@ -116,13 +122,10 @@ impl<T> Shard<T> {
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
-        match self.refusal() {
-            None => {
-                let handle = self.insert(due, Kind::Shared, origin);
-                self.set_payload(handle, payload);
-                Ok(handle)
-            }
-            Some(reason) => Err(AddError::new(reason, payload)),
+        if let Some(reason) = self.refusal() {
+            return Err(AddError::new(reason, payload));
         }
+        self.insert(due, Kind::Shared, origin, Ready(payload))
+            .map_err(|Ready(payload)| AddError::new(AddErrorReason::Full, payload))
     }
 }

@@ -3,13 +3,7 @@
 use std::mem;
 
 use super::Shard;
-use crate::{
-    limits::GUEST,
-    mailbox::Messages,
-    registry,
-    slab::Place,
-    state::{StateWord, Swept},
-};
+use crate::{mailbox::Opened, registry, state::Swept};
 
 /// What the sweep has found so far.
 struct Found<T> {
@@ -26,11 +20,10 @@ impl<T> Shard<T> {
         if mem::replace(&mut self.closed, true) {
             return found.pending;
         }
-        let last = self.shared.mailbox.close();
-        for messages in mem::take(&mut self.opened).left().into_iter().chain(last) {
-            self.sweep_arrivals(messages, &mut found);
-        }
-        for index in 1..self.wheel.end_of_indices() {
+        let _ = self.shared.mailbox.close();
+        self.opened = Opened::default();
+        self.nodes.adopt_all();
+        for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
         let Found { pending, cancelled } = found;
@@ -43,7 +36,7 @@ impl<T> Shard<T> {
         self.tell();
         registry::unregister(
             self.number,
-            self.next_generation.max(self.shared.guests.next_generation()),
+            self.next_generation.max(self.shared.next_remote_generation()),
         );
         for payload in cancelled {
             self.shared.hooks.isolate_drop(payload);
@@ -51,59 +44,23 @@ impl<T> Shard<T> {
         pending
     }
 
-    /// Ends the timers that other threads have added and that never arrived.
-    fn sweep_arrivals(&mut self, mut messages: Messages, found: &mut Found<T>) {
-        while messages.first != 0 {
-            let index = messages.first;
-            if index & GUEST == 0 {
-                messages = messages.rest(self.node(index).link.get());
-                continue;
-            }
-            let guest = index & !GUEST;
-            self.guests.meet(&self.shared.guests, guest);
-            messages = messages.rest(self.guests.place(guest).node.link.get());
-            if self.guests.twin(guest).is_none() {
-                self.sweep_arrival(guest, found);
-            }
+    fn sweep(&mut self, index: u32, found: &mut Found<T>) {
+        let Some((swept, payload)) = self.nodes.sweep(index) else { return };
+        if self.nodes.is_not_admitted(index) {
+            self.counts.added += 1;
+            self.live += 1;
         }
-    }
-
-    fn sweep_arrival(&mut self, guest: u32, found: &mut Found<T>) {
-        let Place { node, asked, .. } = self.guests.place(guest);
-        let (swept, nanos) = (node.state.sweep(), asked.read());
-        if matches!(swept, Swept::Idle | Swept::Guest) {
-            return;
-        }
-        let Some((payload, _)) = self.unpack(guest) else { return };
-        self.live += 1;
+        let nanos = match swept {
+            Swept::HandedBack { moved: true } => {
+                self.tick.round_up(self.nodes.requested(index).read())
+            }
+            _ => self.due_nanos(index),
+        };
+        self.wheel.unlink_if_linked(&self.nodes, index);
         if swept == Swept::Cancelled {
             found.cancelled.push(payload);
         } else {
-            found.pending.push((self.tick.round_up(nanos), payload));
-        }
-    }
-
-    fn sweep(&mut self, index: u32, found: &mut Found<T>) {
-        let Some(node) = self.nodes.get(index) else { return };
-        let swept = match node.state.sweep() {
-            Swept::Guest => {
-                let state: &StateWord = &self.guest_of(index).node.state;
-                state.sweep()
-            }
-            swept => swept,
-        };
-        if matches!(swept, Swept::Idle | Swept::Guest) {
-            return;
-        }
-        let nanos = match swept {
-            Swept::HandedBack { moved: true } => self.tick.round_up(self.asked(index)),
-            _ => self.due_nanos(index),
-        };
-        self.wheel.remove(index);
-        match self.wheel.take_value(index) {
-            Some(payload) if swept == Swept::Cancelled => found.cancelled.push(payload),
-            Some(payload) => found.pending.push((nanos, payload)),
-            None => (),
+            found.pending.push((nanos, payload));
         }
     }
 }

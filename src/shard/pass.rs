@@ -1,44 +1,53 @@
 //! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
 
 use super::Shard;
-use crate::limits::{GUEST, INDEX_MAX, MESSAGES_MAX, PAGE_BITS};
+use crate::limits::{INDEX_MAX, MESSAGES_MAX};
 
 impl<T> Shard<T> {
-    /// Begins a pass.
-    pub(crate) fn begin(&mut self, budget: usize) {
-        let now = self.read_clock().lo;
-        self.begin_pass(now);
-        self.nodes.free_some();
-        self.tell_gate();
-        // What was left of the mailbox may need it.
-        if self.wheel.has_too_much() && self.opened.is_empty() {
-            self.give_page_back();
-        }
-        self.begin_mailbox(budget);
-        let target = self.tick.now(self.turn_nanos);
-        // What is urgent is met before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
-        if self.begins_with_urgent() {
-            self.wheel.begin_to_look(target, budget);
-        } else {
-            self.wheel.begin(target, budget);
-        }
-    }
-
-    /// Begins a pass, and ends it if there is nothing to do in it. Whether there is.
-    #[inline]
+    /// Begins a pass for which the clock has been read, and ends it if there is nothing to do in it. Whether there is.
     pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
         self.begin(budget);
-        let is_idle = self.is_idle();
+        let is_idle = self.wheel.is_done() && self.opened.is_empty();
         if is_idle {
+            // Nor is anything looked for that arrives meanwhile.
+            self.opened.end_pass();
             self.end_pass();
         }
         !is_idle
     }
 
-    /// Whether there is nothing to do in a pass that has just begun: most turns of a busy loop find nothing.
+    /// Reads the clock for a turn. Returns true if it finds nothing to do, as most turns of a busy loop: neither in the wheel, nor in the
+    /// mailbox, nor for memory and metrics.
     #[inline]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.wheel.is_done() && self.opened.is_empty()
+    pub(crate) fn turn_is_idle(&mut self) -> bool {
+        let now = self.read_clock().lo;
+        self.turn_at(now);
+        let target = self.tick.now(now);
+        self.arrived = self.shared.mailbox.arrived();
+        self.is_quiet(now)
+            && self.arrived.is_none()
+            && !self.nodes.has_garbage()
+            && self.wheel.pass_is_idle(target)
+    }
+
+    /// Begins a pass that may have something to do.
+    #[inline]
+    fn begin(&mut self, budget: usize) {
+        self.begin_pass();
+        self.nodes.return_nodes();
+        if self.nodes.has_garbage() && !self.closed {
+            // What is left of a shard that has ended goes as a whole.
+            self.nodes.trim();
+        }
+        self.tell_gate();
+        self.begin_mailbox(budget);
+        let target = self.tick.now(self.turn_nanos);
+        // What is urgent is met before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
+        if self.begins_with_urgent() {
+            self.wheel.begin_to_look(&self.nodes, target, budget);
+        } else {
+            self.wheel.begin(&self.nodes, target, budget);
+        }
     }
 
     /// Whether what is urgent is to be met now, and nothing else.
@@ -51,17 +60,21 @@ impl<T> Shard<T> {
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
         self.opened.begin_pass(budget.min(MESSAGES_MAX));
-        self.take_mailbox();
-        self.opened.hold_others(!self.counts.turns.is_multiple_of(2));
-        if !self.guests.are_none() {
-            self.guests.tidy(&self.shared.guests);
+        self.opened.take_arrived(&self.shared.mailbox, self.arrived);
+        if !self.opened.is_empty() {
+            if self.opened.next_to_reverse() != 0 {
+                self.reverse_some();
+            }
+            self.opened.hold_others();
         }
     }
 
-    /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile.
+    /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile. Whether there is any.
     #[inline]
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn look_again(&mut self) -> bool {
         self.opened.look_again();
+        self.take_mailbox();
+        !self.opened.is_empty()
     }
 
     /// Takes what has arrived, of each kind once in a pass.
@@ -81,18 +94,9 @@ impl<T> Shard<T> {
             if index == 0 {
                 break;
             }
-            let link = if index & GUEST == 0 {
-                &self.nodes.node(index).link
-            } else {
-                self.guests.meet(&self.shared.guests, index & !GUEST);
-                &self.guests.place(index & !GUEST).node.link
-            };
-            let below = link.get();
-            if below & GUEST == 0 {
-                self.nodes.prefetch(below);
-            } else {
-                self.guests.prefetch(below & !GUEST);
-            }
+            self.nodes.meet(index);
+            let link = self.nodes.link(index);
+            self.nodes.prefetch_link(link.get());
             self.opened.reverse(link);
         }
     }
@@ -103,19 +107,5 @@ impl<T> Shard<T> {
         if self.limit < INDEX_MAX {
             self.shared.gate.set_live(self.live);
         }
-    }
-
-    /// Gives memory back that has not been needed, at most a page.
-    #[cold]
-    fn give_page_back(&mut self) {
-        // What is left of a shard that has ended goes as a whole.
-        if self.closed || !self.nodes.may_retire() {
-            return;
-        }
-        let Some(page) = self.wheel.shrink() else { return };
-        let retired = self.nodes.retire_page(&self.shared.slab, page << PAGE_BITS);
-        debug_assert!(retired, "the wheel and the slab have the same pages");
-        self.schedules.drop_page(page);
-        self.origins.drop_page(page);
     }
 }

@@ -1,19 +1,22 @@
 //! A timer's life in steps: what the public methods and `local` are made of. An ending has several, so that nothing is
 //! borrowed between them while the user's code runs.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use super::{Shard, schedule::Schedule};
+use super::Shard;
 use crate::{
     clock::{Clock, Reading},
     error::AddErrorReason,
     handle::TimerHandle,
-    limits::GENERATION_MAX,
+    limits::{GENERATION_MAX, SETTLES_MAX},
+    mailbox::Urgency,
     origin::Origin,
+    schedule::Schedule,
     shared::Shared,
-    slab::Node,
-    state::{Cancel, Claim, Freed, Kind, Movable},
+    slab::Build,
+    state::{Cancel, Claim, Freed, Kind, Movable, Move, Next},
     tick::{TickLength, saturating_nanos},
+    wheel::Storage,
 };
 
 /// A due timer that the owner has claimed and not yet finished.
@@ -25,30 +28,28 @@ pub(crate) struct Claimed<T> {
     pub(crate) due: u64,
 }
 
-/// A timer that its owner has cancelled.
-#[must_use]
-pub(crate) enum Ended<T> {
-    /// The payload of this index is to be taken next.
-    Entry(u32),
-    /// It had been added by another thread, and not arrived.
-    Unseen(Option<T>),
-}
-
 /// When a timer is due, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) nanos: u64,
     /// How much later it may fire.
     pub(crate) slack: u64,
+    /// The period of a periodic timer.
+    pub(crate) period: u64,
 }
 
 impl Due {
+    #[inline]
     pub(crate) fn at(nanos: u64) -> Self {
-        Self { nanos, slack: 0 }
+        Self { nanos, slack: 0, period: 0 }
     }
 
     pub(crate) fn within(nanos: u64, slack: Duration) -> Self {
-        Self { nanos, slack: saturating_nanos(slack) }
+        Self { slack: saturating_nanos(slack), ..Self::at(nanos) }
+    }
+
+    pub(crate) fn every(period: u64, first: u64) -> Self {
+        Self { period, ..Self::at(first) }
     }
 }
 
@@ -65,15 +66,12 @@ impl<T> Shard<T> {
         &self.clock
     }
 
-    /// Why no timer can be added; `None` if one can.
+    /// Why no timer can be added; `None` if one can, as long as there is a node for it.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.live >= self.limit
-            || self.wheel.is_full()
-            || self.next_generation > GENERATION_MAX
-        {
+        } else if self.live >= self.limit || self.next_generation > GENERATION_MAX {
             Some(AddErrorReason::Full)
         } else {
             None
@@ -93,14 +91,9 @@ impl<T> Shard<T> {
         self.tick
     }
 
-    /// A periodic timer was added.
-    pub(crate) fn set_schedule(&mut self, handle: TimerHandle, schedule: Schedule) {
-        self.schedules.set(handle.index(), schedule);
-    }
-
     /// After a run of a periodic timer: when the next one is due, in nanoseconds of the clock.
     pub(crate) fn next_run(&mut self, index: u32) -> u64 {
-        self.schedules.next(index, self.turn_nanos)
+        self.nodes.periodic(index).after(self.turn_nanos)
     }
 
     /// Entries of the wheel touched so far.
@@ -111,12 +104,22 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn read_clock(&mut self) -> Reading {
         let reading = self.reader.read(&self.clock);
-        let before = self.latest.hi;
-        self.counts.clock_regressions += u64::from(!self.latest.hold(reading));
-        if self.clock.may_go_back() && self.latest.hi > before {
-            self.shared.hold_clock(self.latest.hi);
+        if reading.lo > self.latest.hi {
+            self.latest = reading;
+            if self.clock.may_go_back() {
+                self.shared.hold_clock(reading.hi);
+            }
+        } else if reading != self.latest {
+            self.hold_reading(reading);
         }
         self.latest
+    }
+
+    /// The clock has gone back, or does not know the time exactly.
+    #[cold]
+    #[inline(never)]
+    fn hold_reading(&mut self, reading: Reading) {
+        self.counts.clock_regressions += u64::from(!self.latest.hold(reading));
     }
 
     /// The reading of the clock at `delay` from now.
@@ -140,70 +143,67 @@ impl<T> Shard<T> {
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
-    /// Adds a timer, whose payload is to be set next, to a shard that does not refuse.
+    /// Adds a timer to a shard that does not refuse. Returns the payload if there is no node left.
     #[inline]
-    pub(crate) fn insert(&mut self, due: Due, kind: Kind, origin: Origin) -> TimerHandle {
+    pub(crate) fn insert<B: Build<T>>(
+        &mut self,
+        due: Due,
+        kind: Kind,
+        origin: Origin,
+        payload: B,
+    ) -> Result<TimerHandle, B> {
         debug_assert_eq!(self.refusal(), None);
-        let index = self.place(due);
         let generation = self.next_generation;
+        let index = self.nodes.arm(generation, kind, payload)?;
         self.next_generation += 1;
-        self.nodes.node_for_new(&self.shared.slab, index).state.arm(generation, kind);
-        self.origins.set(index, origin, || self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.live += 1;
-        let index =
-            NonZeroU32::new(index).unwrap_or_else(|| unreachable!("a wheel never gives index 0"));
-        TimerHandle::new(self.number, index, generation)
-    }
-
-    /// A free index, in the wheel where it is due.
-    #[inline]
-    fn place(&mut self, due: Due) -> u32 {
         let deadline = self.tick.deadline(due.nanos);
         if due.slack == 0 {
-            return self.wheel.insert(deadline).index;
+            self.wheel.link(&self.nodes, index, deadline);
+        } else {
+            let last = self.tick.now(due.nanos.saturating_add(due.slack));
+            self.wheel.link_within(&self.nodes, index, deadline, last.saturating_sub(deadline));
         }
-        let last = self.tick.now(due.nanos.saturating_add(due.slack));
-        self.wheel.insert_within(deadline, last.saturating_sub(deadline)).index
+        if kind == Kind::Periodic {
+            self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
+        }
+        self.nodes.set_added(index, origin, || self.clock.nanos().max(self.latest.lo));
+        Ok(TimerHandle::new(self.number, index, generation))
     }
 
     /// When a timer that lives is due.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
-        self.tick.start(self.wheel.deadline(index).unwrap_or(0))
-    }
-
-    /// Gives a timer its payload.
-    #[inline]
-    pub(crate) fn set_payload(&mut self, handle: TimerHandle, payload: T) {
-        self.wheel.set_value(handle.index(), payload);
+        self.tick.start(self.nodes.deadline(index))
     }
 
     /// Cancels a timer of this shard; the error is why it was not won.
     #[inline]
-    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<Ended<T>, Cancel> {
+    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<T, Cancel> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else {
-            return self.cancel_guest(index, handle.generation());
-        };
-        match node.state.cancel_own(handle.generation())? {
-            Freed::Now => self.end_cancelled(index),
-            _ => self.withdraw(index),
+        if !self.nodes.finds(index, handle.generation()) {
+            return Err(Cancel::Ended);
         }
-        Ok(Ended::Entry(index))
+        let (freed, payload) = self.nodes.cancel(index, handle.generation())?;
+        if freed == Freed::Now {
+            self.count_cancelled();
+            self.wheel.unlink(&self.nodes, index);
+            self.nodes.free(index);
+        } else {
+            self.withdraw(index);
+        }
+        Ok(payload)
     }
 
-    /// A timer has been cancelled, and its index is free.
-    #[inline]
-    pub(super) fn end_cancelled(&mut self, index: u32) {
-        self.count_cancelled();
-        self.wheel.remove(index);
-    }
-
-    /// A timer has been cancelled, and its index stays in use until its message has come.
+    /// A timer has been cancelled, and its node stays in use until its message has come.
     #[cold]
     fn withdraw(&mut self, index: u32) {
-        self.count_cancelled();
-        self.wheel.take_out(index);
+        if self.nodes.is_not_admitted(index) {
+            self.count_cancelled_unseen();
+        } else {
+            self.count_cancelled();
+            self.wheel.unlink_if_linked(&self.nodes, index);
+        }
     }
 
     #[inline]
@@ -212,16 +212,11 @@ impl<T> Shard<T> {
         self.live -= 1;
     }
 
-    /// The payload of a timer that has just been cancelled.
-    #[inline]
-    pub(crate) fn take_payload(&mut self, index: u32) -> Option<T> {
-        self.wheel.take_value(index)
-    }
-
-    /// The same, where it is.
-    #[inline]
-    pub(crate) fn payload(&self, index: u32) -> Option<&T> {
-        self.wheel.value(index)
+    /// A timer of another thread has been cancelled before it was admitted.
+    pub(super) fn count_cancelled_unseen(&mut self) {
+        self.counts.added += 1;
+        self.counts.cancelled += 1;
+        self.shared.gate.left();
     }
 
     /// Moves a timer of this shard to `delay` from now, if that is possible; when it is due then, in nanoseconds of the clock.
@@ -238,86 +233,147 @@ impl<T> Shard<T> {
         due: impl FnOnce(&mut Self) -> u64,
     ) -> Option<u64> {
         let index = handle.index();
-        let Some(node) = self.nodes.get(index) else {
-            return self.reset_guest(index, handle.generation(), due);
-        };
-        match node.state.movable(handle.generation()) {
+        if !self.nodes.finds(index, handle.generation()) {
+            return None;
+        }
+        if handle.is_remote() && self.nodes.is_not_admitted(index) {
+            let due = due(self);
+            return self.reset_not_admitted(handle, due);
+        }
+        match self.nodes.state(index).movable(handle.generation()) {
             // If another thread cancels it now, it is cancelled after it was moved.
             Movable::Plainly => {
                 let due = due(self);
-                self.wheel.reset(index, self.tick.deadline(due));
+                self.wheel.relink(&self.nodes, index, self.tick.deadline(due));
                 self.counts.resets += 1;
                 Some(due)
             }
-            movable => self.reset_otherwise(movable, index, due),
+            Movable::Otherwise { periodic, astray } => {
+                let due = due(self);
+                self.reset_otherwise(index, due, periodic, astray);
+                Some(due)
+            }
+            Movable::No => None,
         }
     }
 
-    /// The same, off the hot path: of a timer that is not in its plainest state, or is a guest.
+    /// The same, off the hot path: of a timer that is not in its plainest state.
     #[cold]
     #[inline(never)]
-    pub(super) fn reset_otherwise(
-        &mut self,
-        movable: Movable,
-        index: u32,
-        due: impl FnOnce(&mut Self) -> u64,
-    ) -> Option<u64> {
-        let (periodic, astray) = match movable {
-            Movable::Plainly => (false, false),
-            Movable::Otherwise { periodic, astray } => (periodic, astray),
-            Movable::No => return None,
-        };
-        let due = due(self);
+    fn reset_otherwise(&mut self, index: u32, due: u64, periodic: bool, astray: bool) {
         let deadline = self.tick.deadline(due);
         self.counts.resets += 1;
         if astray {
-            self.wheel.put_again(index, deadline);
+            self.wheel.relink_or_link(&self.nodes, index, deadline);
         } else {
-            self.wheel.reset(index, deadline);
+            self.wheel.relink(&self.nodes, index, deadline);
         }
         if periodic {
-            self.schedules.move_to(index, due);
+            self.nodes.periodic(index).due = due;
         }
+    }
+
+    /// The same, of a timer that another thread has added and whose message has not been met: the owner asks as another thread would.
+    #[cold]
+    #[inline(never)]
+    fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
+        let index = handle.index();
+        let state = self.nodes.state(index);
+        match state.begin_move(handle.generation()) {
+            Move::Refused => return None,
+            // Another thread's move comes just after this one.
+            Move::Overtaken => (),
+            Move::Begun => {
+                self.nodes.requested(index).write(due);
+                if state.end_move() == (true, Next::Push) {
+                    let _ =
+                        self.shared.mailbox.push(index, self.nodes.link(index), Urgency::Urgent);
+                }
+            }
+        }
+        self.counts.resets += 1;
         Some(due)
     }
 
     /// Makes a private timer one that other threads may cancel.
     pub(crate) fn share_own(&self, handle: TimerHandle) {
-        if self.is_pending_own(handle) {
-            self.node(handle.index()).state.share();
+        if self.nodes.reaches(handle.index()) && self.is_pending_here(handle) {
+            self.nodes.state(handle.index()).share();
         }
     }
 
-    pub(crate) fn is_pending_own(&self, handle: TimerHandle) -> bool {
-        self.nodes
-            .get(handle.index())
-            .is_some_and(|node| node.state.is_pending(handle.generation()))
+    pub(crate) fn is_pending_own(&mut self, handle: TimerHandle) -> bool {
+        self.nodes.finds(handle.index(), handle.generation()) && self.is_pending_here(handle)
+    }
+
+    fn is_pending_here(&self, handle: TimerHandle) -> bool {
+        self.nodes.state(handle.index()).is_pending(handle.generation())
     }
 
     /// Claims the next timer that is due in this pass. It is running from now on.
     #[inline]
     pub(crate) fn claim_due(&mut self) -> Option<Claimed<T>> {
         loop {
-            let nodes = &self.nodes;
-            let (index, deadline) = self.wheel.pop_due(|soon| nodes.prefetch(soon))?;
-            match self.node(index).state.claim() {
-                Claim::Fires => {
+            let (index, deadline) = self.wheel.pop_due(&self.nodes)?;
+            match self.nodes.claim(index) {
+                (_, Some(payload)) => {
                     self.count_due(deadline);
-                    return self.claimed(index, deadline);
+                    return Some(Claimed { index, payload, due: self.tick.start(deadline) });
                 }
-                claim => {
-                    if let Some(claimed) = self.claim_otherwise(index, deadline, claim) {
-                        return Some(claimed);
+                (Claim::Moved { periodic }, _) => {
+                    self.counts.resets_elsewhere += 1;
+                    let claimed = self.settle(index, periodic);
+                    if claimed.is_some() {
+                        return claimed;
                     }
                 }
+                // It is left to its message.
+                _ => (),
             }
         }
     }
 
-    #[inline]
-    pub(super) fn claimed(&mut self, index: u32, deadline: u64) -> Option<Claimed<T>> {
-        let payload = self.wheel.take_value(index)?;
-        Some(Claimed { index, payload, due: self.tick.start(deadline) })
+    /// Places a timer where another thread has asked for it; claims it if that moment has come. If it will come in this pass,
+    /// the pass comes to it, in order.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed<T>> {
+        for _ in 0..SETTLES_MAX {
+            let nanos = self.nodes.requested(index).read();
+            let deadline = self.tick.deadline(nanos);
+            if periodic {
+                self.nodes.periodic(index).due = nanos;
+            }
+            let Err(due) = self.wheel.place_in_order(&self.nodes, index, deadline) else {
+                return None;
+            };
+            match self.nodes.claim(index) {
+                (_, Some(payload)) => {
+                    self.count_arrived_due(self.tick.start(deadline));
+                    return Some(Claimed { index, payload, due: self.tick.start(due) });
+                }
+                (Claim::Moved { periodic: again }, _) => {
+                    self.counts.resets_elsewhere += 1;
+                    periodic = again;
+                }
+                _ => return None,
+            }
+        }
+        // Another thread keeps moving it to moments that have come: it fires in the next pass, unless it is moved on.
+        let deadline = self.tick.deadline(self.nodes.requested(index).read());
+        self.wheel.relink_or_link(&self.nodes, index, deadline);
+        None
+    }
+
+    /// A timer of another thread counts from now on.
+    pub(super) fn admit(&mut self, index: u32) {
+        self.nodes.admit(index);
+        self.nodes.set_admitted(index, || self.clock.nanos().max(self.latest.lo));
+        self.counts.added += 1;
+        self.live += 1;
+        // In this order: it is never missing from both, see `gate`.
+        self.shared.gate.set_live(self.live);
+        self.shared.gate.left();
     }
 
     /// A claimed timer ends by firing.
@@ -327,32 +383,25 @@ impl<T> Shard<T> {
         self.live -= 1;
     }
 
-    /// The run of a claimed timer is over, and its index free.
+    /// The run of a claimed timer is over.
     #[inline]
     pub(crate) fn finish(&mut self, index: u32) {
-        match self.node(index).state.finish() {
-            Freed::Now => self.wheel.release(index),
-            Freed::Queued => (),
-            Freed::Guest => self.finish_guest(index),
+        if self.nodes.state(index).finish() == Freed::Now {
+            self.nodes.free(index);
         }
     }
 
     /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, the payload comes
     /// back, to be dropped before the timer is finished.
     pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
-        if self.node(index).state.rearm() {
-            self.wheel.insert_again(index, self.tick.deadline(nanos));
-            self.wheel.set_value(index, payload);
-            return None;
+        let payload = self.nodes.rearm(index, payload);
+        if payload.is_none() {
+            self.wheel.link(&self.nodes, index, self.tick.deadline(nanos));
+        } else {
+            self.count_cancelled();
+            let elsewhere = self.nodes.state(index).was_stopped_elsewhere();
+            self.counts.cancelled_elsewhere += u64::from(elsewhere);
         }
-        self.count_cancelled();
-        self.counts.cancelled_elsewhere +=
-            u64::from(self.node(index).state.was_stopped_elsewhere());
-        Some(payload)
-    }
-
-    #[inline]
-    pub(super) fn node(&self, index: u32) -> &Node {
-        self.nodes.node(index)
+        payload
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Telling {
     has_left: bool,
     /// The clock's reading with which the turn before began.
     before: u64,
+    /// When the loop wanted to turn, as far as others were told.
+    wanted_at: Cell<u64>,
     /// The tick at which the timers were due that have just fired, one after the other, and how many there were.
     due: u64,
     timers: u32,
@@ -51,9 +53,8 @@ impl<T> Shard<T> {
     /// Cost: some nanoseconds for each timer that was live at once.
     #[cfg(feature = "origins")]
     pub fn live_report(&self) -> crate::metrics::LiveReport {
-        let indices = 1..self.wheel.end_of_indices();
         let now = self.clock.nanos().max(self.latest.lo);
-        self.origins.report(indices.filter(|&index| self.wheel.value(index).is_some()), now)
+        crate::metrics::LiveReport::new(self.nodes.added(), now)
     }
 
     /// Returns the counts without the messages that wait.
@@ -72,15 +73,46 @@ impl<T> Shard<T> {
         self.telling.passes_end = true;
     }
 
-    /// A turn begins. What the last one has not told, because its pass was given up, is told now.
+    /// A turn begins, idle or not.
     #[inline]
-    pub(super) fn begin_pass(&mut self, now: u64) {
-        self.tell_firing();
+    pub(super) fn turn_at(&mut self, now: u64) {
+        // What the last one has not told, because its pass was given up, is told by its clock.
+        if self.telling.in_pass {
+            self.give_up_pass();
+        }
         self.telling.before = mem::replace(&mut self.turn_nanos, now);
+        self.counts.turns += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_up_pass(&mut self) {
+        self.tell_firing();
+    }
+
+    /// Whether an idle turn has nothing to tell: no pass has left anything, the loop has not asked for this turn, and it has not been
+    /// long since something was told.
+    #[inline]
+    pub(super) fn is_quiet(&self, now: u64) -> bool {
+        !self.telling.in_pass
+            && !self.telling.has_left
+            && now < self.telling.wanted_at.get()
+            && self.counts.turns - self.telling.told_in.get() < TURNS_UNTOLD
+    }
+
+    /// Whether a pass has begun and not ended.
+    #[inline]
+    pub(super) fn is_in_pass(&self) -> bool {
+        self.telling.in_pass
+    }
+
+    /// A pass begins, in a turn that is told of.
+    #[inline]
+    pub(super) fn begin_pass(&mut self) {
         // One that is given up leaves what it leaves.
         self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
-        self.counts.turns += 1;
-        self.shared.gauges.turn_begins(now, self.counts.turns);
+        self.telling.wanted_at.set(u64::MAX);
+        self.shared.gauges.turn_begins(self.turn_nanos, self.counts.turns);
     }
 
     /// The pass is over. Whether it has left something to the next one.
@@ -171,9 +203,9 @@ impl<T> Shard<T> {
         }
         self.tell();
         // What is due is due after the last turn: or that would seem to have come since.
-        self.shared.gauges.wants_turn_at(
-            next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1))),
-        );
+        let wanted_at = next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)));
+        self.telling.wanted_at.set(wanted_at);
+        self.shared.gauges.wants_turn_at(wanted_at);
         if self.telling.in_pass {
             // The pass was given up.
             self.shared.gauges.turn_ends(self.counts.turns);

@@ -4,13 +4,13 @@ use std::{thread, time::Duration};
 
 use super::*;
 use crate::{
+    callback::Sent,
     clock::ManualClock,
     error::AddErrorReason,
-    limits::{GENERATION_MAX, GUEST, INDEX_MAX},
+    limits::{GENERATION_MAX, INDEX_MAX},
     local_timer,
     mailbox::Urgency,
     origin::Origin,
-    parcel::Sent,
     state::{Cancel, Move, Next},
 };
 
@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn shard() -> (Shard<Callback>, ManualClock) {
     let clock = ManualClock::new();
-    let shard = Shard::accepting(Config::new().tick(TICK).clock(&clock), Some);
+    let shard = Shard::of_callbacks(Config::new().tick(TICK).clock(&clock));
     (shard.expect("valid"), clock)
 }
 
@@ -33,14 +33,14 @@ fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
         scope
             .spawn(|| {
                 shared
-                    .add(shared.nanos_after(TICK * ticks), Sent::new(Origin::caller(), || ()))
+                    .add(shared.nanos_after(TICK * ticks), Origin::caller(), Sent::new(|| ()))
                     .map_err(|(reason, _)| reason)
             })
             .join()
             .expect("no panic")
     });
-    let guest = added.expect("there is room").answer;
-    TimerHandle::of_guest(shard.number(), guest.index, guest.generation)
+    let armed = added.expect("there is room").answer;
+    TimerHandle::new(shard.number(), armed.index, armed.generation)
 }
 
 fn fired(shard: &mut Shard<Callback>) -> usize {
@@ -49,136 +49,129 @@ fn fired(shard: &mut Shard<Callback>) -> usize {
 }
 
 #[test]
-fn a_guest_for_whom_there_is_no_index_waits_until_there_is_one() {
-    let (mut shard, clock) = shard();
-    let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
-    assert!(shard.try_add(TICK, callback()).is_err());
-    let guests = [1, 2, 3].map(|ticks| add_from_elsewhere(&shard, ticks));
-    clock.advance(TICK * 5);
-    for _ in 0..3 {
-        assert_eq!(fired(&mut shard), 0);
-        assert_eq!(shard.counts().queued, 3);
-        assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
-    }
-    // One that is cancelled needs no index.
-    assert_eq!(guests[1].cancel(), Cancel::Cancelled);
-    assert_eq!(fired(&mut shard), 0);
-    assert_eq!(shard.counts().queued, 2);
-    assert!(shard.cancel(own[7]).is_some());
-    assert_eq!(fired(&mut shard), 2);
-    let counts = shard.counts();
-    assert_eq!((counts.added, counts.fired, counts.cancelled), (u64::from(INDEX_MAX) + 3, 2, 2));
-    assert_eq!((counts.queued, counts.held, shard.len()), (0, 0, INDEX_MAX as usize - 1));
-}
-
-#[test]
-fn the_pages_of_guests_come_and_go() {
+fn pages_of_remote_timers_come_and_go() {
     let (mut shard, _clock) = shard();
     // Each is a thread, which takes Miri long.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
-        let guests: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
-        assert!(
-            (40..=48).contains(&shard.guests.known()),
-            "{} nodes in round {round}",
-            shard.guests.known()
-        );
-        for (number, guest) in guests.into_iter().enumerate() {
+        assert_eq!(shard.len(), 40);
+        let pages = shard.nodes.known_pages();
+        assert!((20..=24).contains(&pages), "{pages} pages in round {round}");
+        for (number, timer) in timers.into_iter().enumerate() {
             if number % 2 == 0 {
-                assert!(shard.cancel(guest).is_some());
+                assert!(shard.cancel(timer).is_some());
             } else {
-                assert_eq!(guest.cancel(), Cancel::Cancelled);
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
         }
         // Other tests pin now and then: what they might see waits for them.
-        for turn in 0..100_000 {
+        let is_small = (0..100_000).any(|turn| {
             assert_eq!(fired(&mut shard), 0);
-            if turn >= 100 && shard.guests.known() <= 8 {
-                break;
-            }
-        }
+            turn >= 100 && shard.nodes.known_pages() <= 4
+        });
+        assert!(is_small, "{} pages left after round {round}", shard.nodes.known_pages());
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
-        assert!(
-            (2..=8).contains(&shard.guests.known()),
-            "{} nodes left after round {round}",
-            shard.guests.known()
-        );
     }
 }
 
-/// Guests come to pages of which a part is out of use by then, after each number of turns.
+/// Some nodes of a page are free while others are in use, after each number of turns.
 #[test]
-fn what_is_left_of_a_page_is_in_use_again_with_it() {
+fn nodes_of_remote_timers_are_used_again() {
     let (mut shard, _clock) = shard();
-    for turns in 0..if cfg!(miri) { 2 } else { 60 } {
-        let guests: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
+    for turns in 0..if cfg!(miri) { 2 } else { 30 } {
+        let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         // It looks at its pages itself, in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
-        assert!(
-            (40..=80).contains(&shard.guests.known()),
-            "{} nodes after {turns} turns",
-            shard.guests.known()
-        );
+        let pages = shard.nodes.known_pages();
+        assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
         // One of each page, and then the other one.
         let (ones, others): (Vec<_>, Vec<_>) =
-            guests.into_iter().partition(|guest| guest.index() % 2 == 0);
-        assert!(ones.into_iter().chain(others).all(|guest| shard.cancel(guest).is_some()));
+            timers.into_iter().partition(|timer| timer.index() % 2 == 0);
+        assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
         (0..turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
     }
 }
 
-/// A guest that counts itself when its callback is dropped.
+/// The owner's limit is for the timers of both sides together.
+#[test]
+fn a_remote_add_without_a_node_left_is_refused() {
+    let (mut shard, _clock) = shard();
+    let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
+    assert!(shard.try_add(TICK, callback()).is_err());
+    let shared = Arc::clone(shard.shared());
+    let add = || shared.add(0, Origin::caller(), Sent::new(|| ())).map_err(|(reason, _)| reason);
+    assert!(matches!(add(), Err(AddErrorReason::Full)));
+    assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
+    assert!((0..100_000).any(|_| {
+        assert_eq!(fired(&mut shard), 0);
+        add().is_ok()
+    }));
+}
+
+/// The owner has a handle before it has met the message.
+#[test]
+fn the_owner_cancels_and_moves_a_timer_that_it_has_not_met() {
+    let (mut shard, clock) = shard();
+    let [cancelled, moved] = [1, 1].map(|ticks| add_from_elsewhere(&shard, ticks));
+    assert!(shard.cancel(cancelled).is_some());
+    assert!(shard.reset(moved, TICK * 5));
+    assert!(shard.cancel(cancelled).is_none() && moved.is_pending());
+    let counts = shard.counts();
+    assert_eq!((counts.added, counts.cancelled, counts.live, counts.queued), (1, 1, 0, 2));
+    clock.advance(TICK * 4);
+    assert_eq!((fired(&mut shard), shard.counts().queued), (0, 0));
+    clock.advance(TICK);
+    assert_eq!((fired(&mut shard), shard.len()), (1, 0));
+}
+
+/// Adds a remote timer whose callback counts as long as it lives.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.shared(), Arc::clone(count));
     let added =
-        shared.add(shared.nanos_after(TICK), Sent::new(Origin::caller(), move || drop(captured)));
-    let guest = added.map_err(|(reason, _)| reason).expect("there is room").answer;
-    TimerHandle::of_guest(shard.number(), guest.index, guest.generation)
+        shared.add(shared.nanos_after(TICK), Origin::caller(), Sent::new(move || drop(captured)));
+    let armed = added.map_err(|(reason, _)| reason).expect("there is room").answer;
+    TimerHandle::new(shard.number(), armed.index, armed.generation)
 }
 
 /// What a thread does between the two swaps of a reset: everything else, here.
 fn while_moving(
     shard: &mut Shard<Callback>,
-    guest: TimerHandle,
+    timer: TimerHandle,
     meanwhile: impl FnOnce(&mut Shard<Callback>),
 ) -> bool {
     let shared = Arc::clone(shard.shared());
     let pinned = crate::reclaim::pin();
-    let moved = shared.guests.with(guest.index() & !GUEST, &pinned, |place| {
-        assert_eq!(place.node.state.begin_move(guest.generation()), Move::Begun);
+    let moved = shared.slab.with(timer.index(), &pinned, |node| {
+        assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         meanwhile(shard);
-        place.asked.write(3_000_000);
-        let (answer, next) = place.node.state.end_move();
+        node.requested.write(3_000_000);
+        let (answer, next) = node.state.end_move();
         if next == Next::Push {
-            let _ = shared.mailbox.push(guest.index(), &place.node.link, Urgency::Urgent);
+            let _ = shared.mailbox.push(timer.index(), node.link, Urgency::Urgent);
         }
         answer
     });
     moved.expect("it is there")
 }
 
-/// The owner meets a guest while another thread is moving it; if the shard ends before that thread goes on, there is no other
+/// The owner meets a timer while another thread is moving it. If the shard ends before that thread goes on, there is no other
 /// message of it.
 #[test]
-fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
+fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
     for cancels in [false, true] {
         let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
-        let guest = add_counted(&shard, &callback);
-        let moved = while_moving(&mut shard, guest, |shard| {
-            assert!(
-                !cancels
-                    || shard.shared().guests.with(
-                        guest.index() & !GUEST,
-                        &crate::reclaim::pin(),
-                        |place| {
-                            place.node.state.cancel(guest.generation())
-                                == (Cancel::Cancelled, Next::Nothing)
-                        }
-                    ) == Some(true)
-            );
+        let timer = add_counted(&shard, &callback);
+        let moved = while_moving(&mut shard, timer, |shard| {
+            let cancel = |shard: &Shard<Callback>| {
+                shard.shared().slab.with(timer.index(), &crate::reclaim::pin(), |node| {
+                    node.state.cancel(timer.generation())
+                })
+            };
+            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, Next::Nothing)));
             assert_eq!(fired(shard), 0);
-            assert_eq!((shard.counts().added, shard.len()), (1, 1), "it has arrived");
+            assert_eq!((shard.counts().added, shard.len()), (0, 0), "it is not settled");
             let pending = shard.drain();
             assert_eq!(pending.len(), usize::from(!cancels));
         });
@@ -186,19 +179,19 @@ fn a_guest_that_arrives_while_it_is_moved_is_not_lost() {
         assert_eq!(Arc::strong_count(&callback), 1, "its callback has been dropped");
         let counts = shard.counts();
         assert_eq!(
-            (counts.cancelled, counts.handed_back, counts.live),
-            (cancels.into(), (!cancels).into(), 0)
+            (counts.added, counts.cancelled, counts.handed_back, counts.live),
+            (1, cancels.into(), (!cancels).into(), 0)
         );
     }
 }
 
 /// And if it goes on, the timer fires where it was moved to, once.
 #[test]
-fn a_guest_that_arrives_while_it_is_moved_goes_on() {
+fn a_remote_timer_that_arrives_while_it_is_moved_goes_on() {
     let (mut shard, clock) = shard();
     let callback = Arc::new(());
-    let guest = add_counted(&shard, &callback);
-    assert!(while_moving(&mut shard, guest, |shard| {
+    let timer = add_counted(&shard, &callback);
+    assert!(while_moving(&mut shard, timer, |shard| {
         clock.advance(TICK * 2);
         assert_eq!(fired(shard), 0, "nobody knows yet when it is due");
     }));
@@ -282,14 +275,14 @@ fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
     let add = || {
         let captured = Arc::clone(&callback);
         shared
-            .add(0, Sent::new(Origin::caller(), move || drop(captured)))
+            .add(0, Origin::caller(), Sent::new(move || drop(captured)))
             .map(drop)
             .map_err(|(reason, _)| reason)
     };
-    shared.guests.start_at(GENERATION_MAX + 1);
+    shared.start_remote_generations_at(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {
         assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
     }
-    shared.guests.start_at(GENERATION_MAX);
+    shared.start_remote_generations_at(GENERATION_MAX);
     assert_eq!([(); 2].map(|()| add()), [Ok(()), Err(AddErrorReason::Full)]);
 }

@@ -1,13 +1,23 @@
+//! Pages that come and go, and nodes that change hands.
+
+use std::{cell::Cell, rc::Rc};
+
 use super::*;
 use crate::{
+    limits::RETIRED_MAX,
     reclaim::pin,
-    state::{Cancel, Collected, Freed, Kind},
+    state::{Cancel, Collected, Freed, Kind, Swept},
 };
 
-/// A timer's life in the node `index`.
-fn live_and_end(slab: &Slab, own: &mut OwnNodes, index: u32, generation: u64) {
-    own.node_for_new(slab, index).state.arm(generation, Kind::Shared);
-    assert_eq!(own.node(index).state.cancel_own(generation), Ok(Freed::Now));
+/// Adds a timer.
+fn arm(own: &mut OwnerNodes<u32>, generation: u64) -> u32 {
+    own.arm(generation, Kind::Shared, Ready(7)).expect("there is a node")
+}
+
+/// Cancels a timer on the owner's thread.
+fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
+    assert_eq!(own.cancel(index, generation), Ok((Freed::Now, 7)));
+    own.free(index);
 }
 
 fn is_there(slab: &Slab, index: u32) -> bool {
@@ -15,154 +25,291 @@ fn is_there(slab: &Slab, index: u32) -> bool {
 }
 
 fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
-    slab.with(index, &pin(), |place| place.node.state.cancel(generation).0)
+    slab.with(index, &pin(), |node| node.state.cancel(generation).0)
 }
 
-#[test]
-fn a_node_has_sixteen_bytes_and_a_page_little_else() {
-    assert_eq!(size_of::<Node>(), 16);
-    // On lines of its own.
-    assert_eq!(align_of::<Page<()>>(), 128);
-    assert_eq!(size_of::<Page<()>>(), ((16 + 8_usize) << PAGE_BITS).next_multiple_of(128));
-    assert_eq!(size_of::<Stand<()>>(), size_of::<usize>());
+/// Turns until `done`. (Other tests pin now and then.)
+fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
+    let is_done = (0..100_000).any(|_| {
+        own.trim();
+        done(own)
+    });
+    assert!(is_done);
 }
 
 #[test]
 fn every_index_has_its_own_node_in_both_views() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    for index in 1..=INDEX_MAX {
-        assert_eq!(is_there(&slab, index), index % 2 == 1 && index > 1, "{index}");
-        own.node_for_new(&slab, index).state.arm(u64::from(index), Kind::Shared);
-    }
-    for index in 1..=INDEX_MAX {
-        assert!(own.node(index).state.is_pending(u64::from(index)));
-        let seen = slab.with(index, &pin(), |place| std::ptr::eq(place.node, own.node(index)));
+    let (slab, mut own) = Slab::new();
+    let mut indices: Vec<u32> =
+        (1..=INDEX_MAX).map(|number| arm(&mut own, number.into())).collect();
+    assert!(own.arm(1, Kind::Shared, Ready(7)).is_err(), "no index is left");
+    for (&index, generation) in indices.iter().zip(1..) {
+        assert!(own.state(index).is_pending(generation));
+        let seen = slab.with(index, &pin(), |node| std::ptr::eq(node.state, own.state(index)));
         assert_eq!(seen, Some(true));
     }
-}
-
-#[test]
-fn an_index_beyond_all_pages_has_no_node() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    own.grow_to(&slab, INDEX_MAX);
-    assert!(is_there(&slab, INDEX_MAX));
+    indices.sort_unstable();
+    assert!(indices.into_iter().eq(1..=INDEX_MAX));
     for index in [INDEX_MAX + 1, u32::MAX] {
-        assert!(!is_there(&slab, index));
-        assert!(own.get(index).is_none());
+        assert!(!is_there(&slab, index) && !own.reaches(index));
     }
 }
 
+/// Payloads of all sizes, which are dropped once and moved whole.
 #[test]
-fn growing_fills_the_gaps_and_leaves_the_rest() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    own.node_for_new(&slab, 5).state.arm(1, Kind::Shared);
-    assert!(own.get(3).is_none());
-    own.grow_to(&slab, 8);
-    assert!((0..=9).all(|index| own.get(index).is_some() && is_there(&slab, index)));
-    assert!(own.get(10).is_none());
-    assert!(own.node(5).state.is_pending(1));
-}
-
-#[test]
-fn a_retired_page_is_gone_from_both_views_and_its_neighbours_stay() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    own.grow_to(&slab, 5);
-    live_and_end(&slab, &mut own, 2, 1);
-    assert!(own.retire_page(&slab, 2));
-    for index in 0..6 {
-        assert_eq!(own.get(index).is_some(), index / 2 != 1);
-        assert_eq!(is_there(&slab, index), index / 2 != 1);
-    }
-    assert!(!own.retire_page(&slab, 2), "it is gone already");
-    assert!(!own.retire_page(&slab, INDEX_MAX), "it was never there");
-}
-
-#[test]
-fn a_stale_handle_finds_nothing_in_the_new_page_of_its_number() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    live_and_end(&slab, &mut own, 2, 7);
-    assert_eq!(cancel(&slab, 2, 7), Some(Cancel::Ended));
-    assert!(own.retire_page(&slab, 2));
-    assert_eq!(cancel(&slab, 2, 7), None);
-    own.node_for_new(&slab, 3);
-    assert_eq!(cancel(&slab, 2, 7), Some(Cancel::Ended));
-    own.node_for_new(&slab, 2).state.arm(8, Kind::Shared);
-    assert_eq!(cancel(&slab, 2, 7), Some(Cancel::Ended));
-    assert_eq!(cancel(&slab, 2, 8), Some(Cancel::Cancelled));
-}
-
-#[test]
-fn who_looks_keeps_the_page() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
-    live_and_end(&slab, &mut own, 2, 7);
-    let pinned = pin();
-    let answer = slab.with(2, &pinned, |Place { node, .. }| {
-        assert!(own.retire_page(&slab, 2));
-        own.node_for_new(&slab, 2).state.arm(8, Kind::Shared);
-        for _ in 0..100 {
-            own.free_some();
+fn payloads_of_any_type_are_kept() {
+    fn keeps<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
+        let (_slab, mut own) = Slab::new();
+        let indices: Vec<u32> = (1..6)
+            .map(|generation| {
+                own.arm(generation, Kind::Shared, Ready(payload.clone())).expect("there is a node")
+            })
+            .collect();
+        for (index, generation) in indices.into_iter().zip(1..) {
+            let (freed, taken) = own.cancel(index, generation).expect("it is pending");
+            assert_eq!((freed, &taken), (Freed::Now, payload));
+            own.free(index);
         }
-        assert_eq!(own.retired.len(), 1);
-        node.state.cancel(7).0
+    }
+
+    #[repr(align(128))]
+    #[derive(Clone, PartialEq, Debug)]
+    struct Aligned(u8);
+
+    let text = String::from("borrowed");
+    keeps(&());
+    keeps(&Aligned(3));
+    keeps(&[5_u64; 128]);
+    keeps(&text.as_str());
+    let (counted, cell) = (Rc::new(Cell::new(1)), Cell::new(2));
+    keeps(&counted);
+    keeps(&&cell);
+    assert_eq!(Rc::strong_count(&counted), 1);
+}
+
+#[test]
+fn the_sweep_takes_every_payload() {
+    let (_slab, mut own) = Slab::new();
+    let payload = Rc::new(());
+    for generation in 1..20 {
+        assert!(own.arm(generation, Kind::Private, Ready(Rc::clone(&payload))).is_ok());
+    }
+    let swept: Vec<_> = own.indices().filter_map(|index| own.sweep(index)).collect();
+    assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { moved: false }));
+    assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
+}
+
+#[test]
+fn a_retired_page_is_gone_from_both_views_and_comes_again() {
+    let (slab, mut own) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let most = own.known_pages();
+    for (&index, generation) in indices.iter().zip(1..) {
+        end(&mut own, index, generation);
+    }
+    trim_until(&mut own, |own| own.known_pages() == 2);
+    assert!(most >= 10);
+    let gone: Vec<u32> = indices.iter().copied().filter(|&index| !is_there(&slab, index)).collect();
+    assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
+    // A stale handle finds nothing, or nothing of its own.
+    assert!((1..20).zip(&indices).all(|(generation, &index)| {
+        matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
+    }));
+    let again: Vec<u32> = (20..39).map(|generation| arm(&mut own, generation)).collect();
+    for (generation, &index) in (1..20).zip(&indices) {
+        assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
+    }
+    for (generation, index) in (20..).zip(again) {
+        assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
+        assert_eq!(own.collect(index), (Collected::Cancelled, Some(7)));
+        own.free(index);
+    }
+}
+
+#[test]
+fn reserved_pages_are_kept() {
+    let (_slab, mut own) = Slab::new();
+    own.reserve(9);
+    assert_eq!(own.known_pages(), 5);
+    let indices: Vec<u32> = (1..30).map(|generation| arm(&mut own, generation)).collect();
+    for (index, generation) in indices.into_iter().zip(1..) {
+        end(&mut own, index, generation);
+    }
+    // The first page is never free.
+    trim_until(&mut own, |own| own.known_pages() == 6);
+    for _ in 0..1_000 {
+        own.trim();
+        assert_eq!(own.known_pages(), 6);
+    }
+}
+
+#[test]
+fn a_page_that_is_looked_at_is_not_freed() {
+    let (slab, mut own) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let last = indices[18];
+    let pinned = pin();
+    let answer = slab.with(last, &pinned, |node| {
+        for (&index, generation) in indices.iter().zip(1..) {
+            end(&mut own, index, generation);
+        }
+        for _ in 0..1_000 {
+            own.trim();
+        }
+        assert!(own.retired() > 0 && own.retired() <= RETIRED_MAX, "{}", own.retired());
+        node.state.cancel(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
-    assert!(own.node(2).state.is_pending(8));
+    drop(pinned);
+    trim_until(&mut own, |own| own.retired() == 0 && own.known_pages() == 2);
 }
 
-/// A canceller that stalls while it is pinned costs at most so many pages.
-#[test]
-fn what_waits_for_a_stranger_is_bounded_and_goes_afterwards() {
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
+/// Adds a timer as another thread would.
+fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>, generation: u64) -> u32 {
     let pinned = pin();
-    for generation in 1..=100 {
-        live_and_end(&slab, &mut own, 2, generation);
-        let _ = own.retire_page(&slab, 2);
+    let node = slab.take_remote(&pinned).expect("there is a node");
+    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+    let index = node.index();
+    own.meet(index);
+    assert!(own.is_not_admitted(index));
+    assert_eq!(own.requested(index).read(), 5);
+    index
+}
+
+#[test]
+fn a_node_taken_by_an_adder_comes_back() {
+    let (slab, mut own) = Slab::of_callbacks();
+    let mut seen = std::collections::HashSet::new();
+    for generation in 1..200 {
+        let index = add_and_collect(&slab, &mut own, generation);
+        seen.insert(index);
+        own.admit(index);
+        assert!(!own.is_not_admitted(index));
+        assert!(matches!(own.collect(index), (Collected::Moved { periodic: false }, None)));
+        assert!(own.cancel(index, generation).is_ok());
+        own.free(index);
+        own.return_nodes();
     }
-    assert_eq!(own.retired.len(), RETIRED_MAX);
-    assert!(own.get(2).is_some(), "the last one had to stay");
-    drop(pinned);
-    // Other tests pin now and then.
-    assert!((0..100_000).any(|_| {
-        own.free_some();
-        own.retired.len() == 0
-    }));
-    assert!(own.retire_page(&slab, 2));
+    assert!(seen.len() <= 2, "{seen:?}");
+    let other = Slab::new::<u64>().0;
+    assert!(other.take_remote(&pin()).is_none(), "its payloads are no callbacks");
+}
+
+#[test]
+fn an_adder_that_stalls_keeps_one_page() {
+    let (slab, mut own) = Slab::of_callbacks();
+    let pinned = pin();
+    let stalled = slab.take_remote(&pinned).expect("there is a node");
+    let indices: Vec<u32> =
+        (1..20).map(|generation| add_and_collect(&slab, &mut own, generation)).collect();
+    for (index, generation) in indices.into_iter().zip(1..) {
+        assert!(own.cancel(index, generation).is_ok());
+        assert!(matches!(own.collect(index), (Collected::Freed, None)));
+        own.free(index);
+    }
+    own.return_nodes();
+    for _ in 0..1_000 {
+        own.trim();
+    }
+    assert!(is_there(&slab, stalled.index()));
+    // The stalled adder is pinned as well, so no more can be retired for now.
+    assert_eq!(own.retired(), RETIRED_MAX);
+    stalled.arm(50, 5, Origin::caller(), Sent::new(|| ()));
+    assert!(stalled.disarm().is_some());
+}
+
+/// Threads take nodes and the owner returns them.
+#[test]
+fn no_node_is_taken_twice() {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
+    };
+
+    let (slab, mut own) = Slab::of_callbacks();
+    let (generation, used) = (AtomicU64::new(1), Mutex::new(std::collections::HashSet::new()));
+    let rounds = if cfg!(miri) { 20 } else { 3_000 };
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..2 {
+            let (slab, generation, used, sender) = (&slab, &generation, &used, sender.clone());
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let pinned = pin();
+                    let Some(node) = slab.take_remote(&pinned) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    assert!(used.lock().unwrap().insert(node.index()), "it is in use");
+                    let generation = generation.fetch_add(1, SeqCst);
+                    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+                    sender.send((node.index(), generation)).unwrap();
+                }
+            });
+        }
+        drop(sender);
+        for (index, generation) in receiver {
+            own.meet(index);
+            assert!(own.cancel(index, generation).is_ok());
+            assert!(matches!(own.collect(index), (Collected::Freed, None)));
+            assert!(used.lock().unwrap().remove(&index));
+            own.free(index);
+            if generation % 3 == 0 {
+                own.return_nodes();
+            }
+            own.trim();
+        }
+    });
 }
 
 /// Threads with stale handles, and with handles of timers that live, while pages come and go.
 #[test]
-fn strangers_may_ask_at_any_time() {
+fn other_threads_may_ask_at_any_time() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     let rounds = if cfg!(miri) { 30 } else { 3_000 };
-    let (slab, mut own) = (Slab::default(), OwnNodes::default());
+    let (slab, mut own) = Slab::new();
     let live = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let strangers = [(); 2].map(|()| {
+        let others = [(); 2].map(|()| {
             scope.spawn(|| {
                 let mut won = 0;
                 loop {
-                    let generation = live.load(SeqCst);
-                    if generation == u64::MAX {
+                    let now = live.load(SeqCst);
+                    if now == u64::MAX {
                         return won;
                     }
-                    let (old, now) = (generation.saturating_sub(1), cancel(&slab, 2, generation));
-                    assert!(matches!(cancel(&slab, 2, old), None | Some(Cancel::Ended)));
-                    won += u64::from(now == Some(Cancel::Cancelled));
+                    let (index, generation) = ((now >> 32) as u32, now & 0xFFFF_FFFF);
+                    let answer = cancel(&slab, index, generation);
+                    let old = cancel(&slab, index, generation.saturating_sub(1));
+                    assert!(matches!(old, None | Some(Cancel::Ended)));
+                    won += u64::from(answer == Some(Cancel::Cancelled));
                 }
             })
         });
         let mut lost = 0;
+        // Pages are retired now and then.
+        let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
+            (0..9).map(|extra| arm(own, (1 << 40) + extra)).collect()
+        };
         for generation in 1..=rounds {
-            own.node_for_new(&slab, 2).state.arm(generation, Kind::Shared);
-            live.store(generation, SeqCst);
-            if own.node(2).state.cancel_own(generation) != Ok(Freed::Now) {
-                assert_eq!(own.node(2).state.collect(), Collected::Cancelled);
+            let others = many(&mut own);
+            let index = arm(&mut own, generation);
+            live.store(u64::from(index) << 32 | generation, SeqCst);
+            if own.cancel(index, generation).is_err() {
+                assert_eq!(own.collect(index).0, Collected::Cancelled);
                 lost += 1;
             }
-            let _ = own.retire_page(&slab, 2);
+            own.free(index);
+            for (index, extra) in others.into_iter().zip(0..) {
+                end(&mut own, index, (1 << 40) + extra);
+            }
+            for _ in 0..9 {
+                own.trim();
+            }
         }
         live.store(u64::MAX, SeqCst);
-        assert_eq!(strangers.map(|stranger| stranger.join().unwrap()).iter().sum::<u64>(), lost);
+        assert_eq!(others.map(|other| other.join().unwrap()).iter().sum::<u64>(), lost);
     });
 }

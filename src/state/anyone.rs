@@ -4,19 +4,24 @@ use super::{Cancel, GENERATION_SHIFT, MOVED, Move, Next, PERIODIC, Phase, QUEUED
 use crate::sync::Ordering;
 
 impl StateWord {
-    /// A new timer takes a node that this thread has to itself. The caller must push the node on the owner's mailbox; the
-    /// timer is due when it has said beside the word.
-    pub(crate) fn arm_guest(&self, generation: u64) {
+    /// A new timer takes a node that this thread has taken from a free list. The caller must push the node on the owner's mailbox;
+    /// the timer is due when it has said beside the word.
+    pub(crate) fn arm_remote(&self, generation: u64) {
         debug_assert!(self.is_free());
         let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | QUEUED | MOVED);
-        // Release (S3): the deadline beside it. (S2): as in `arm`.
+        // Release (S3): the deadline beside it, and the payload. (S2): as in `arm`.
         self.0.store(word, Ordering::Release);
     }
 
-    /// The owner is gone and has not taken the node's message: nobody knows the timer but this thread.
-    pub(crate) fn disarm_guest(&self) {
-        // Release (S2): as in `arm`.
-        self.0.store(Phase::idle(self.own_word()) & !QUEUED, Ordering::Release);
+    /// The owner is gone and has not taken the node's message, so nobody else has a handle. False if its last sweep has ended the
+    /// timer.
+    pub(crate) fn disarm_remote(&self) -> bool {
+        let word = self.own_word();
+        // Release (S2): as in `arm`. Relaxed: a failure is not looked at.
+        Phase::of(word) == Phase::Armed
+            && self
+                .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Cancels from another thread.

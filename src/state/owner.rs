@@ -1,8 +1,8 @@
 //! What the owner does with a word. It writes plainly where nobody else may write, and swaps elsewhere.
 
 use super::{
-    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GUEST, Kind, MOVED, Movable, PERIODIC,
-    PHASE_MASK, Phase, QUEUED, StateWord, Swept, TAKEN,
+    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, Kind, MOVED, Movable, PERIODIC, PHASE_MASK,
+    Phase, QUEUED, StateWord, Swept, TAKEN,
 };
 use crate::sync::Ordering;
 
@@ -21,19 +21,6 @@ impl StateWord {
             phase.in_place_of((generation << GENERATION_SHIFT) | periodic),
             Ordering::Release,
         );
-    }
-
-    /// The node stands for another one, whose word counts.
-    pub(crate) fn stand_for_guest(&self) {
-        debug_assert!(self.is_free());
-        // Release (S2): as in `arm`.
-        self.0.store(Phase::idle(self.own_word()) | GUEST, Ordering::Release);
-    }
-
-    /// It does so no longer.
-    pub(crate) fn stand_for_nobody(&self) {
-        // Release (S2): as in `arm`.
-        self.0.store(Phase::idle(self.own_word()), Ordering::Release);
     }
 
     /// From now on other threads may have a handle.
@@ -77,7 +64,6 @@ impl StateWord {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
                 Phase::Armed => (Phase::Running.in_place_of(word), Claim::Fires),
-                Phase::Idle if word & GUEST != 0 => return Claim::Guest,
                 _ => return Claim::Held,
             };
             // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
@@ -154,24 +140,11 @@ impl StateWord {
     #[inline]
     pub(crate) fn finish(&self) -> Freed {
         let word = self.own_word();
-        if word & (GUEST | QUEUED) != 0 {
-            return self.finish_otherwise(word);
-        }
         let periodic = word & PERIODIC != 0;
         debug_assert_eq!(Phase::of(word), if periodic { Phase::Stopping } else { Phase::Running });
         // Release (S2): who is told `Ended` sees what the callback did. A plain store: nobody else leaves this phase.
         self.0.store(Phase::idle(word), Ordering::Release);
-        Freed::Now
-    }
-
-    #[cold]
-    fn finish_otherwise(&self, word: u64) -> Freed {
-        if word & GUEST != 0 {
-            return Freed::Guest;
-        }
-        // Release (S2): as in `finish`.
-        self.0.store(Phase::idle(word), Ordering::Release);
-        Freed::Queued
+        if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
     }
 
     /// The owner has taken the node's message out of the mailbox, and read its link.
@@ -199,7 +172,7 @@ impl StateWord {
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
                 // Who is moving it, or has withdrawn it for who does, pushes again.
-                _ => (word & !QUEUED, Collected::Nothing { is_unsettled: is_unsettled(word) }),
+                _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: Acquire (S3), the deadline that was asked for; Release (S4), what was done to the link. Relaxed: a failure is looked at
             // again.
@@ -214,7 +187,6 @@ impl StateWord {
         loop {
             let word = self.own_word();
             let swept = match Phase::of(word) {
-                Phase::Idle if word & GUEST != 0 => Swept::Guest,
                 // A run in progress has its payload on the stack, and finishes by itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
                 // A move that is under way comes too late; one that was done before it counts.
@@ -269,12 +241,6 @@ impl StateWord {
         }
     }
 
-    /// Whether a timer that has not arrived needs an index when its message is met now: it lives, or who is moving it has still
-    /// to say that it was cancelled.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        is_unsettled(self.own_word())
-    }
-
     /// Whether another thread has cancelled it and the owner has not met that.
     pub(crate) fn is_held(&self) -> bool {
         let word = self.own_word();
@@ -283,19 +249,22 @@ impl StateWord {
 
     /// Whether no timer has the node, and no message of it is to come.
     pub(crate) fn is_free(&self) -> bool {
-        self.own_word() & (PHASE_MASK | QUEUED | GUEST) == 0
+        self.own_word() & (PHASE_MASK | QUEUED) == 0
+    }
+
+    /// Whether the payload of a timer that has not ended is in its node.
+    #[cfg(feature = "origins")]
+    pub(crate) fn has_payload(&self) -> bool {
+        let word = self.own_word();
+        match Phase::of(word) {
+            Phase::Private | Phase::Armed | Phase::Moving => true,
+            Phase::Cancelled | Phase::Withdrawn => word & TAKEN == 0,
+            Phase::Idle | Phase::Running | Phase::Stopping => false,
+        }
     }
 
     pub(super) fn own_word(&self) -> u64 {
         // Relaxed: the owner's own last write, or another thread's that is met by a swap or by what its reader says.
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-fn is_unsettled(word: u64) -> bool {
-    match Phase::of(word) {
-        Phase::Armed | Phase::Moving => true,
-        Phase::Withdrawn => word & TAKEN == 0,
-        _ => false,
     }
 }

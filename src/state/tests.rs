@@ -126,7 +126,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
     assert_eq!(move_it(&state), Some(Next::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
-    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
+    assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.claim(), Claim::Fires);
 }
 
@@ -134,7 +134,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(Kind::Shared);
     assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
-    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
+    assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.claim(), Claim::Fires);
 }
 
@@ -182,51 +182,30 @@ fn a_cancel_after_a_move_needs_no_message_of_its_own() {
 fn a_message_met_during_a_move_is_followed_by_another() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
-    assert_eq!(state.collect(), Collected::Nothing { is_unsettled: true });
+    assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.end_move(), (true, Next::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
 }
 
-/// The owner has to take what it brought if it was another thread that cancelled, and has taken it if it was itself.
 #[test]
-fn a_message_met_during_a_move_says_whether_the_payload_is_still_there() {
-    for own in [false, true] {
-        let state = moved(Kind::Shared);
-        assert_eq!(state.begin_move(GENERATION), Move::Begun);
-        if own {
-            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
-        } else {
-            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
-        }
-        assert_eq!(state.collect(), Collected::Nothing { is_unsettled: !own });
-    }
-}
-
-#[test]
-fn a_guest_is_armed_with_its_message_queued() {
+fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
-    state.arm_guest(GENERATION);
+    state.arm_remote(GENERATION);
     assert!(state.is_pending(GENERATION));
     assert_eq!(move_it(&state), Some(Next::Nothing));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
     assert_eq!(state.claim(), Claim::Fires);
     assert_eq!(state.finish(), Freed::Now);
-    state.arm_guest(GENERATION + 1);
-    state.disarm_guest();
-    assert!(state.is_free());
 }
 
 #[test]
-fn a_node_that_stands_for_a_guest_says_so() {
+fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
     let state = StateWord::default();
-    state.stand_for_guest();
-    assert_eq!(state.claim(), Claim::Guest);
-    assert_eq!(state.finish(), Freed::Guest);
-    assert!(!state.is_free());
-    state.stand_for_nobody();
-    assert!(state.is_free());
-    state.stand_for_guest();
-    assert_eq!(state.sweep(), Swept::Guest);
+    state.arm_remote(GENERATION);
+    assert!(state.disarm_remote() && state.is_free());
+    state.arm_remote(GENERATION + 1);
+    assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
+    assert!(!state.disarm_remote());
 }
 
 #[test]

@@ -64,6 +64,10 @@ impl<T> SetOnce<T> {
         self.value.get()
     }
 
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut()
+    }
+
     pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         // Release: the guarantee of `OnceLock::get_or_init`; pairs with the Acquire of `get`.

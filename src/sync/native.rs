@@ -63,6 +63,10 @@ impl<T> SetOnce<T> {
         self.0.get()
     }
 
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.get_mut()
+    }
+
     pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }

@@ -6,36 +6,50 @@
 //!
 //! # No pauses
 //!
-//! While one revolution of a level runs, the next slot of the level above is handed down into the revolution after it, some
-//! entries per tick: so many that it is empty when its time comes (P7). Nothing new comes into it meanwhile, because
-//! the level below covers it already. What is left because the wheel slept is moved when its time comes, within the budget.
+//! While one slot of an upper level runs, the next one is cascaded into the levels below, a portion at the end of each pass: as
+//! many entries as its share of the time, so that it is empty when its time comes, and never more than [`CASCADED_MAX`] (P7). Nothing
+//! new comes into it meanwhile, because the level below covers it already. A loop that sleeps is asked to turn earlier if the rest
+//! would not fit: so many ticks before the slot starts as the rest has portions. What is left because the loop overslept is moved
+//! when the slot starts, within the budget.
 
 use super::{
     level::{Geometry, Occupancy},
     raw::{Here, RawWheel},
     slot::Popped,
+    storage::Storage,
 };
-use crate::limits::LOOK_AHEAD_FROM;
+use crate::limits::{CASCADED_MAX, LOOK_AHEAD_FROM};
 
-impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
+impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Begins a pass that hands out what is due at `target`, and touches at most `budget` entries. An earlier target than
     /// the last one is held there.
     #[inline]
-    pub(crate) fn begin(&mut self, target: u64, budget: usize) {
-        if target < self.calm_until && target >= self.target {
+    pub(crate) fn begin(&mut self, storage: &impl Storage, target: u64, budget: usize) {
+        if target < self.idle_until && target >= self.target {
             (self.target, self.position, self.budget) = (target, target, budget);
         } else {
-            self.begin_to_look(target, budget);
+            self.begin_to_look(storage, target, budget);
         }
+    }
+
+    /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may be something.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn pass_is_idle(&mut self, target: u64) -> bool {
+        let is_idle = target < self.idle_until && target >= self.target;
+        if is_idle {
+            (self.target, self.position) = (target, target);
+        }
+        is_idle
     }
 
     /// The same, also if nothing is due: so what is [put in order](Self::put_in_order) before the first entry is handed out is handed
     /// out in order.
     #[inline(never)]
-    pub(crate) fn begin_to_look(&mut self, target: u64, budget: usize) {
+    pub(crate) fn begin_to_look(&mut self, storage: &impl Storage, target: u64, budget: usize) {
         self.budget = budget;
         if self.has_late() {
-            self.join_late();
+            self.join_late(storage);
         }
         self.target = self.target.max(target);
     }
@@ -46,7 +60,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// counted in `waiting`: a tick hands down at least one of them, and the cascade the rest. Of two crowd counts it keeps the late
     /// slot's.
     #[cold]
-    fn join_late(&mut self) {
+    fn join_late(&mut self, storage: &impl Storage) {
         let tick = self.target;
         let slot = if self.is_near(tick) {
             self.occupy_near(tick)
@@ -55,21 +69,71 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             self.occupy_far(level, tick);
             Geometry::<BITS, LEVELS>::far_at(level, tick)
         };
-        self.slots.append_to(slot);
+        self.slots.splice(storage, slot);
         if tick == self.position && self.here != Here::Cascading {
             // Also when an aligned slot of this tick is being handed out: after that nobody would look here.
-            self.here = Here::Firing(0);
+            self.here = Here::Firing;
         }
     }
 
-    /// The next due entry of this pass and its deadline, in the order of the deadlines; its index is to be released. Indices
-    /// of entries that will be due soon are shown to `ahead`, so that what belongs to them can be fetched.
+    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns its index and its deadline.
     #[inline]
-    pub(crate) fn pop_due(&mut self, mut ahead: impl FnMut(u32)) -> Option<(u32, u64)> {
-        if self.is_done() {
-            return None;
+    pub(crate) fn pop_due(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
+        if self.is_done() { None } else { self.pop_in_pass(storage) }
+    }
+
+    #[inline(never)]
+    fn pop_in_pass(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
+        loop {
+            let slot = match self.here {
+                Here::Firing => Geometry::<BITS, LEVELS>::near_at(self.position),
+                Here::Nothing if self.position == self.target => return None,
+                Here::FiringAligned(level) => {
+                    Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
+                }
+                Here::Nothing | Here::Cascading => {
+                    if !self.go_on(storage) {
+                        return None;
+                    }
+                    continue;
+                }
+            };
+            if self.budget == 0 && !self.slots.is_empty(slot) {
+                return None;
+            }
+            let Some(popped) = self.slots.pop(storage, slot) else {
+                self.slot_has_expired();
+                continue;
+            };
+            self.budget -= 1;
+            self.touched += 1;
+            self.note_unlinked(popped.unlinked);
+            if popped.unlinked.is_empty {
+                self.slot_has_expired();
+            }
+            self.walk_ahead(storage);
+            if popped.deadline <= self.position {
+                self.len -= 1;
+                return Some((popped.index, popped.deadline));
+            }
+            // It was reset to later.
+            self.link_by(storage, popped.index, popped.deadline, popped.deadline);
         }
-        self.pop_in_pass(&mut ahead)
+    }
+
+    /// The slot at hand is empty: goes on to the aligned slots that start at the position, if there are any.
+    #[inline]
+    fn slot_has_expired(&mut self) {
+        let next = match self.here {
+            Here::FiringAligned(level) => level + 1,
+            _ => 1,
+        };
+        let is_start = Geometry::<BITS, LEVELS>::starts(1, self.position);
+        self.here = if is_start && next <= self.highest_here() {
+            Here::FiringAligned(next)
+        } else {
+            Here::Nothing
+        };
     }
 
     /// Whether the pass has come to its end.
@@ -78,46 +142,22 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.here == Here::Nothing && self.position == self.target
     }
 
-    fn pop_in_pass(&mut self, ahead: &mut impl FnMut(u32)) -> Option<(u32, u64)> {
-        loop {
-            if let Here::Firing(level) = self.here {
-                let slot = self.due_slot(level);
-                if self.budget == 0 && !self.slots.is_empty(slot) {
-                    return None;
-                }
-                if let Some(popped) = self.pop(slot) {
-                    self.walk_ahead(ahead);
-                    if popped.deadline <= self.position {
-                        self.len -= 1;
-                        return Some((popped.index, popped.deadline));
-                    }
-                    // It was reset to later.
-                    self.put_by(popped.index, popped.deadline);
-                    continue;
-                }
-            }
-            if !self.go_on() {
-                return None;
-            }
-        }
-    }
-
     /// Takes the first entry out of a slot, within the budget.
     #[inline]
-    fn pop(&mut self, slot: u32) -> Option<Popped> {
-        let popped = self.slots.pop(slot)?;
+    fn pop(&mut self, storage: &impl Storage, slot: u32) -> Option<Popped> {
+        let popped = self.slots.pop(storage, slot)?;
         self.budget -= 1;
         self.touched += 1;
-        self.left(popped.stood, popped.left);
+        self.note_unlinked(popped.unlinked);
         Some(popped)
     }
 
     /// Two walkers take a step for each entry that is handed out: so they arrive in time also where lists are uneven.
     #[inline]
-    fn walk_ahead(&mut self, ahead: &mut impl FnMut(u32)) {
+    fn walk_ahead(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
-            self.ahead.step(&self.slots, ahead);
-            self.ahead.step(&self.slots, ahead);
+            self.ahead.step(storage);
+            self.ahead.step(storage);
         }
     }
 
@@ -134,76 +174,61 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.is_busy_here() || self.position < self.target && is_due()
     }
 
-    #[inline]
-    fn due_slot(&self, level: usize) -> u32 {
-        if level == 0 {
-            Geometry::<BITS, LEVELS>::near_at(self.position)
-        } else {
-            Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
+    /// What comes next where no slot expires; false if the pass ends.
+    #[inline(never)]
+    fn go_on(&mut self, storage: &impl Storage) -> bool {
+        if self.here == Here::Cascading {
+            return self.cascade(storage);
         }
-    }
-
-    /// What comes next when the slot at hand is empty; false if the pass ends.
-    #[inline]
-    fn go_on(&mut self) -> bool {
-        match self.here {
-            Here::Cascading => self.cascade(),
-            Here::Firing(level) if level < self.highest_here() => {
-                self.here = Here::Firing(level + 1);
-                true
-            }
-            Here::Firing(_) | Here::Nothing => {
-                self.here = Here::Nothing;
-                if self.position == self.target {
-                    return false;
-                }
-                self.step();
-                true
-            }
-        }
+        self.step(storage);
+        true
     }
 
     /// Moves the position to the next slot that has entries, or to the target if that comes first.
     #[inline]
-    fn step(&mut self) {
+    fn step(&mut self, storage: &impl Storage) {
         let next = self.position + 1;
         if self.target > next || !self.is_this_revolution(next) {
-            return self.leap();
+            return self.leap(storage);
         }
         // Time mostly goes on tick by tick.
-        self.hand_down_until(next);
         self.position = next;
+        if self.handing_down {
+            self.hand_down(storage);
+        }
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
-            self.calm_down();
+            self.note_idle();
         } else {
-            self.here = Here::Firing(0);
-            self.look_ahead();
+            self.here = Here::Firing;
+            self.look_ahead(storage);
         }
     }
 
     #[inline(never)]
-    fn leap(&mut self) {
+    fn leap(&mut self, storage: &impl Storage) {
         let start = self.next_start().unwrap_or(u64::MAX);
         let next = start.min(self.target);
-        self.hand_down_until(next);
         let goes_round = !self.is_this_revolution(next);
         self.position = next;
         if goes_round {
             self.handing_down =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
+        if self.handing_down && next == self.target {
+            self.hand_down(storage);
+        }
         if next == start {
-            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing(0) };
-            self.look_ahead();
+            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing };
+            self.look_ahead(storage);
         } else {
-            self.calm_down();
+            self.note_idle();
         }
     }
 
     /// Nothing is left here: finds out how long that lasts.
     #[inline(never)]
-    fn calm_down(&mut self) {
-        self.calm_until = if self.handing_down || self.has_late() {
+    fn note_idle(&mut self) {
+        self.idle_until = if self.handing_down || self.has_late() {
             0
         } else {
             let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
@@ -216,9 +241,9 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Entries of the ticks to come, and what belongs to them, are fetched while those of this one are handed out. A wheel
     /// that is small is in the cache anyway.
     #[inline]
-    fn look_ahead(&mut self) {
+    fn look_ahead(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
-            self.ahead.send(self.position, &self.slots, Geometry::<BITS, LEVELS>::near_at);
+            self.ahead.send(self.position, &self.slots, storage, Geometry::<BITS, LEVELS>::near_at);
         }
     }
 
@@ -234,43 +259,51 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// Moves the entries of the slots that start at the position down; those that handing down has left. True when it is
     /// done.
     #[cold]
-    fn cascade(&mut self) -> bool {
+    fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_here() {
             let slot = Geometry::<BITS, LEVELS>::far_at(level, self.position);
-            if !self.move_down(slot, usize::MAX) {
+            if !self.move_down(storage, slot, u64::MAX) {
                 return false;
             }
         }
-        self.here = Here::Firing(0);
+        self.here = Here::Firing;
         true
     }
 
-    #[inline]
-    fn hand_down_until(&mut self, next: u64) {
-        if self.handing_down {
-            self.hand_down(next);
-        }
-    }
-
-    /// Hands the next slots of the upper levels down: the share of the ticks up to `next`.
+    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the last portion, or more if the
+    /// rest would not fit into the portions of the ticks to come.
     #[inline(never)]
-    fn hand_down(&mut self, next: u64) {
+    fn hand_down(&mut self, storage: &impl Storage) {
         self.handing_down = false;
+        // What was left of the slots that start here counts.
+        let left = (1..=self.highest_here()).map(|level| {
+            u64::from(self.waiting_at(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
+        });
+        let mut portion = u64::from(CASCADED_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
             let slot = self.next_slot(level);
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let end = Geometry::<BITS, LEVELS>::start(
-                level,
-                Geometry::<BITS, LEVELS>::number(level, self.position) + 1,
+            let number = Geometry::<BITS, LEVELS>::number(level, self.position);
+            let (start, end) = (
+                Geometry::<BITS, LEVELS>::start(level, number),
+                Geometry::<BITS, LEVELS>::start(level, number + 1),
             );
-            let (ticks, left) = (next.min(end) - self.position, end - self.position);
-            let waiting = self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
-            let quota = u64::from(waiting).div_ceil(left).max(1).saturating_mul(ticks);
-            self.handing_down |=
-                !self.move_down(slot, usize::try_from(quota).unwrap_or(usize::MAX));
+            let since = self.cascaded_until.max(start.saturating_sub(1));
+            let waiting = u64::from(self.waiting_at(slot));
+            let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.position - since);
+            let room = (end - self.position).saturating_mul(CASCADED_MAX.into());
+            let excess = waiting.saturating_sub(room);
+            let quota = share.max(excess).max(1).min(portion);
+            portion -= quota;
+            self.handing_down |= !self.move_down(storage, slot, quota);
         }
+        self.cascaded_until = self.position;
+    }
+
+    fn waiting_at(&self, slot: u32) -> u32 {
+        self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
     }
 
     /// The slot of an upper level that comes after the current one.
@@ -280,12 +313,13 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     }
 
     /// Moves up to `quota` entries of a slot to where they belong by now; true if none is left.
-    fn move_down(&mut self, slot: u32, quota: usize) -> bool {
+    fn move_down(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
+        let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
-            let Some(popped) = self.pop(slot) else {
+            let Some(popped) = self.pop(storage, slot) else {
                 return true;
             };
-            self.put_by(popped.index, popped.deadline);
+            self.link_by(storage, popped.index, popped.deadline, popped.deadline);
         }
         self.slots.is_empty(slot)
     }
@@ -320,7 +354,29 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
     /// The tick until which there is nothing to do.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.target);
-        self.next_work().into_iter().chain(late).min()
+        self.next_work().into_iter().chain(late).chain(self.next_portion()).min()
+    }
+
+    /// The tick at which a loop has to turn so that the entries of the next slots of the upper levels are cascaded in portions.
+    fn next_portion(&self) -> Option<u64> {
+        if self.waiting_in_all <= CASCADED_MAX {
+            return None;
+        }
+        let mut entries = 0;
+        (1..LEVELS)
+            .filter_map(|level| {
+                let far = &self.far[level - 1];
+                let number = Geometry::<BITS, LEVELS>::next_occupied(far, level, self.position)?;
+                let position = Geometry::<BITS, LEVELS>::position(level, number);
+                entries += self.waiting_at(Geometry::<BITS, LEVELS>::far_slot(level, position));
+                // The first portion that fits into one turn is moved when the slot starts.
+                let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
+                let start = Geometry::<BITS, LEVELS>::start(level, number);
+                let slot_before = start - Geometry::<BITS, LEVELS>::start(level, 1);
+                (portions > 0)
+                    .then(|| start.saturating_sub(portions).max(slot_before).max(self.position + 1))
+            })
+            .min()
     }
 
     /// The same for what is not late.
@@ -336,16 +392,18 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
 
     /// Whether entries wait that were due when they were inserted.
     #[inline]
-    fn has_late(&self) -> bool {
+    pub(super) fn has_late(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 
     fn is_busy_here(&self) -> bool {
-        let is_busy = |level| {
-            !self.slots.is_empty(self.due_slot(level))
-                || (level > 0
-                    && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
+        let is_busy = |slot| !self.slots.is_empty(slot);
+        let is_busy_at = |level| {
+            is_busy(Geometry::<BITS, LEVELS>::aligned_at(level, self.position))
+                || is_busy(Geometry::<BITS, LEVELS>::far_at(level, self.position))
         };
-        self.here != Here::Nothing && (0..=self.highest_here()).any(is_busy)
+        self.here != Here::Nothing
+            && (is_busy(Geometry::<BITS, LEVELS>::near_at(self.position))
+                || (1..=self.highest_here()).any(is_busy_at))
     }
 }

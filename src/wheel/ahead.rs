@@ -4,7 +4,7 @@
 //! each entry that is handed out, one walker takes a step, and by its next turn the line it asked for has come. A walker
 //! may lose its way when its list changes, and nothing depends on where it goes.
 
-use super::slot::Slots;
+use super::{slot::Slots, storage::Storage};
 use crate::limits::TICKS_AHEAD;
 
 /// One walker per tick to come.
@@ -24,28 +24,33 @@ impl Ahead {
 
     /// Time has come to `tick`: sends walkers to the ticks after it, of which `slot` tells the slots.
     #[inline]
-    pub(super) fn send<T>(&mut self, tick: u64, slots: &Slots<T>, slot: impl Fn(u64) -> u32) {
+    pub(super) fn send(
+        &mut self,
+        tick: u64,
+        slots: &Slots,
+        storage: &impl Storage,
+        slot: impl Fn(u64) -> u32,
+    ) {
         let last = tick.saturating_add(TICKS_AHEAD as u64);
         for ahead in self.sent.max(tick).saturating_add(1)..=last {
             let first = slots.first(slot(ahead));
             if first != 0 {
                 self.walkers[self.turn] = first;
                 self.turn = (self.turn + 1) % TICKS_AHEAD;
-                slots.fetch(first);
+                storage.prefetch(first);
             }
         }
         self.sent = last;
     }
 
-    /// One walker takes a step. What belongs to the entry that it leaves is for the caller to `fetch`.
+    /// One walker takes a step.
     #[inline]
-    pub(super) fn step<T>(&mut self, slots: &Slots<T>, fetch: &mut impl FnMut(u32)) {
+    pub(super) fn step(&mut self, storage: &impl Storage) {
         let walker = &mut self.walkers[self.turn];
         self.turn = (self.turn + 1) % TICKS_AHEAD;
         if *walker != 0 {
-            fetch(*walker);
-            *walker = slots.nodes.links.get(*walker).map_or(0, |link| link.next);
-            slots.fetch(*walker);
+            *walker = storage.next_if_there(*walker);
+            storage.prefetch(*walker);
         }
     }
 }

@@ -4,69 +4,62 @@ use alloc::vec::Vec;
 
 use super::{
     level::Geometry,
-    nodes::{Node, Standing},
     raw::{Here, RawWheel},
+    storage::{Location, Storage},
 };
 
-impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
-    /// Panics if an invariant is broken.
-    pub(crate) fn check(&self) {
+impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
+    /// Panics if an invariant is broken. `indices` are those that the storage has, used or free.
+    pub(crate) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.position <= self.target, "time ran past the pass");
-        self.slots.nodes.check();
-        let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
-        let late = self.slots.entries(Geometry::<BITS, LEVELS>::LATE);
+        let entries: usize = (0..LEVELS).map(|level| self.check_level(storage, level)).sum();
+        let late = self.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
-            assert!(self.node(index).deadline >= self.target, "a late entry of another pass");
+            assert!(storage.deadline(index) >= self.target, "a late entry of another pass");
         }
         let is_calm = late.is_empty() && self.here == Here::Nothing && !self.handing_down;
         assert!(
-            self.calm_until == 0 || is_calm || self.calm_until <= self.position,
+            self.idle_until == 0 || is_calm || self.idle_until <= self.position,
             "calm, and something is left"
         );
         assert_eq!(entries + late.len(), self.len(), "entries in slots and entries counted");
-        let nodes = (1..self.slots.nodes.end()).filter_map(|index| self.slots.nodes.get(index));
-        let standings: Vec<Standing> =
-            nodes.map(|node| node.standing).filter(|&stands| stands != Standing::OUT).collect();
-        assert_eq!(standings.len(), self.len(), "nodes that say they are in a slot");
-        let far = standings.iter().filter(|stands| stands.far_slot().is_some());
+        let linked: Vec<Location> = indices
+            .map(|index| storage.location(index))
+            .filter(|location| location.is_linked())
+            .collect();
+        assert_eq!(linked.len(), self.len(), "entries with a location");
+        let far = linked.iter().filter(|location| location.far_slot().is_some());
         let waiting: u32 = self.waiting.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
         assert_eq!(self.waiting_in_all, waiting, "the same, of all together");
     }
 
-    fn node(&self, index: u32) -> &Node<T> {
-        self.slots
-            .nodes
-            .get(index)
-            .unwrap_or_else(|| panic!("entry {index} of a slot is not there"))
-    }
-
     /// Checks one level and counts its entries.
-    fn check_level(&self, level: usize) -> usize {
+    fn check_level(&self, storage: &impl Storage, level: usize) -> usize {
         let ring = if level == 0 {
             Geometry::<BITS, LEVELS>::NEAR_RING
         } else {
             Geometry::<BITS, LEVELS>::FAR_RING
         };
         (0..u32::try_from(ring).expect("small"))
-            .map(|position| self.check_slot(level, position))
+            .map(|position| self.check_slot(storage, level, position))
             .sum()
     }
 
-    fn check_slot(&self, level: usize, position: u32) -> usize {
+    fn check_slot(&self, storage: &impl Storage, level: usize, position: u32) -> usize {
         if level == 0 {
-            let entries = self.slots.entries(position);
+            let entries = self.slots.entries(storage, position);
             assert_eq!(
                 self.near.contains(position),
                 !entries.is_empty(),
                 "the mark of slot {position}"
             );
-            return self.check_entries(0, position, &entries);
+            return self.check_entries(storage, 0, position, &entries);
         }
         let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
         let (plain, aligned) = (
-            self.slots.entries(slot),
-            self.slots.entries(Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
+            self.slots.entries(storage, slot),
+            self.slots.entries(storage, Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
         );
         let marked = self.far[level - 1].contains(position);
         assert_eq!(
@@ -74,25 +67,32 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
             !plain.is_empty() || !aligned.is_empty(),
             "the mark of slot {position} of level {level}"
         );
-        let waiting =
-            plain.iter().filter(|&&index| self.node(index).standing == Standing::far(slot));
+        let waiting = plain.iter().filter(|&&index| storage.location(index) == Location::far(slot));
         assert_eq!(
             waiting.count(),
             self.waiting[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
             "who waits there"
         );
-        self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
+        self.check_entries(storage, level, position, &plain)
+            + self.check_entries(storage, level, position, &aligned)
     }
 
-    fn check_entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
+    fn check_entries(
+        &self,
+        storage: &impl Storage,
+        level: usize,
+        position: u32,
+        entries: &[u32],
+    ) -> usize {
         for &index in entries {
-            self.check_entry(level, position, self.node(index));
+            let (deadline, location) = (storage.deadline(index), storage.location(index));
+            self.check_entry(level, position, deadline, location);
         }
         entries.len()
     }
 
     /// An entry is in a slot within reach, which does not start after its deadline and will not be missed.
-    fn check_entry(&self, level: usize, position: u32, &Node { deadline, standing, .. }: &Node<T>) {
+    fn check_entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let current = Geometry::<BITS, LEVELS>::number(level, self.position);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
         let ahead = u64::from(Geometry::<BITS, LEVELS>::position(
@@ -102,7 +102,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
         assert!(start <= deadline, "an entry that would fire late");
         // (A late one may be in an upper slot that its wheel is behind with.)
-        let is_crowded = standing == Standing::CROWDED && deadline > self.target;
+        let is_crowded = location == Location::CROWDED && deadline > self.target;
         assert!(start == deadline || !is_crowded, "a crowd that would be re-placed at once");
         let is_within_reach =
             Geometry::<BITS, LEVELS>::reaches(level, self.position, start.max(self.position));
@@ -110,7 +110,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         if ahead == 0 {
             assert!(self.here != Here::Nothing, "a slot that has begun and is not being worked on");
         } else {
-            assert!(self.calm_until <= start, "a slot that would be missed");
+            assert!(self.idle_until <= start, "a slot that would be missed");
         }
         let has_plain =
             level > 0 && !self.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));

@@ -1,84 +1,100 @@
-//! The wheel over indices: what [`Wheel`](super::Wheel) and a shard have in common. How time moves is in `advance`.
+//! The wheel over indices, which [`Wheel`](super::Wheel) and a shard share. How time moves is in
+//! `advance`.
 //!
-//! An index is allocated, put into the wheel and taken out again any number of times, and released. Each entry is in
-//! exactly one slot, which starts at or before its deadline:
+//! Each entry is in exactly one slot, which starts at or before its deadline:
 //!
 //! * of the first level, if that reaches the deadline: the slot of its tick;
-//! * of the lowest level that does otherwise: such a slot is handed down before its first tick comes;
-//! * in an *aligned* slot of an upper level, if its deadline is the first tick of that slot: it fires from there;
-//! * in the *late* slot, if it was already due when it was inserted: so no pass hands out what was inserted during it (P5),
-//!   and the slot joins the one of its tick when the next pass begins;
-//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and the entry is re-placed
-//!   when its old slot comes up. Crowded slots are the exception, so that no tick finds more of these than it should.
+//! * of the lowest other level that reaches it: such a slot cascades before its first tick comes;
+//! * in an *aligned* slot of an upper level, if its deadline is the first tick of that slot: it
+//!   expires from there;
+//! * in the *late* slot, if it was already due when it was linked: so no pass expires an entry that
+//!   was linked during it (P5), and the slot joins the one of its tick when the next pass begins;
+//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and the
+//!   entry is relinked when its old slot comes up.
+//!
+//! A deferred reset must not make a pause: with very many entries in one slot, all of them reset,
+//! the tick that finds them would relink them all. So an entry that is linked into a slot which has
+//! many already (a crowd) is relinked at once when it is reset, and a tick finds a bounded number
+//! (P7).
 
 use alloc::{boxed::Box, vec};
-use core::mem;
+#[cfg(feature = "std")]
+use core::iter;
 
 use super::{
     ahead::Ahead,
     level::{Geometry, Occupancy},
-    nodes::{Link, Node, Standing},
-    slot::{Left, Slots},
+    slot::{Slots, Unlinked},
+    storage::{Location, Storage},
 };
+#[cfg(feature = "std")]
+use crate::limits::{SHARD_BITS, SHARD_LEVELS};
 
-/// A hierarchical wheel of entries known by their index, which is never 0.
+/// A hierarchical wheel of entries known by their index, which is never 0. All calls of one wheel
+/// pass the same storage.
 #[derive(Debug)]
-pub(crate) struct RawWheel<T, const BITS: u32, const LEVELS: usize> {
-    /// How far the entries have been handed out: no slot that ended before has entries.
+pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
+    /// How far the entries have expired: no slot that ended before has entries.
     pub(super) position: u64,
     /// How far the current pass, or the last one, may go.
     pub(super) target: u64,
-    /// For a target before this tick there is nothing to do but to remember it: no occupied slot starts, no late entry
-    /// waits, nothing is left here or to be handed down, no revolution ends. It may be too early.
-    pub(super) calm_until: u64,
+    /// For a target before this tick there is nothing to do but to store it: no occupied slot
+    /// starts, no late entry waits, no slot is to be cascaded, no revolution ends. It may be early.
+    pub(super) idle_until: u64,
     /// What is left to do at the position.
     pub(super) here: Here,
-    /// An upper level's next slot may have entries, which are handed down little by little.
+    /// An upper level's next slot may have entries, which are cascaded little by little.
     pub(super) handing_down: bool,
+    /// The position at which entries were last cascaded little by little.
+    pub(super) cascaded_until: u64,
     /// Entries that the pass may still touch.
     pub(super) budget: usize,
     pub(super) ahead: Ahead,
-    /// Entries in slots. (Of another width than `touched`: otherwise the two are counted by one wide instruction, which waits for
-    /// the narrow one before.)
+    /// Entries in slots. Narrower than `touched`: otherwise the compiler merges the two counters
+    /// into one wide instruction, which waits for the narrow store before it.
     pub(super) len: u32,
-    /// Entries that wait to be handed down from each slot of the upper levels, and from all of them.
+    /// Entries that wait to be cascaded from each slot of the upper levels.
     pub(super) waiting: Box<[u32]>,
     pub(super) waiting_in_all: u32,
     pub(super) touched: u64,
-    pub(super) slots: Slots<T>,
-    /// Which slots of the first level have entries.
+    pub(super) slots: Slots,
+    /// The occupied slots of the first level.
     pub(super) near: Occupancy,
-    /// Which slots of the other levels have, level by level.
+    /// The occupied slots of the other levels, level by level.
     pub(super) far: Box<[Occupancy]>,
-}
-
-/// An entry that was inserted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inserted {
-    pub(crate) index: u32,
-    /// How many entries of this index have ended before.
-    pub(crate) generation: u32,
 }
 
 /// What is left to do at the position. Upper levels matter only where one of their slots starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Here {
-    /// The upper slots that start here may have entries, which move down first.
+    /// The upper slots that start here may have entries, which cascade first.
     Cascading,
-    /// The slot of this tick at this level is being handed out; above the first level, the aligned one.
-    Firing(usize),
+    /// The slot of this tick expires.
+    Firing,
+    /// The aligned slot of this level expires.
+    FiringAligned(usize),
     Nothing,
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
+/// Returns how many ticks a slot of each level of a shard's wheel covers, and how many slots the
+/// level has.
+#[cfg(feature = "std")]
+pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
+    type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
+    let slots = |level| if level == 0 { Levels::NEAR_RING } else { Levels::FAR_RING };
+    (0..SHARD_LEVELS).map(move |level| (Levels::start(level, 1), slots(level) as u64))
+}
+
+impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         let () = Geometry::<BITS, LEVELS>::VALID;
         Self {
             position: now,
             target: now,
-            calm_until: 0,
+            idle_until: 0,
             here: Here::Nothing,
             handing_down: false,
+            cascaded_until: now,
             budget: 0,
             ahead: Ahead::new(),
             len: 0,
@@ -94,6 +110,7 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         }
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.target
     }
@@ -106,236 +123,245 @@ impl<T, const BITS: u32, const LEVELS: usize> RawWheel<T, BITS, LEVELS> {
         self.touched
     }
 
-    /// Whether every index is in use.
+    /// Links an entry that is in no slot. A deadline that is not in the future becomes the present
+    /// tick.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.slots.nodes.is_full()
-    }
-
-    /// Inserts an entry, whose value is to be set next, under an index that is free. A deadline that is not in the future becomes
-    /// the present tick.
-    #[inline]
-    pub(crate) fn insert(&mut self, deadline: u64) -> Inserted {
-        if deadline <= self.target {
-            return self.insert_late();
-        }
+    pub(crate) fn link(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
         self.touched += 1;
         self.len += 1;
-        let far = !self.is_near(deadline);
-        let slot = if far { self.wait_far(deadline) } else { self.occupy_near(deadline) };
-        let (index, generation) = self.slots.insert(slot, far, deadline);
-        Inserted { index, generation }
+        if deadline <= self.target {
+            self.link_late(storage, index);
+        } else {
+            self.link_by(storage, index, deadline, deadline);
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn insert_late(&mut self) -> Inserted {
-        let inserted = self.allocate();
-        self.place(inserted.index, self.target);
-        inserted
+    fn link_late(&mut self, storage: &impl Storage, index: u32) {
+        let late = Geometry::<BITS, LEVELS>::LATE;
+        let is_only = !self.has_late();
+        self.slots.link_near(storage, late, index, self.target);
+        if is_only {
+            self.slots.note_last(index);
+        }
+        self.idle_until = 0;
     }
 
-    /// As [`insert`](Self::insert), due at any tick from `deadline` to `slack` later: at the one that most of the
-    /// others with some slack would choose, and from which it needs no cascade.
+    /// Links an entry that may expire at any tick from `deadline` to `slack` later: at the one that
+    /// is a multiple of the largest power of two, where most other entries with slack meet, and
+    /// from which it need not cascade.
     #[inline(never)]
-    pub(crate) fn insert_within(&mut self, deadline: u64, slack: u64) -> Inserted {
+    pub(crate) fn link_within(
+        &mut self,
+        storage: &impl Storage,
+        index: u32,
+        deadline: u64,
+        slack: u64,
+    ) {
         let last = deadline.saturating_add(slack);
         if last <= self.target {
-            return self.insert(last);
+            return self.link(storage, index, last);
         }
         let chosen = Geometry::<BITS, LEVELS>::coarsest(deadline.max(self.target + 1), last);
         if self.is_near(chosen) {
-            return self.insert(chosen);
+            return self.link(storage, index, chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
         if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
-            return self.insert(chosen);
+            return self.link(storage, index, chosen);
         }
-        let inserted = self.allocate();
-        self.slots.nodes.node(inserted.index).deadline = chosen;
         self.touched += 1;
-        // It is near in that it will not be handed down.
-        self.slots.put_near(Geometry::<BITS, LEVELS>::aligned_at(level, chosen), inserted.index);
-        self.occupy_far(level, chosen);
-        inserted
-    }
-
-    /// A new entry, which is in no slot yet.
-    fn allocate(&mut self) -> Inserted {
         self.len += 1;
-        self.take_index()
+        // It is near in that it is never cascaded.
+        let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
+        self.slots.link_near(storage, slot, index, chosen);
+        self.occupy_far(level, chosen);
     }
 
-    /// An index whose entry is not in the wheel yet, as if it had been handed out: it is [put in order](Self::put_in_order) or released.
-    pub(crate) fn take_index(&mut self) -> Inserted {
-        let (index, node, _) = self.slots.nodes.take();
-        Inserted { index, generation: node.generation }
-    }
-
-    /// Gives an entry its value. (Values come and go apart from the rest: so they are moved once, from or to where the caller
-    /// has them.)
+    /// Unlinks an entry that is in a slot.
     #[inline]
-    pub(crate) fn set_value(&mut self, index: u32, value: T) {
-        self.slots.nodes.node(index).value = Some(value);
-    }
-
-    /// Takes the value of an entry that was handed out, or has just been taken out.
-    #[inline]
-    pub(crate) fn take_value(&mut self, index: u32) -> Option<T> {
-        self.slots.nodes.get_mut(index)?.value.take()
-    }
-
-    /// Takes an entry out, if it is in a slot and of this generation, which ends. Whether it was; then its value is to be
-    /// taken next.
-    #[inline]
-    pub(crate) fn remove_generation(&mut self, index: u32, generation: u32) -> bool {
-        self.end(index, |node| node.is_in_wheel(generation), Node::end_generation)
-    }
-
-    /// Ends an entry that `judge` finds right, and releases its index if `release` says so. Whether it was in a slot.
-    #[inline]
-    pub(super) fn end(
-        &mut self,
-        index: u32,
-        judge: impl FnOnce(&Node<T>) -> bool,
-        release: impl FnOnce(&mut Node<T>) -> bool,
-    ) -> bool {
-        let (mut between, mut stood) = (Link::default(), Standing::OUT);
-        self.slots.nodes.give_if(index, |node, link| {
-            if !judge(node) {
-                return false;
-            }
-            between = *link;
-            stood = mem::take(&mut node.standing);
-            release(node)
-        });
-        if stood == Standing::OUT {
-            return false;
-        }
+    pub(crate) fn unlink(&mut self, storage: &impl Storage, index: u32) {
         self.len -= 1;
         self.touched += 1;
-        let left = self.slots.bypass(index, between);
-        self.left(stood, left);
-        true
+        self.detach(storage, index);
     }
 
-    /// The value of an entry that was handed out; its generation ends, and its index is released.
-    #[inline]
-    pub(crate) fn finish_generation(&mut self, index: u32) -> Option<T> {
-        let mut value = None;
-        self.slots.nodes.give_if(index, |node, _| {
-            value = node.value.take();
-            node.end_generation()
-        });
-        value
-    }
-
-    /// Whether so much memory is not needed that some of it should go back.
-    #[inline]
-    pub(crate) fn has_too_much(&self) -> bool {
-        self.slots.nodes.has_too_much()
-    }
-
-    /// Gives a page back that is not needed, if one is found soon; its number.
-    pub(crate) fn shrink(&mut self) -> Option<u32> {
-        self.slots.nodes.shrink()
-    }
-
-    /// Puts an entry that is in no slot where it belongs.
-    pub(super) fn place(&mut self, index: u32, deadline: u64) {
-        self.touched += 1;
-        let deadline = deadline.max(self.target);
-        self.slots.nodes.node(index).deadline = deadline;
-        if deadline > self.target {
-            self.put_by(index, deadline);
-        } else {
-            self.slots.put_near(Geometry::<BITS, LEVELS>::LATE, index);
-            self.calm_until = 0;
+    /// Unlinks an entry if it is in a slot.
+    #[cfg(feature = "std")]
+    pub(crate) fn unlink_if_linked(&mut self, storage: &impl Storage, index: u32) {
+        if storage.location(index).is_linked() {
+            self.unlink(storage, index);
         }
     }
 
-    /// Puts an entry into the slot that `tick`, at most its deadline, belongs to.
+    /// Moves an entry that is in a slot to another deadline. A later one is only stored: the entry
+    /// stays in its slot, so a timer that is moved at every packet is touched once per timeout, not
+    /// once per packet.
     #[inline]
-    pub(super) fn put_by(&mut self, index: u32, tick: u64) {
+    pub(crate) fn relink(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
+        if deadline > self.target
+            && deadline >= storage.deadline(index)
+            && storage.location(index) != Location::CROWDED
+        {
+            storage.set_deadline(index, deadline);
+            self.touched += 1;
+        } else {
+            self.relink_at_once(storage, index, deadline);
+        }
+    }
+
+    /// Moves an entry whose reset cannot be deferred. From a crowd it goes to a slot of its own
+    /// choice between now and its deadline: an entry that is moved once is often moved again, and
+    /// there that is a store. If that slot has a crowd, it stays with its tick's, so that no crowded
+    /// entry is in a slot before its deadline.
+    #[inline(never)]
+    fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
+        self.detach(storage, index);
+        self.touched += 1;
+        if deadline <= self.target {
+            return self.link_late(storage, index);
+        }
+        self.link_by(storage, index, deadline, deadline);
+        if storage.location(index) == Location::CROWDED {
+            let half = (deadline - self.target).div_ceil(2);
+            let sooner = u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+            self.detach(storage, index);
+            self.link_by(storage, index, deadline, deadline - sooner);
+            if storage.location(index) == Location::CROWDED {
+                self.detach(storage, index);
+                self.link_by(storage, index, deadline, deadline);
+            }
+        }
+    }
+
+    /// Moves an entry to another deadline, whether it is in a slot or not.
+    #[cfg(feature = "std")]
+    pub(crate) fn relink_or_link(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
+        if storage.location(index).is_linked() {
+            self.relink(storage, index, deadline);
+        } else {
+            self.link(storage, index, deadline);
+        }
+    }
+
+    /// Links an entry, in a slot or not, where the present pass or a later one comes to it. If the
+    /// pass has come to its deadline already, leaves it unlinked with that deadline, and returns the
+    /// tick of the pass as an error.
+    #[cfg(feature = "std")]
+    pub(crate) fn place_in_order(
+        &mut self,
+        storage: &impl Storage,
+        index: u32,
+        deadline: u64,
+    ) -> Result<(), u64> {
+        if storage.location(index).is_linked() {
+            if deadline > self.position && storage.deadline(index) == deadline {
+                return Ok(());
+            }
+            self.detach(storage, index);
+            self.len -= 1;
+        }
+        if deadline <= self.position {
+            storage.set_deadline(index, deadline);
+            return Err(self.position);
+        }
+        self.touched += 1;
+        self.len += 1;
+        self.link_by(storage, index, deadline, deadline);
+        Ok(())
+    }
+
+    /// Returns how many slots of each level have entries.
+    #[cfg(feature = "std")]
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
+        iter::once(&self.near).chain(&self.far).map(Occupancy::count)
+    }
+
+    /// Links an entry into the slot that `tick`, at most its deadline, belongs to.
+    #[inline]
+    pub(super) fn link_by(&mut self, storage: &impl Storage, index: u32, deadline: u64, tick: u64) {
         if self.is_near(tick) {
             let slot = self.occupy_near(tick);
-            self.slots.put_near(slot, index);
+            self.slots.link_near(storage, slot, index, deadline);
         } else {
-            let slot = self.wait_far(tick);
-            self.slots.put(slot, index, Standing::far(slot));
+            self.link_far(storage, index, deadline, tick);
         }
     }
 
-    /// Whether the first level reaches a deadline.
-    #[inline]
-    pub(super) fn is_near(&self, deadline: u64) -> bool {
-        Geometry::<BITS, LEVELS>::is_near(self.position, deadline)
-    }
-
-    /// The slot of this tick in the first level, which has entries now.
-    #[inline]
-    pub(super) fn occupy_near(&mut self, tick: u64) -> u32 {
-        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
-        self.near.set(slot);
-        self.calm_until = self.calm_until.min(tick);
-        slot
-    }
-
-    /// The slot of an upper level for this tick, where one entry more waits.
     #[inline(never)]
-    fn wait_far(&mut self, tick: u64) -> u32 {
+    fn link_far(&mut self, storage: &impl Storage, index: u32, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
         self.occupy_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
         self.waiting_in_all += 1;
+        self.slots.link_far(storage, slot, index, deadline);
+    }
+
+    /// Returns true if the first level reaches a deadline.
+    #[inline]
+    pub(super) fn is_near(&self, deadline: u64) -> bool {
+        Geometry::<BITS, LEVELS>::is_near(self.position, deadline)
+    }
+
+    /// Marks the slot of this tick in the first level, and returns it.
+    #[inline]
+    pub(super) fn occupy_near(&mut self, tick: u64) -> u32 {
+        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+        self.near.set(slot);
+        self.idle_until = self.idle_until.min(tick);
         slot
     }
 
-    /// The slot of an upper level, or its aligned twin, has entries now.
+    /// Marks the slot of an upper level and its aligned one.
     #[inline]
     pub(super) fn occupy_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::number(level, tick);
         self.far[level - 1].set(Geometry::<BITS, LEVELS>::position(level, number));
-        self.calm_until = self.calm_until.min(Geometry::<BITS, LEVELS>::start(level, number));
+        self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::start(level, number));
     }
 
-    /// Takes an entry out of the slot it is in.
+    /// Takes an entry out of its slot without counting.
     #[inline]
-    pub(super) fn take(&mut self, index: u32) {
-        let stood = self.slots.nodes.node(index).standing;
-        let left = self.slots.take(index);
-        self.left(stood, left);
+    fn detach(&mut self, storage: &impl Storage, index: u32) {
+        let unlinked = self.slots.unlink(storage, index);
+        self.note_unlinked(unlinked);
     }
 
-    /// An entry that stood so has left its slot. In the first level this does not branch: nobody can foresee which slots are empty
-    /// now.
+    /// Updates the marks after an entry was unlinked. In the first level this
+    /// does not branch: which slots are empty cannot be predicted.
     #[inline]
-    pub(super) fn left(&mut self, stood: Standing, left: Left) {
-        if let Some(slot) = stood.far_slot() {
-            let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
-            *waiting -= 1;
-            self.waiting_in_all -= 1;
-            if *waiting == 0 {
-                self.vacate(slot);
-            }
-        } else if (left.slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
-            self.near.clear_if(left.slot, left.is_empty);
-        } else if left.is_empty && left.slot < Geometry::<BITS, LEVELS>::LATE {
-            self.vacate(left.slot);
+    pub(super) fn note_unlinked(&mut self, unlinked: Unlinked) {
+        if let Some(slot) = unlinked.location.far_slot() {
+            self.note_unlinked_far(slot);
+        } else if (unlinked.slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
+            self.near.clear_if(unlinked.slot, unlinked.is_empty);
+        } else if unlinked.is_empty && unlinked.slot < Geometry::<BITS, LEVELS>::LATE {
+            self.clear_far(unlinked.slot);
         }
     }
 
-    /// A slot of an upper level may be empty now; its mark goes if its twin is empty as well.
+    #[inline(never)]
+    fn note_unlinked_far(&mut self, slot: u32) {
+        let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
+        *waiting -= 1;
+        self.waiting_in_all -= 1;
+        if *waiting == 0 {
+            self.clear_far(slot);
+        }
+    }
+
+    /// Clears the mark of a slot of an upper level if it and its aligned one are empty.
     #[cold]
     #[inline(never)]
-    fn vacate(&mut self, slot: u32) {
+    fn clear_far(&mut self, slot: u32) {
         let (level, position) = Geometry::<BITS, LEVELS>::far_place(slot);
-        let twins = [
+        let both = [
             Geometry::<BITS, LEVELS>::far_slot(level, position),
             Geometry::<BITS, LEVELS>::aligned_slot(level, position),
         ];
-        if twins.iter().all(|&twin| self.slots.is_empty(twin)) {
+        if both.iter().all(|&slot| self.slots.is_empty(slot)) {
             self.far[level - 1].clear_if(position, true);
         }
     }

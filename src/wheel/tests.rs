@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use super::{nodes::Nodes, *};
-use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX};
+use super::*;
+use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, SPARE_PAGES_MIN};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -45,39 +45,46 @@ fn a_retired_index_is_never_used_again() {
     }
 }
 
-/// What was reserved is kept, and of all pages a sixteenth.
 #[test]
-fn empty_pages_go_until_few_are_left() {
-    let mut nodes = Nodes::<()>::new();
-    nodes.reserve(9);
-    let reserved = nodes.end();
-    assert_eq!(reserved, 10);
-    let taken: Vec<u32> = (1..reserved + 2).map(|_| nodes.take().0).collect();
-    assert_eq!(nodes.end(), reserved + 2);
-    for index in taken {
-        nodes.give_if(index, |_, _| true);
+fn pages_that_stay_empty_are_freed_one_per_turn() {
+    let mut wheel = Tiny::starting_at(0);
+    let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(100, entry)).collect();
+    let most = wheel.entries.pages();
+    assert!(most > 20);
+    for key in keys {
+        wheel.remove(key);
     }
-    assert!(!nodes.has_too_much(), "as many are empty as were reserved");
-
-    let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
-    wheel.reserve(9);
-    assert_eq!(wheel.end_of_indices(), reserved);
-
-    let mut nodes = Nodes::<()>::new();
-    // Index 0 is never taken.
-    let mut taken: Vec<u32> = (1..130).map(|_| nodes.take().0).collect();
-    taken.sort_unstable();
-    for index in taken.split_off(109) {
-        nodes.give_if(index, |_, _| true);
+    let mut pages = most;
+    for _ in 0..1_000 {
+        wheel.turn_and_check();
+        let left = wheel.entries.pages();
+        assert!(left + 1 >= pages, "more than one page was freed in a turn");
+        pages = left;
     }
-    let mut gone = 0;
-    for _ in 0..1000 {
-        if nodes.has_too_much() {
-            gone += usize::from(nodes.shrink().is_some());
-            nodes.check();
+    assert_eq!(pages, 1 + SPARE_PAGES_MIN as usize, "the first page is never freed");
+}
+
+#[test]
+fn equal_batches_free_no_pages() {
+    let mut wheel = Tiny::starting_at(0);
+    for round in 0..10 {
+        let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(round + 100, entry)).collect();
+        let pages = wheel.entries.pages();
+        wheel.turn_and_check();
+        for key in keys {
+            wheel.remove(key);
         }
+        wheel.turn_and_check();
+        assert!(round == 0 || wheel.entries.pages() == pages, "in round {round}");
     }
-    assert_eq!(gone, 10 - 58 / 16, "of 65 pages ten were empty");
+}
+
+impl<T> Tiny<T> {
+    fn turn_and_check(&mut self) {
+        let now = self.now();
+        assert!(self.advance(now).next().is_none());
+        self.check();
+    }
 }
 
 #[test]
@@ -154,104 +161,141 @@ fn slack_that_is_over_already_is_no_reason_to_wait() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
-/// A shard that ends before it could claim the timer hands it back with the deadline that was asked for.
+/// What a shard asks of the wheel, over entries without values.
 #[cfg(feature = "std")]
-#[test]
-fn what_is_put_in_order_too_late_is_out_and_has_its_deadline() {
-    let mut wheel = RawWheel::<(), 2, 32>::starting_at(7);
-    let placed = wheel.insert(100).index;
-    for index in [placed, wheel.take_index().index] {
-        assert_eq!(wheel.put_in_order(index, 5), Err(7));
-        assert_eq!((wheel.deadline(index), wheel.len()), (Some(5), 0));
-    }
-}
+mod over_a_storage {
+    use super::{super::entries::Entries, *};
 
-/// What a shard calls behind: a pass that is given up when all that is due has been handed out has left nothing.
-#[cfg(feature = "std")]
-#[test]
-fn a_pass_that_is_given_up_is_behind_if_something_is_due() {
-    let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
-    for deadline in [5, 8, 11, 300] {
-        wheel.insert(deadline);
+    struct Bare {
+        raw: RawWheel<2, 32>,
+        entries: Entries<()>,
     }
-    wheel.begin(10, usize::MAX);
-    for (deadline, is_behind) in [(5, true), (8, false)] {
-        assert_eq!(wheel.pop_due(|_| ()).map(|(_, due)| due), Some(deadline));
-        assert_eq!((wheel.is_behind(), wheel.is_done()), (is_behind, false));
-    }
-    // What is due already when it comes belongs to the next pass, if this one has got to its end.
-    wheel.begin(11, usize::MAX);
-    assert_eq!(wheel.pop_due(|_| ()).map(|(_, due)| due), Some(11));
-    wheel.insert(3);
-    assert_eq!((wheel.is_behind(), wheel.is_done()), (false, false));
-    assert_eq!(wheel.pop_due(|_| ()), None);
-    assert_eq!((wheel.is_behind(), wheel.is_done()), (false, true));
-}
 
-/// Whatever puts an entry somewhere, moves it or takes it out.
-#[cfg(feature = "std")]
-#[test]
-fn entries_that_are_touched_are_counted_and_those_in_slots() {
-    type Raw = RawWheel<(), 2, 32>;
-    let mut wheel = Raw::starting_at(10);
-    let mut seen = 0;
-    let mut step = |wheel: &Raw, touched: u64, live: usize, what: &str| {
-        assert_eq!((wheel.touched() - seen, wheel.len()), (touched, live), "{what}");
-        seen = wheel.touched();
-    };
-    let near = wheel.insert(11).index;
-    step(&wheel, 1, 1, "near");
-    let far = wheel.insert(1000).index;
-    step(&wheel, 1, 2, "far");
-    let late = wheel.insert(5).index;
-    step(&wheel, 1, 3, "late");
-    let aligned = wheel.insert_within(5000, 4000).index;
-    step(&wheel, 1, 4, "with slack");
-    wheel.reset(near, 14);
-    step(&wheel, 1, 4, "to later");
-    wheel.reset(near, 12);
-    step(&wheel, 1, 4, "to earlier");
-    for touched in [1, 0] {
-        wheel.take_out(near);
-        step(&wheel, touched, 3, "taken out");
-    }
-    wheel.insert_again(near, 20);
-    step(&wheel, 1, 4, "again");
-    for touched in [1, 0] {
-        assert_eq!(wheel.put_in_order(far, 2000), Ok(()));
-        step(&wheel, touched, 4, "in order");
-    }
-    assert_eq!(wheel.put_in_order(far, 3), Err(10));
-    step(&wheel, 1, 3, "in order, but due");
-    assert_eq!(wheel.put_in_order(far, 3000), Ok(()));
-    step(&wheel, 1, 4, "in order, from nowhere");
-    wheel.remove(aligned);
-    step(&wheel, 1, 3, "removed");
-    wheel.begin(30, usize::MAX);
-    for index in [late, near] {
-        assert_eq!(wheel.pop_due(|_| ()).map(|(due, _)| due), Some(index));
-    }
-    step(&wheel, 2, 1, "handed out");
-}
-
-/// The entries of a far slot come down a share with each tick, and not together where it starts; also if a loop takes several ticks
-/// at a time.
-#[test]
-fn what_is_far_comes_down_evenly() {
-    for ticks in [1, 3, 16] {
-        let mut wheel = RawWheel::<(), 2, 32>::starting_at(0);
-        for deadline in 1024..1280 {
-            wheel.insert(deadline);
+    impl Bare {
+        fn starting_at(now: u64) -> Self {
+            Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
         }
-        let mut handed_out = 0;
-        for target in (0..1280 + ticks).step_by(ticks) {
-            let before = wheel.touched();
-            wheel.begin(target as u64, usize::MAX);
-            handed_out += std::iter::from_fn(|| wheel.pop_due(|_| ())).count();
-            // As one comes due in each tick, so one comes down to each of three levels.
-            assert!(wheel.touched() - before <= 4 * ticks as u64, "until {target}");
+
+        fn index(&mut self) -> u32 {
+            self.entries.insert(()).0
         }
-        assert_eq!(handed_out, 256);
+
+        fn link(&mut self, deadline: u64) -> u32 {
+            let index = self.index();
+            self.raw.link(&self.entries, index, deadline);
+            index
+        }
+
+        fn begin(&mut self, target: u64) {
+            self.raw.begin(&self.entries, target, usize::MAX);
+        }
+
+        fn pop(&mut self) -> Option<(u32, u64)> {
+            self.raw.pop_due(&self.entries)
+        }
+
+        fn place_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
+            self.raw.place_in_order(&self.entries, index, deadline)
+        }
+    }
+
+    /// A shard that ends before it could claim the timer hands it back with the deadline that was
+    /// asked for.
+    #[test]
+    fn an_entry_placed_in_order_too_late_is_unlinked_and_keeps_its_deadline() {
+        let mut wheel = Bare::starting_at(7);
+        let linked = wheel.link(100);
+        let unlinked = wheel.index();
+        for index in [linked, unlinked] {
+            assert_eq!(wheel.place_in_order(index, 5), Err(7));
+            assert_eq!((wheel.entries.deadline(index), wheel.raw.len()), (5, 0));
+        }
+    }
+
+    /// A pass that is given up when all due entries have expired has left nothing.
+    #[test]
+    fn a_pass_that_is_given_up_is_behind_if_an_entry_is_due() {
+        let mut wheel = Bare::starting_at(0);
+        for deadline in [5, 8, 11, 300] {
+            wheel.link(deadline);
+        }
+        wheel.begin(10);
+        for (deadline, is_behind) in [(5, true), (8, false)] {
+            assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
+            assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (is_behind, false));
+        }
+        // An entry linked when it is already due belongs to the next pass, if this one has ended.
+        wheel.begin(11);
+        assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
+        wheel.link(3);
+        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (false, true));
+        assert_eq!(wheel.pop(), None);
+        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (false, true));
+    }
+
+    #[test]
+    fn touched_and_linked_entries_are_counted() {
+        let mut wheel = Bare::starting_at(10);
+        let mut seen = 0;
+        let mut step = |wheel: &Bare, touched: u64, live: usize, what: &str| {
+            assert_eq!((wheel.raw.touched() - seen, wheel.raw.len()), (touched, live), "{what}");
+            seen = wheel.raw.touched();
+        };
+        let near = wheel.link(11);
+        step(&wheel, 1, 1, "near");
+        let far = wheel.link(1000);
+        step(&wheel, 1, 2, "far");
+        let late = wheel.link(5);
+        step(&wheel, 1, 3, "late");
+        let aligned = wheel.index();
+        wheel.raw.link_within(&wheel.entries, aligned, 5000, 4000);
+        step(&wheel, 1, 4, "with slack");
+        wheel.raw.relink(&wheel.entries, near, 14);
+        step(&wheel, 1, 4, "to later");
+        wheel.raw.relink(&wheel.entries, near, 12);
+        step(&wheel, 1, 4, "to earlier");
+        for touched in [1, 0] {
+            wheel.raw.unlink_if_linked(&wheel.entries, near);
+            step(&wheel, touched, 3, "unlinked");
+        }
+        wheel.raw.relink_or_link(&wheel.entries, near, 20);
+        step(&wheel, 1, 4, "linked again");
+        for touched in [1, 0] {
+            assert_eq!(wheel.place_in_order(far, 2000), Ok(()));
+            step(&wheel, touched, 4, "in order");
+        }
+        assert_eq!(wheel.place_in_order(far, 3), Err(10));
+        step(&wheel, 0, 3, "in order, but due");
+        assert_eq!(wheel.place_in_order(far, 3000), Ok(()));
+        step(&wheel, 1, 4, "in order, from no slot");
+        wheel.raw.unlink(&wheel.entries, aligned);
+        step(&wheel, 1, 3, "unlinked");
+        wheel.begin(30);
+        for index in [late, near] {
+            assert_eq!(wheel.pop().map(|(due, _)| due), Some(index));
+        }
+        step(&wheel, 2, 1, "expired");
+    }
+
+    /// The entries of a far slot cascade a share with each tick, and not together where it starts;
+    /// also if a loop takes several ticks at a time.
+    #[test]
+    fn far_entries_cascade_evenly() {
+        for ticks in [1, 3, 16] {
+            let mut wheel = Bare::starting_at(0);
+            for deadline in 1024..1074 {
+                wheel.link(deadline);
+            }
+            let mut expired = 0;
+            for target in (0..1280 + ticks).step_by(ticks) {
+                let before = wheel.raw.touched();
+                wheel.begin(target as u64);
+                expired += std::iter::from_fn(|| wheel.pop()).count();
+                // As one comes due in each tick, so one cascades to each of three levels.
+                assert!(wheel.raw.touched() - before <= 4 * ticks as u64, "until {target}");
+            }
+            assert_eq!(expired, 50);
+        }
     }
 }
 

@@ -234,7 +234,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 
     /// `next_deadline` is never later than the truth. It is earlier only as the start of a slot of the earliest entry, or
-    /// of a slot that a live entry was moved away from.
+    /// of a slot that a live entry was moved away from, or so many ticks before the start of a slot as there are entries to cascade.
     pub(crate) fn compare_next_deadline(&self) {
         let (next, truth) = (self.wheel.next_deadline(), self.earliest());
         assert_eq!(next.is_some(), truth.is_some());
@@ -242,8 +242,21 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             assert!(next <= truth, "{next} is later than {truth}");
             let mut levels = (0..64).step_by(BITS as usize).take(LEVELS);
             let is_start = levels.any(|bits| truth >> bits << bits == next);
-            assert!(is_start || self.moved > 0, "{next} is not the start of a slot of {truth}");
+            assert!(
+                is_start || self.moved > 0 || self.is_for_a_portion(next),
+                "{next} is not the start of a slot of {truth}"
+            );
         }
+    }
+
+    /// Whether a slot of some entry starts so soon after `tick` that the entries have to be cascaded.
+    fn is_for_a_portion(&self, tick: u64) -> bool {
+        let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
+        let starts = self
+            .sorted
+            .iter()
+            .flat_map(|&(deadline, _)| levels().map(move |bits| deadline >> bits << bits));
+        starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
     }
 
     /// Checks the invariants: always in small geometries, at times in large ones and under Miri, where it takes long.

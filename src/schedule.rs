@@ -1,0 +1,37 @@
+//! When the next run of a periodic timer is due.
+
+/// When a periodic timer is due, in nanoseconds of the shard's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Schedule {
+    /// The next time, before rounding to a tick: so a period that is no multiple of the tick does not drift.
+    pub(crate) due: u64,
+    pub(crate) period: u64,
+}
+
+impl Schedule {
+    /// Goes on to the first due moment after `now`, which it returns: runs that were missed are skipped, the phase is kept.
+    pub(crate) fn after(&mut self, now: u64) -> u64 {
+        let missed = now.saturating_sub(self.due) / self.period;
+        self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(due: u64, period: u64, now: u64) -> u64 {
+        Schedule { due, period }.after(now)
+    }
+
+    #[test]
+    fn it_keeps_its_phase_and_skips_what_it_missed() {
+        assert_eq!(next(100, 10, 100), 110);
+        assert_eq!(next(100, 10, 109), 110);
+        assert_eq!(next(100, 10, 110), 120);
+        assert_eq!(next(100, 10, 1_005), 1_010);
+        assert_eq!(next(u64::MAX - 5, 10, u64::MAX), u64::MAX);
+        assert_eq!(next(0, u64::MAX, 0), u64::MAX);
+    }
+}

@@ -1,0 +1,94 @@
+//! Pages that an owner has retracted, until no other thread looks at them.
+
+use std::{collections::VecDeque, ptr::NonNull};
+
+use crossbeam_queue::SegQueue;
+
+use super::page::{PageHeader, PagePtr};
+use crate::{
+    limits::{FREED_MAX, RETIRED_MAX},
+    reclaim,
+};
+
+/// Retracted pages of shards that are gone. Whoever ends a shard frees them, and nobody else pushes or pops.
+static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
+
+/// Retracted pages of one owner, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Retired(VecDeque<PagePtr>);
+
+/// What an epoch does when the last thread has looked away: it frees nothing, because a canceller may be doing its work.
+pub(super) fn mark_unseen(page: NonNull<PageHeader>) {
+    // SAFETY: a page is freed after it is marked.
+    let header = unsafe { PagePtr::of(page).header() };
+    header.looks.are_over();
+    header.unseen.set();
+}
+
+impl Retired {
+    /// Keeps a page that is being retracted with [`mark_unseen`], and of which the owner makes no more use.
+    pub(super) fn push(&mut self, page: PagePtr) {
+        self.0.push_back(page);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if one more page may wait (P8).
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.0.len() >= RETIRED_MAX {
+            self.free_some();
+        }
+        self.0.len() < RETIRED_MAX
+    }
+
+    /// Helps the epochs on by one step, and frees up to [`FREED_MAX`] pages that no thread can see any more.
+    pub(super) fn free_some(&mut self) {
+        if !self.0.is_empty() {
+            reclaim::help();
+            self.free_unseen(FREED_MAX);
+        }
+    }
+
+    fn free_unseen(&mut self, max: usize) {
+        let unseen = self.0.iter().take(max).take_while(|page| is_unseen(**page)).count();
+        self.0.drain(..unseen).for_each(free);
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        self.free_unseen(usize::MAX);
+        self.0.drain(..).for_each(|page| ORPHANS.push(page));
+    }
+}
+
+/// Frees retracted pages of shards that are gone. For a thread that ends a shard.
+pub(crate) fn free_orphans() {
+    for _ in 0..ORPHANS.len() {
+        // Another thread may be taking them at the same time.
+        let Some(page) = ORPHANS.pop() else { break };
+        if is_unseen(page) {
+            free(page);
+        } else {
+            ORPHANS.push(page);
+        }
+    }
+}
+
+fn is_unseen(page: PagePtr) -> bool {
+    // SAFETY: a page is here until it is freed.
+    unsafe { page.header() }.unseen.is_set()
+}
+
+fn free(page: PagePtr) {
+    // SAFETY: the page has left the table, its owner makes no use of it, and no other thread can see it any more; it has just been
+    // taken out of the only place from which pages are freed.
+    unsafe { page.free() }
+}

@@ -1,0 +1,68 @@
+//! Atomics of `std` in every build, which no model interleaves.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A flag that no model interleaves: it outlives the execution of a model that set it.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen(AtomicBool);
+
+impl Unseen {
+    pub(crate) fn set(&self) {
+        // Release: the thread that set it makes no more use of what the flag belongs to; pairs with `is_set`.
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        // Acquire: pairs with `set`.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A number that may be wrong: nothing relies on it but how long something takes.
+#[derive(Debug)]
+pub(crate) struct Hint(AtomicU32);
+
+impl Hint {
+    pub(crate) const fn new(value: u32) -> Self {
+        Self(AtomicU32::new(value))
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        // Relaxed: it orders nothing.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number if it is another one, and so leaves a cache line alone that many read.
+    pub(crate) fn set(&self, value: u32) {
+        if self.get() != value {
+            // Relaxed: it orders nothing.
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Lowers the number to `value`, if it is larger.
+    pub(crate) fn lower(&self, value: u32) {
+        if self.get() > value {
+            // Relaxed: it orders nothing.
+            self.0.fetch_min(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number before.
+    pub(crate) fn replace(&self, value: u32) -> u32 {
+        // Relaxed: it orders nothing.
+        self.0.swap(value, Ordering::Relaxed)
+    }
+
+    /// Counts one more.
+    pub(crate) fn increment(&self) {
+        // Relaxed: it orders nothing.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one less, and returns how many are left.
+    pub(crate) fn decrement(&self) -> u32 {
+        // Relaxed: it orders nothing.
+        self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1)
+    }
+}

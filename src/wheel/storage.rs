@@ -1,0 +1,89 @@
+//! What the wheel needs to know of each entry, and who keeps it.
+//!
+//! The wheel owns slots, not entries. It asks a [`Storage`] for the fields of an entry by index and
+//! never for a reference, so the storage may share the rest of an entry with other threads.
+
+/// The fields of entries that the wheel reads and writes.
+///
+/// Index 0 stands for "none". Its links can be written and are never read, so that unlinking needs
+/// no branch.
+pub(crate) trait Storage {
+    #[cfg(any(test, debug_assertions))]
+    fn links(&self, index: u32) -> Links;
+
+    fn set_previous(&self, index: u32, previous: u32);
+    fn set_next(&self, index: u32, next: u32);
+
+    /// Returns the next entry, or 0 if the index is not in use.
+    fn next_if_there(&self, index: u32) -> u32;
+
+    fn deadline(&self, index: u32) -> u64;
+    fn set_deadline(&self, index: u32, deadline: u64);
+    fn location(&self, index: u32) -> Location;
+
+    /// Writes all fields of an entry.
+    fn place(&self, index: u32, placement: Placement);
+
+    /// Returns all fields of an entry, which is in no slot from now on.
+    fn displace(&self, index: u32) -> Placement;
+
+    /// Loads the fields of an entry into the cache, if it is there.
+    fn prefetch(&self, index: u32);
+}
+
+/// Everything that the wheel knows of one entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placement {
+    pub(crate) deadline: u64,
+    pub(crate) links: Links,
+    pub(crate) location: Location,
+}
+
+/// An entry's neighbours in its slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links {
+    /// The previous entry, or the slot if the entry is the first; see `slot`.
+    pub(crate) previous: u32,
+    /// The next entry; 0 if there is none.
+    pub(crate) next: u32,
+}
+
+/// The kind of slot that an entry is linked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Location(u32);
+
+impl Location {
+    /// In no slot.
+    pub(crate) const UNLINKED: Self = Self(0);
+    /// In a slot from which it expires.
+    pub(super) const NEAR: Self = Self(1);
+    /// In a slot from which it expires, which had many entries when this one came. Such an entry
+    /// is in the slot of its deadline.
+    pub(super) const CROWDED: Self = Self(2);
+    const FAR: u32 = 1 << 31;
+    const RESERVED: u32 = 1 << 30;
+
+    /// In a slot from which it is cascaded to a lower level.
+    #[inline]
+    pub(super) fn far(slot: u32) -> Self {
+        Self(Self::FAR | slot)
+    }
+
+    /// Returns the slot from which the entry is cascaded, if it is in one.
+    #[inline]
+    pub(super) fn far_slot(self) -> Option<u32> {
+        (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
+    }
+
+    /// A mark of the storage's own for an entry that is in no slot. The wheel never returns it.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
+    pub(crate) const fn reserved(mark: u32) -> Self {
+        Self(Self::RESERVED | mark)
+    }
+
+    /// Returns true if the entry is in a slot.
+    #[inline]
+    pub(crate) fn is_linked(self) -> bool {
+        self != Self::UNLINKED && self.0 & Self::RESERVED == 0
+    }
+}
