@@ -182,18 +182,23 @@ impl Hooks {
         // Relaxed: a counter; other threads add to it when a wake panics.
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
-        let hook = AssertUnwindSafe(|| {
+        let hook = || {
             if let Some(hook) = &self.panic {
                 hook(&report);
             }
-        });
-        let traced =
-            catch_unwind(AssertUnwindSafe(|| trace::caught_panic(&place, report.message())));
-        let reported = catch_unwind(hook);
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        // What a panic hook, a subscriber or the payload of a panic throws in its turn is of no use to anybody, and dropping it could
-        // throw again.
-        [traced, reported, dropped].into_iter().filter_map(Result::err).for_each(mem::forget);
+        };
+        contain(|| trace::caught_panic(&place, report.message()));
+        contain(hook);
+        contain(|| drop(payload));
+    }
+}
+
+/// Runs the user's code and keeps its panic in, where nothing can be reported: the thread is exiting, or the code is itself a
+/// reaction to a panic.
+pub(crate) fn contain(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        // What its destructor throws is of no use, and dropping that could throw again.
+        catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }
 
@@ -202,12 +207,8 @@ impl Drop for Hooks {
         // What a hook captured may panic when it is dropped, and this may be any thread that had the last reference.
         let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
         let panic = self.panic.take();
-        for dropped in [
-            catch_unwind(AssertUnwindSafe(|| drop(wake))),
-            catch_unwind(AssertUnwindSafe(|| drop(panic))),
-        ] {
-            dropped.unwrap_or_else(mem::forget);
-        }
+        contain(|| drop(wake));
+        contain(|| drop(panic));
     }
 }
 

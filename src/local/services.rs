@@ -1,7 +1,6 @@
 //! What the rest of the crate asks of a thread's timer.
 
 use std::{
-    panic::{self, AssertUnwindSafe},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -11,7 +10,7 @@ use super::{LocalTimer, inner::Local};
 use crate::{
     error::{AddError, AddErrorReason},
     handle::{LocalHandle, TimerHandle},
-    hooks::PanicPlace,
+    hooks::{PanicPlace, contain},
     origin::Origin,
     shard::Due,
     shared::Shared,
@@ -100,7 +99,7 @@ impl LocalTimer {
         let isolated = Local::with(|local| local.isolate(place, || run.take().map(|run| run())));
         if isolated.is_err() {
             // The thread is exiting: there is nobody to report to.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| run.take().map(|run| run())));
+            contain(|| _ = run.take().map(|run| run()));
         }
     }
 

@@ -2,14 +2,13 @@
 
 use std::{
     collections::HashMap,
-    fmt, io, mem,
-    panic::{self, AssertUnwindSafe},
+    fmt, io,
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
-use crate::{gauges::Turns, registry, shared::Shared, trace};
+use crate::{gauges::Turns, hooks::contain, registry, shared::Shared, trace};
 
 /// How often a watch looks: so many times in its limit, but at least and at most so often.
 const LOOKS: u32 = 4;
@@ -97,8 +96,8 @@ impl Drop for Watch {
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // The panic of a report has been printed.
-            let _ = thread.join();
+            // The panic of a report has been printed, and its payload may panic as well.
+            contain(|| drop(thread.join()));
         }
     }
 }
@@ -130,8 +129,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
                     let _ = same.map(|shared| shared.gauges.stalled());
                 });
                 let event = || trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
-                // What a subscriber throws, the panic hook has printed, and dropping it could throw again.
-                panic::catch_unwind(AssertUnwindSafe(event)).unwrap_or_else(mem::forget);
+                // The panic of a subscriber has been printed.
+                contain(event);
                 report(&stall);
             }
         }

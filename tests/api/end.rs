@@ -2,6 +2,7 @@
 //! not. Later requests have a defined answer.
 
 use std::{
+    panic::panic_any,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,8 +13,8 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, ConfigError, Cores, Counts, Shard, ShardRef, TimerHandle, Turn,
-    local_timer,
+    AddErrorReason, Cancel, Completion, Config, ConfigError, Cores, Counts, DelayedOperation,
+    Purgatory, Shard, ShardRef, TimerHandle, Turn, local_timer,
 };
 
 use crate::{
@@ -446,4 +447,32 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
         let dropped_by = callbacks.dropped_by();
         assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
     });
+}
+
+/// There is nobody to report to, and nothing to abort for.
+#[test]
+fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
+    struct Throws;
+
+    impl DelayedOperation for Throws {
+        fn try_complete(&mut self) -> bool {
+            false
+        }
+
+        fn on_complete(self, _: Completion) {}
+    }
+
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            panic_any(OnDrop(|| panic!("a thrown value that panics")));
+        }
+    }
+
+    let is_dropped = after_the_timer(|| {
+        let purgatory = Purgatory::new();
+        let _ = purgatory.try_complete_else_watch(Throws, [1], HOUR).expect("there is room");
+        let mut purgatory = Some(purgatory);
+        move || purgatory.take().is_some()
+    });
+    assert!(is_dropped);
 }

@@ -1,6 +1,7 @@
 //! What a shard reports: its counts, how late its timers fire and why, and a loop that stalls.
 
 use std::{
+    panic::panic_any,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
@@ -20,8 +21,8 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread, operations},
     support::{
-        Counter, HOUR, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired, never,
-        on_a_core, owner, pass, turn_after,
+        Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired,
+        never, on_a_core, owner, pass, turn_after,
     },
 };
 
@@ -641,6 +642,26 @@ fn a_dropped_watch_has_dropped_its_listener() {
     let listens = listener.clone();
     drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
     assert_eq!(listener.shared_by(), 0);
+}
+
+/// Or the thread that drops the watch would unwind, or abort.
+#[test]
+fn a_watch_whose_report_throws_a_value_that_panics_ends_quietly() {
+    const NAME: &str = "a report that panics";
+    let (tell, told) = mpsc::channel();
+    let watch = Watch::start(Duration::from_millis(1), move |stall| {
+        if stall.name == NAME {
+            tell.send(()).expect("the test listens");
+            panic_any(OnDrop(|| panic!("a thrown value that panics")));
+        }
+    });
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a new thread");
+        local_timer().add(Duration::from_millis(1), || ());
+        let _sleep = local_timer().prepare_sleep();
+        told.recv_timeout(TOO_LONG).expect("it is noticed");
+    });
+    drop(watch.expect("a thread"));
 }
 
 #[test]
