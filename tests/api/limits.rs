@@ -16,7 +16,7 @@ use corewheel::{
 
 use crate::{
     common::{TICK, on_a_thread, operations},
-    support::{Counter, cancel_elsewhere, configured, never, panics, turn_after},
+    support::{Counter, cancel_elsewhere, configured, expired, never, panics, turn_after},
 };
 
 /// Runs `test` in virtual time on a thread whose timer has a limit.
@@ -348,4 +348,44 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         elsewhere(|shard| assert_full(Some(shard)));
         assert_eq!(wakes.get(), 1);
     });
+}
+
+// ---- the end of time
+
+/// Also where a tick ends with the last nanosecond that a clock can show.
+#[test]
+fn the_longest_delay_never_ends() {
+    for nanos in [1_000, 1_285, 1_000_000] {
+        let clock = ManualClock::new();
+        let config = Config::new().tick(Duration::from_nanos(nanos)).clock(&clock);
+        let mut shard = Shard::with_config(config).expect("valid");
+        let never = shard.add(Duration::MAX, "never");
+        clock.set(Duration::MAX);
+        for _ in 0..3 {
+            assert_eq!(expired(&mut shard), Vec::<&str>::new(), "at a tick of {nanos} ns");
+        }
+        shard.add(Duration::MAX, "never");
+        assert_eq!(expired(&mut shard), Vec::<&str>::new(), "at a tick of {nanos} ns");
+        assert_eq!(shard.cancel(never), Some("never"));
+    }
+}
+
+// ---- the stack
+
+/// Coroutines have small stacks, and a page of timers is larger.
+#[test]
+fn adds_and_cancels_fit_a_small_stack() {
+    let kibibytes = if cfg!(debug_assertions) { 64 } else { 16 };
+    let owner = local_timer().shard_ref();
+    // The first use of a thread's timer, and of pages that are not there yet.
+    let small = thread::Builder::new().stack_size(kibibytes << 10).spawn(move || {
+        for _ in 0..2_000 {
+            assert_eq!(owner.add(Duration::from_secs(1), || ()).cancel(), Cancel::Cancelled);
+            local_timer().add(Duration::from_secs(1), || ());
+        }
+        local_timer().turn();
+        local_timer().len()
+    });
+    assert_eq!(small.expect("a thread").join().expect("it fits"), 2_000);
+    local_timer().turn();
 }
