@@ -100,8 +100,7 @@ impl Closure {
         Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
     }
 
-    /// Writes a value that fits into a room to where it stays: to build it elsewhere and copy it would wait for the parts to be
-    /// written before it could read the whole.
+    /// Writes a value that fits into a room in place. A copy would read the whole room before the parts have left the store buffer.
     ///
     /// # Safety
     ///
@@ -273,12 +272,12 @@ impl Sent {
 
     /// # Safety
     ///
-    /// The callback is that of a `Sent`.
+    /// The callback comes from [`into_callback`](Self::into_callback).
     pub(crate) unsafe fn of(callback: Callback) -> Self {
         Self(Once(callback.0))
     }
 
-    /// For the thread where it has come to.
+    /// Returns the callback on the thread that runs it.
     pub(crate) fn into_callback(self) -> Callback {
         self.0.into()
     }

@@ -122,8 +122,7 @@ pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// How often the owner places a timer that other threads keep moving to moments that have come, before it leaves it to the next
-/// turn.
+/// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before it leaves it to the next turn.
 pub(crate) const SETTLES_MAX: usize = if TINY { 2 } else { 8 };
 
 /// Of the urgent messages that wait, so many are put into the order in which they came, in a pass: each costs about a miss of the cache.

@@ -182,8 +182,8 @@ impl<T> PublishedPointer<T> {
         swapped.is_ok()
     }
 
-    /// Empties the place. When every thread that was pinned at that moment has looked away, some thread calls `then`, which
-    /// must not use what the pointer leads to for longer than the owner of that waits for it.
+    /// Empties the place. When every thread that is pinned now has unpinned, some thread calls `then` with the pointer. The owner
+    /// must not free the target before that.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
@@ -200,7 +200,7 @@ impl<T> PublishedPointer<T> {
         unsafe { guard.defer_unchecked(then) };
     }
 
-    /// Returns the pointer, if there is one. What it leads to stays while the thread is pinned.
+    /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
     #[inline]
     pub(crate) fn look(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is empty again.
@@ -213,7 +213,7 @@ impl<T> PublishedPointer<T> {
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
         // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned` stands for.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
-        // SAFETY: nobody else can reach the place.
+        // SAFETY: no other thread can reach the place.
         let alone = unsafe { epoch::unprotected() };
         NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
     }

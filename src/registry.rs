@@ -2,8 +2,8 @@
 //!
 //! A handle names its shard by a number. Numbers are used again, so they never run out; what keeps a stale handle from
 //! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counters stood,
-//! and the new one goes on from there. So no two timers of one number ever share a generation. (Timers that other threads add are counted
-//! apart, with a bit of their own.)
+//! and the new one goes on from there. So no two timers of one number ever share a generation. Remote timers have
+//! another counter, and a generation bit that says so.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

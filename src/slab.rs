@@ -3,8 +3,8 @@
 //! A timer is one node. Its header (state word, mailbox link) is what crosses threads; its deadline, its place in the wheel and its
 //! payload are the owner's. So a cancel from another core touches one line of the node's page and one of the mailbox.
 //!
-//! There are two views of the pages. Other threads have the [`Slab`]: a table two steps deep, where they look while they are pinned.
-//! The owner has [`OwnerNodes`]: a vector of the same pages, one step deep, of which nobody else knows.
+//! There are two views of the pages. Other threads use the [`Slab`], a table two steps deep, while they are pinned. The owner uses
+//! [`OwnerNodes`], a private vector of the same pages, one step deep.
 //!
 //! # Whose page it is
 //!
@@ -13,7 +13,7 @@
 //! ([`FreeHead`](page::FreeHead)), or publishes a new page. From then on the node is that thread's, which writes payload and
 //! requested deadline, and arms the word as *queued* and *moved* (S3 in `state` publishes them). The owner meets the message,
 //! adopts the page if it is new, admits the timer, and links that very node into its wheel. When the timer has ended and no message of
-//! it is queued, the owner returns the node to its page, those of one page together.
+//! it is queued, the owner returns the node to its page, in batches of one page.
 //!
 //! One generation bit says which side has armed the node, so that the two counters never meet.
 //!
@@ -23,13 +23,13 @@
 //! that was not needed lately (`spare`), when all of its nodes are free: `Idle`, with no message in the mailbox or on the way. Of a page
 //! of the adders' it first takes all nodes at once. An adder that stalls while it holds a node keeps that page, and nothing else.
 //!
-//! *Nothing freed is touched.* Another thread reaches a node only through [`Slab::with`] and [`Slab::take_remote`], which ask for the
-//! proof that the thread is pinned. A page is unpublished first, then marked when everybody who was pinned at that moment has looked
-//! away, and freed last by its owner (`retired`). A canceller that has won a node does not look away before it has pushed it; and its
-//! page, with a node in `Cancelled` or in the mailbox, is not retired.
+//! *No freed page is used.* Another thread reaches a node only through [`Slab::with`] and [`Slab::take_remote`], which require a
+//! proof that the thread is pinned. The owner unpublishes a page, an epoch marks it when every thread that was pinned then has
+//! unpinned, and the owner frees it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with a
+//! node in `Cancelled` or in the mailbox is not retired.
 //!
 //! *No handle reaches another's timer.* A handle names its timer by a generation that never repeats (`state`), and a stale handle's
-//! timer has ended. Wherever it looks, its generation is not that of a timer that lives, and every answer is `Ended`:
+//! timer has ended. No live timer has its generation, so every answer is `Ended`:
 //!
 //! * it finds no page, or sees the retired one still: all words there are `Idle`;
 //! * it finds the new page: its words begin with generation 0, which no timer has, and are armed with later generations.
@@ -42,9 +42,9 @@
 //!
 //! # Room
 //!
-//! One bit per page says that an adder may find a free node there. Who takes the last node clears the bit and looks again; who returns
-//! nodes to an empty list sets it after that. R1: setting releases and clearing acquires, so a node that was returned before its bit
-//! was cleared is seen by the second look.
+//! One bit per page says that an adder may find a free node there. The adder that takes the last node clears the bit and checks the
+//! list again. The owner sets the bit after it has returned nodes to an empty list. R1: setting releases and clearing acquires, so the
+//! second check sees a node that was returned before the bit was cleared.
 //!
 //! The table itself stays until the shard goes: some 2 KiB for each 131,072 nodes that were ever there together.
 //!
@@ -162,7 +162,7 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Where adders begin to search: on lines of its own, because they write here what nobody else reads.
+/// Where adders begin to search. On cache lines apart, because only adders read and write it.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -219,7 +219,7 @@ impl Slab {
         Self::with_shape(false)
     }
 
-    /// The same, of a slab that other threads may add to.
+    /// Returns the two views of a new slab that other threads may add to.
     pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
         Self::with_shape::<Callback>(true)
     }
@@ -267,7 +267,7 @@ impl Slab {
         self.root.get(number / DIRECTORY)?.get()?.pages[number % DIRECTORY].look(pinned)
     }
 
-    /// Takes a free node for a timer that another thread adds. `None` if none is left, or nobody may add here.
+    /// Takes a free node for a timer that another thread adds. Returns `None` if no index is left, or if the slab takes no remote adds.
     pub(crate) fn take_remote<'p>(&self, pinned: &'p Pinned) -> Option<RemoteNode<'p>> {
         if !self.takes_callbacks {
             return None;
@@ -357,7 +357,7 @@ impl Slab {
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
         let page = page::Page::<Callback>::allocate(true, NOT_ADMITTED);
         let Some(number) = self.publish(page, false) else {
-            // SAFETY: nobody else has seen the page.
+            // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
@@ -395,7 +395,7 @@ impl Slab {
         })
     }
 
-    /// Takes a page out of the table, for the owner, who then keeps it until it is marked.
+    /// Takes a page out of the table. The owner keeps it until it is marked.
     fn retract(&self, number: usize) {
         let slot = &self.directory(number).pages[number % DIRECTORY];
         slot.handover.change();
@@ -416,7 +416,7 @@ impl Drop for Slab {
         let pages = directories.flat_map(|directory| &mut directory.pages);
         let pages: Vec<NonNull<PageHeader>> = pages.filter_map(|slot| slot.page.take()).collect();
         for page in pages {
-            // SAFETY: nobody looks at a slab that is being dropped, its owner is gone, and the page was published here alone.
+            // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other slab has the page.
             unsafe { PagePtr::of(page).free() };
         }
     }

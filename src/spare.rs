@@ -1,9 +1,8 @@
 //! Which empty pages of a table are kept for the next entries, and which are freed.
 //!
-//! A page that became empty is likely to be needed again: equal batches of timers, added and
-//! cancelled each round, must not allocate in every round. So a page is freed only if it was not
-//! needed during a whole interval of [`TURNS_PER_INTERVAL`] turns: the surplus is the smallest
-//! number of empty pages that the interval has seen, without those that are always kept.
+//! Equal batches of timers, added and cancelled each round, must not allocate in every round. So a
+//! page is freed only if a whole interval of [`TURNS_PER_INTERVAL`] turns did not need it. The
+//! surplus is the smallest number of empty pages during the interval, minus the minimum.
 
 use crate::limits::{SPARE_PAGES_MIN, TURNS_PER_INTERVAL};
 
@@ -45,8 +44,7 @@ impl Spare {
         self.surplus = self.surplus.min(self.empty.saturating_sub(self.min));
     }
 
-    /// Replaces the count by one that was kept elsewhere: there are so many empty pages, and since the last call there were at least
-    /// `low`.
+    /// Replaces the count of empty pages by one that was kept elsewhere. `low` is its minimum since the last call.
     #[cfg(feature = "std")]
     pub(crate) fn observe(&mut self, empty: u32, low: u32) {
         self.empty = empty;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The *generation* names the timer: it comes from a counter of the shard that never repeats, and that the registry carries over to
-//! the next shard of the same number. Timers that other threads add have a counter and a generation bit of their own. A handle whose
+//! the next shard of the same number. Remote timers have another counter, and a generation bit that says so. A handle whose
 //! generation is not in the word is stale.
 //!
 //! | flag | meaning |
@@ -118,9 +118,9 @@
 //!
 //! # The payload
 //!
-//! The payload of a timer that another thread adds is written by that thread before `arm_remote`, and belongs to the owner from then
-//! on, as every payload does from `arm` on. It is taken with the transition that ends the timer or claims it for a run, by the owner;
-//! or by `disarm_remote`, for the adder. A node that is `Idle` has no payload, so a page of free nodes can go as it is.
+//! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the payload belongs to the owner. The owner
+//! takes it with the transition that ends the timer or claims it for a run; after `disarm_remote` the adder takes it. A node that is
+//! `Idle` has no payload, so a page of free nodes can be freed as it is.
 //!
 //! # Models
 //!

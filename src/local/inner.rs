@@ -344,7 +344,7 @@ impl Drop for Local {
     }
 }
 
-/// How handles reach the timer of their own thread.
+/// The functions by which a handle reaches the shard of its thread.
 static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.

@@ -29,7 +29,7 @@ pub(crate) struct Opened {
     budget: usize,
     /// And so many more at the end of the pass.
     held: usize,
-    /// The larger half of the last odd number was for what can wait.
+    /// The larger half of the last odd budget was for cancels.
     pub(super) rounds_up: bool,
 }
 
@@ -95,7 +95,7 @@ impl Opened {
         self.take_kind(CAN_WAIT, can_wait, Stack::has_any);
     }
 
-    /// The same, of the kinds that are known to have arrived.
+    /// Takes the messages of the kinds that are known to have arrived, once in a pass.
     #[inline]
     pub(crate) fn take_arrived(&mut self, mailbox: &Mailbox, arrived: Arrived) {
         let [urgent, can_wait] = mailbox.stacks();

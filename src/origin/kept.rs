@@ -15,7 +15,7 @@ impl Origin {
     }
 }
 
-/// Where a timer was added, and when. What is said of a node without a timer is meaningless.
+/// Where a timer was added, and when. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added(Option<(Origin, u64)>);
 
@@ -26,7 +26,7 @@ impl Added {
         Self(Some((origin, now())))
     }
 
-    /// The same place, at another time.
+    /// Returns the same place with the time that `now` returns.
     pub(crate) fn at(self, now: impl FnOnce() -> u64) -> Self {
         Self(self.0.map(|(origin, _)| (origin, now())))
     }

@@ -9,7 +9,7 @@ impl<T> Shard<T> {
         self.begin(budget);
         let is_idle = self.wheel.is_done() && self.opened.is_empty();
         if is_idle {
-            // Nor is anything looked for that arrives meanwhile.
+            // Messages that arrive from here on belong to the next pass.
             self.opened.end_pass();
             self.end_pass();
         }
@@ -36,7 +36,7 @@ impl<T> Shard<T> {
         self.begin_pass();
         self.nodes.return_nodes();
         if self.nodes.has_garbage() && !self.closed {
-            // What is left of a shard that has ended goes as a whole.
+            // The memory of a shard that has ended is freed as a whole.
             self.nodes.trim();
         }
         self.tell_gate();

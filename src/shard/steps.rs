@@ -195,7 +195,7 @@ impl<T> Shard<T> {
         Ok(payload)
     }
 
-    /// A timer has been cancelled, and its node stays in use until its message has come.
+    /// Unlinks a cancelled timer whose node stays in use until its message arrives.
     #[cold]
     fn withdraw(&mut self, index: u32) {
         if self.nodes.is_not_admitted(index) {
@@ -257,7 +257,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// The same, off the hot path: of a timer that is not in its plainest state.
+    /// Resets a periodic timer, or one that another thread has reset, off the hot path.
     #[cold]
     #[inline(never)]
     fn reset_otherwise(&mut self, index: u32, due: u64, periodic: bool, astray: bool) {
@@ -273,7 +273,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// The same, of a timer that another thread has added and whose message has not been met: the owner asks as another thread would.
+    /// Resets a remote timer that is not admitted yet, as another thread would.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
@@ -333,8 +333,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Places a timer where another thread has asked for it; claims it if that moment has come. If it will come in this pass,
-    /// the pass comes to it, in order.
+    /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has elapsed and the pass is past it;
+    /// otherwise the pass reaches it in order.
     #[cold]
     #[inline(never)]
     pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed<T>> {
@@ -359,7 +359,7 @@ impl<T> Shard<T> {
                 _ => return None,
             }
         }
-        // Another thread keeps moving it to moments that have come: it fires in the next pass, unless it is moved on.
+        // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless it is reset again.
         let deadline = self.tick.deadline(self.nodes.requested(index).read());
         self.wheel.relink_or_link(&self.nodes, index, deadline);
         None

@@ -22,7 +22,7 @@ use crate::{
 /// The location of a timer that another thread has added and the owner has not admitted, and of the free nodes of such timers.
 pub(super) const NOT_ADMITTED: Location = Location::reserved(1);
 
-/// What the owner knows of a page.
+/// A page in the owner's view.
 #[derive(Debug, Default)]
 struct PageState {
     /// `None` while the owner does not know the page.
@@ -162,7 +162,7 @@ impl<T> OwnerNodes<T> {
         Ok(index)
     }
 
-    /// The node of an ended timer is free: its message, if it had one, has been met.
+    /// Frees the node of an ended timer that has no message queued.
     #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self.state(index).is_free());
@@ -236,7 +236,7 @@ impl<T> OwnerNodes<T> {
     fn add_room(&mut self) -> Option<()> {
         let page = Page::<T>::allocate(false, Location::UNLINKED);
         let Some(number) = self.slab.publish(page, self.pages.is_empty()) else {
-            // SAFETY: nobody else has seen the page.
+            // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
@@ -315,7 +315,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Prepares the memory of so many timers, which is kept.
+    /// Allocates the memory of `timers` timers, which is never given back.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE) + 1;
         self.spare.keep(pages);
@@ -504,7 +504,7 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn rearm(&self, index: u32, payload: T) -> Option<T> {
         // SAFETY: this is the owner, and the payload was taken when the timer was claimed; `build` initialises the place.
         unsafe { self.node(index).put_payload(|place| Ready(payload).build(place)) };
-        // What is forbidden has never been visible to anybody.
+        // No other thread touches the payload, so it is still there.
         (!self.state(index).rearm()).then(|| self.take_payload(index))
     }
 

@@ -56,7 +56,7 @@ impl<T: Copy> OwnerCell<T> {
     /// The thread is the owner of the page, or has taken the node from a free list.
     #[inline]
     pub(super) unsafe fn get(&self) -> T {
-        // SAFETY: no other thread makes use of the cell meanwhile (caller).
+        // SAFETY: no other thread uses the cell at the same time (caller).
         self.0.with_mut(|value| unsafe { *value })
     }
 
@@ -65,12 +65,12 @@ impl<T: Copy> OwnerCell<T> {
     /// The thread is the owner of the page, or has taken the node from a free list.
     #[inline]
     pub(super) unsafe fn set(&self, value: T) {
-        // SAFETY: no other thread makes use of the cell meanwhile (caller).
+        // SAFETY: no other thread uses the cell at the same time (caller).
         self.0.with_mut(|place| unsafe { *place = value });
     }
 }
 
-/// The part of a node that other threads may look at, and what the owner's wheel knows of it.
+/// The part of a node that other threads may read, and the fields of the owner's wheel.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -88,7 +88,7 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The deadline that another thread has asked for, in nanoseconds of the clock: see the third trap in `state`.
+/// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in `state`.
 #[derive(Debug)]
 pub(crate) struct Requested(AtomicU64);
 
@@ -119,7 +119,7 @@ pub(super) struct PageHeader {
     drop: unsafe fn(NonNull<PageHeader>),
 }
 
-/// Nodes and what belongs to them. What is rarely used, or used without the rest, is in arrays of its own.
+/// Nodes, and in arrays beside them the fields that are rarely used or used alone.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
@@ -142,8 +142,8 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
-// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested deadlines, all of which are made for
-// that, through the functions below; everything else only as its owner, or as the adder that has taken a node (`slab`).
+// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested deadlines through the functions below.
+// These are atomics. Everything else is used by the owner, or by the adder that has taken a node (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl fmt::Debug for PagePtr {
@@ -163,8 +163,8 @@ impl Shape {
 }
 
 impl<T> Page<T> {
-    /// Allocates a page and initialises it in place, since it may be larger than the stack: all nodes are idle, have no payload, and
-    /// are in this location. Those of a page for adders are all free but the first, which its maker takes.
+    /// Allocates a page and initialises it in place, since it may be larger than the stack. All nodes are idle and have no payload.
+    /// In a page for adders all nodes but the first are in the free list; the caller takes the first.
     pub(super) fn allocate(is_remote: bool, location: Location) -> PagePtr {
         let layout = Layout::new::<Self>();
         // SAFETY: a page is not of size zero.
@@ -189,7 +189,7 @@ impl<T> Page<T> {
             payload: UnsafeCell::new(MaybeUninit::uninit()),
         };
         let places = (
-            // SAFETY: the memory is the page's, and nobody else knows it yet.
+            // SAFETY: the memory was allocated for the page, and no other thread knows it yet.
             unsafe { &raw mut (*page).header },
             // SAFETY: as above.
             unsafe { &raw mut (*page).nodes },
@@ -318,14 +318,14 @@ impl<T> Node<T> {
     /// on that there is none.
     #[inline]
     pub(super) unsafe fn take_payload(&self) -> T {
-        // SAFETY: the payload is initialised, and nobody else uses it (caller).
+        // SAFETY: the payload is initialised, and no other thread uses it (caller).
         self.payload.with_mut(|payload| unsafe { payload.cast::<T>().read() })
     }
 }
 
 /// The free nodes of a page that belongs to the adders, as a stack through their mailbox links.
 ///
-/// A thread that stalls between reading the link of the first node and its swap must not put a stale one in its place: so the head
+/// A thread may stall between reading the link of the first node and its swap, and must not install a stale link then. So the head
 /// has a tag that counts the nodes taken.
 ///
 /// ```text
@@ -335,8 +335,8 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: what returns nodes releases, what takes one acquires: the links, and what the node's last user did (S2 in `state` goes on from
-/// there). Swaps continue what they replace.
+/// G1: returning nodes releases, and taking one acquires: the links, and everything that the node's last user did (S2 in `state`
+/// continues from there). Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeHead(AtomicU64);
 
@@ -359,7 +359,7 @@ impl FreeHead {
             let new = (head >> 32).wrapping_add(1) << 32
                 | (count_of(head) as u64 - 1) << 16
                 | u64::from(next);
-            // Acquire: what the node's last user did, or the links from another head (G1).
+            // Acquire: the work of the node's last user, or the links from another head (G1).
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, count_of(new))),
                 Err(found) => head = found,
@@ -375,7 +375,7 @@ impl FreeHead {
             last.set(as_u32(first_of(head).map_or(0, |place| place + 1)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
-            // Release (G1): the links, and what was done to the nodes. Relaxed: a failure is looked at again.
+            // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at again.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return (count_of(head), counted),
                 Err(found) => head = found,
@@ -393,7 +393,7 @@ impl FreeHead {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): what the nodes' last users did. Relaxed: a failure is not looked at.
+                    // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not looked at.
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )

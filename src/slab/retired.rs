@@ -10,7 +10,7 @@ use crate::{
     reclaim,
 };
 
-/// Retracted pages of shards that are gone. Whoever ends a shard frees them, and nobody else pushes or pops.
+/// Retracted pages of shards that are gone. Only threads that end a shard push and pop.
 static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
 
 /// Retracted pages of one owner, the oldest first.
@@ -88,7 +88,7 @@ fn is_unseen(page: PagePtr) -> bool {
 }
 
 fn free(page: PagePtr) {
-    // SAFETY: the page has left the table, its owner makes no use of it, and no other thread can see it any more; it has just been
-    // taken out of the only place from which pages are freed.
+    // SAFETY: the page has left the table, its owner does not use it, and no other thread can see it. It has just been taken out of
+    // the only place from which pages are freed.
     unsafe { page.free() }
 }

@@ -28,7 +28,7 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.with(index, &pin(), |node| node.state.cancel(generation).0)
 }
 
-/// Turns until `done`. (Other tests pin now and then.)
+/// Trims until `done`, many times if need be: other tests pin now and then.
 fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
     let is_done = (0..100_000).any(|_| {
         own.trim();

@@ -13,8 +13,8 @@ impl StateWord {
         self.0.store(word, Ordering::Release);
     }
 
-    /// The owner is gone and has not taken the node's message, so nobody else has a handle. False if its last sweep has ended the
-    /// timer.
+    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a handle. Returns false if the
+    /// owner's last sweep has ended the timer.
     pub(crate) fn disarm_remote(&self) -> bool {
         let word = self.own_word();
         // Release (S2): as in `arm`. Relaxed: a failure is not looked at.

@@ -8,7 +8,7 @@ pub(crate) struct Unseen(AtomicBool);
 
 impl Unseen {
     pub(crate) fn set(&self) {
-        // Release: the thread that set it makes no more use of what the flag belongs to; pairs with `is_set`.
+        // Release: everything that this thread did before; pairs with `is_set`.
         self.0.store(true, Ordering::Release);
     }
 

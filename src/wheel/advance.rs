@@ -6,11 +6,11 @@
 //!
 //! # No pauses
 //!
-//! While one slot of an upper level runs, the next one is cascaded into the levels below, a portion at the end of each pass: as
-//! many entries as its share of the time, so that it is empty when its time comes, and never more than [`CASCADED_MAX`] (P7). Nothing
-//! new comes into it meanwhile, because the level below covers it already. A loop that sleeps is asked to turn earlier if the rest
-//! would not fit: so many ticks before the slot starts as the rest has portions. What is left because the loop overslept is moved
-//! when the slot starts, within the budget.
+//! While one slot of an upper level runs, the next one is cascaded into the levels below, a portion at the end of each pass. A
+//! portion is the slot's share of the elapsed time, so that the slot is empty when it starts, and at most [`CASCADED_MAX`] entries
+//! (P7). No entry is added to that slot any more, because the level below covers it. If a slot has more than one portion left,
+//! `next_deadline` asks for one turn per portion before it starts. If the loop oversleeps, the slot is moved as a whole when it
+//! starts, within the budget.
 
 use super::{
     level::{Geometry, Occupancy},
@@ -121,7 +121,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// The slot at hand is empty: goes on to the aligned slots that start at the position, if there are any.
+    /// Goes on from an empty slot to the aligned slots that start at the position, if any.
     #[inline]
     fn slot_has_expired(&mut self) {
         let next = match self.here {
@@ -174,7 +174,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.is_busy_here() || self.position < self.target && is_due()
     }
 
-    /// What comes next where no slot expires; false if the pass ends.
+    /// Moves on where no slot expires. Returns false if the pass ends.
     #[inline(never)]
     fn go_on(&mut self, storage: &impl Storage) -> bool {
         if self.here == Here::Cascading {
@@ -270,12 +270,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the last portion, or more if the
-    /// rest would not fit into the portions of the ticks to come.
+    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the last portion. It is larger if
+    /// one portion per tick to come would not be enough.
     #[inline(never)]
     fn hand_down(&mut self, storage: &impl Storage) {
         self.handing_down = false;
-        // What was left of the slots that start here counts.
+        // Entries left in the slots that start here are part of the portion.
         let left = (1..=self.highest_here()).map(|level| {
             u64::from(self.waiting_at(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
         });

@@ -29,7 +29,7 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-/// A page and what is known of it.
+/// A page, whether its contents are there or not.
 #[derive(Debug)]
 struct Page<T> {
     /// `None` while the page is not there.

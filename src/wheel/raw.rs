@@ -8,7 +8,7 @@
 //! * in an *aligned* slot of an upper level, if its deadline is the first tick of that slot: it
 //!   expires from there;
 //! * in the *late* slot, if it was already due when it was linked: so no pass expires an entry that
-//!   was linked during it (P5), and the slot joins the one of its tick when the next pass begins;
+//!   was linked during it (P5). The slot joins the one of its tick when the next pass begins;
 //! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and the
 //!   entry is relinked when its old slot comes up.
 //!
@@ -38,8 +38,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) position: u64,
     /// How far the current pass, or the last one, may go.
     pub(super) target: u64,
-    /// For a target before this tick there is nothing to do but to store it: no occupied slot
-    /// starts, no late entry waits, no slot is to be cascaded, no revolution ends. It may be early.
+    /// A pass to a target before this tick only stores it: no occupied slot starts, no late entry
+    /// waits, no slot is cascaded, no revolution ends. It may be too early.
     pub(super) idle_until: u64,
     /// What is left to do at the position.
     pub(super) here: Here,
@@ -148,9 +148,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = 0;
     }
 
-    /// Links an entry that may expire at any tick from `deadline` to `slack` later: at the one that
-    /// is a multiple of the largest power of two, where most other entries with slack meet, and
-    /// from which it need not cascade.
+    /// Links an entry that may expire at any tick from `deadline` to `slack` later. It expires at the
+    /// multiple of the largest power of two, where most entries with slack meet. There it need not
+    /// cascade.
     #[inline(never)]
     pub(crate) fn link_within(
         &mut self,
@@ -211,10 +211,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry whose reset cannot be deferred. From a crowd it goes to a slot of its own
-    /// choice between now and its deadline: an entry that is moved once is often moved again, and
-    /// there that is a store. If that slot has a crowd, it stays with its tick's, so that no crowded
-    /// entry is in a slot before its deadline.
+    /// Moves an entry whose reset cannot be deferred. An entry of a crowd is linked into a
+    /// pseudo-random slot before its deadline, where the next reset can be deferred. If that slot has
+    /// a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is in a
+    /// slot before its deadline.
     #[inline(never)]
     fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
         self.detach(storage, index);
@@ -245,9 +245,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry, in a slot or not, where the present pass or a later one comes to it. If the
-    /// pass has come to its deadline already, leaves it unlinked with that deadline, and returns the
-    /// tick of the pass as an error.
+    /// Links an entry, in a slot or not, where the present pass or a later one finds it. If the pass
+    /// is already at its deadline or beyond, the entry is left unlinked with that deadline, and the
+    /// error is the tick of the pass.
     #[cfg(feature = "std")]
     pub(crate) fn place_in_order(
         &mut self,

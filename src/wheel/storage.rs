@@ -1,4 +1,4 @@
-//! What the wheel needs to know of each entry, and who keeps it.
+//! The fields of an entry that the wheel reads and writes.
 //!
 //! The wheel owns slots, not entries. It asks a [`Storage`] for the fields of an entry by index and
 //! never for a reference, so the storage may share the rest of an entry with other threads.

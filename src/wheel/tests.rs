@@ -161,7 +161,7 @@ fn slack_that_is_over_already_is_no_reason_to_wait() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
-/// What a shard asks of the wheel, over entries without values.
+/// The requests of a shard, over entries without values.
 #[cfg(feature = "std")]
 mod over_a_storage {
     use super::{super::entries::Entries, *};
