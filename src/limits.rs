@@ -119,6 +119,10 @@ pub(crate) const LETTERS_KEPT: usize = if TINY { 1 } else { 16 };
 /// turn says so.
 pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 
+/// A sleep of so many nanoseconds is long: before it all memory goes that is not needed. In the shorter sleeps between equal batches of
+/// timers it stays.
+pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
+
 /// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 

@@ -256,7 +256,11 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        let next = self.step(|shard| shard.next_nanos());
+        let next = self.step(|shard| {
+            let next = shard.next_nanos();
+            shard.trim_before_sleep(next);
+            next
+        });
         self.sleeps_until.set(next.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, next, || {
             let time = self.step(|shard| shard.time_until_next());

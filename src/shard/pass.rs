@@ -1,7 +1,7 @@
 //! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
 
 use super::Shard;
-use crate::limits::{INDEX_MAX, MESSAGES_MAX};
+use crate::limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX};
 
 impl<T> Shard<T> {
     /// Begins a pass for which the clock has been read, and ends it if there is nothing to do in it. Whether there is.
@@ -47,6 +47,14 @@ impl<T> Shard<T> {
             self.wheel.begin_to_look(&self.nodes, target, budget);
         } else {
             self.wheel.begin(&self.nodes, target, budget);
+        }
+    }
+
+    /// Frees memory that is not needed, if the owner is about to sleep for long: a loop that sleeps does not turn for that.
+    pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) {
+        let is_long = until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP);
+        if is_long && self.nodes.has_garbage() && !self.closed {
+            self.nodes.trim_fully();
         }
     }
 

@@ -349,10 +349,35 @@ impl<T> OwnerNodes<T> {
         let remote = self.spare_remote.is_worth_a_look() && self.spare_remote.turn();
         if owned || remote {
             self.retire_one(owned, remote);
+            // Also hands over to all threads what has been deferred on this one, which the shard may leave.
+            self.retired.free_some();
         }
         self.has_garbage = !self.retired.is_empty()
             || self.spare.is_worth_a_look()
             || self.spare_remote.is_worth_a_look();
+    }
+
+    /// Frees all pages that are not needed now, but for those that are always kept: the owner is about to sleep for long. Stops early if
+    /// another thread is looking at a page.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn trim_fully(&mut self) {
+        self.return_nodes();
+        let (whole, low) = self.slab.take_whole();
+        self.spare_remote.observe(whole, low);
+        for number in 1..self.states.len() {
+            let (owned, remote) =
+                (self.spare.is_worth_a_look(), self.spare_remote.is_worth_a_look());
+            if !owned && !remote {
+                break;
+            }
+            if !self.retired.has_room() && !self.retired.free_all() {
+                break;
+            }
+            self.retire_if_free(number, owned, remote);
+        }
+        self.retired.free_all();
+        self.has_garbage = !self.retired.is_empty();
     }
 
     fn retire_one(&mut self, owned: bool, remote: bool) {
@@ -361,18 +386,26 @@ impl<T> OwnerNodes<T> {
         }
         for _ in 0..PAGES_SEARCHED {
             self.cursor = (self.cursor + 1) % self.states.len();
-            let &PageState { page, is_remote, used, .. } = &self.states[self.cursor];
-            let Some(page) = page else { continue };
-            let is_free = if is_remote {
-                // SAFETY: the page is alive as in `page`.
-                remote && unsafe { page.header() }.free.take_all()
-            } else {
-                owned && used == 0
-            };
-            if is_free {
-                return self.retire(self.cursor, page);
+            if self.retire_if_free(self.cursor, owned, remote) {
+                return;
             }
         }
+    }
+
+    /// Retires a page of a wanted kind if all of its nodes are free.
+    fn retire_if_free(&mut self, number: usize, owned: bool, remote: bool) -> bool {
+        let &PageState { page, is_remote, used, .. } = &self.states[number];
+        let Some(page) = page else { return false };
+        let is_free = if is_remote {
+            // SAFETY: the page is alive as in `page`.
+            remote && unsafe { page.header() }.free.take_all()
+        } else {
+            owned && used == 0
+        };
+        if is_free {
+            self.retire(number, page);
+        }
+        is_free
     }
 
     /// Takes away a page of which all nodes are free, and of the adders' none is in reach.
@@ -390,8 +423,6 @@ impl<T> OwnerNodes<T> {
         self.pages[number] = self.pages[0];
         self.slab.retract(number);
         self.retired.push(page);
-        // Also hands over to all threads what has been deferred on this one, which the shard may leave.
-        self.retired.free_some();
     }
 
     /// Takes a free node of the owner's out of the list.

@@ -6,7 +6,7 @@ use crossbeam_queue::SegQueue;
 
 use super::page::{PageHeader, PagePtr};
 use crate::{
-    limits::{FREED_MAX, RETIRED_MAX},
+    limits::{FLUSHES, FREED_MAX, RETIRED_MAX},
     reclaim,
 };
 
@@ -54,6 +54,16 @@ impl Retired {
             reclaim::help();
             self.free_unseen(FREED_MAX);
         }
+    }
+
+    /// Helps the epochs on as far as they go without other threads, and frees every page that no thread can see any more. Returns true
+    /// if there is room for more.
+    pub(super) fn free_all(&mut self) -> bool {
+        for _ in 0..FLUSHES {
+            reclaim::help();
+        }
+        self.free_unseen(usize::MAX);
+        self.0.len() < RETIRED_MAX
     }
 
     fn free_unseen(&mut self, max: usize) {

@@ -1,13 +1,13 @@
 //! A timer takes few bytes, and none when it has gone; memory goes back in bounded steps.
 
-use corewheel::{Cancel, local_timer};
+use corewheel::{Cancel, TimerHandle, local_timer};
 
 use crate::{
-    alone_in_virtual_time, cancel_elsewhere,
-    common::{TICK, operations},
+    HOUR, alone_in_virtual_time, cancel_all, cancel_elsewhere,
+    common::{TICK, on_a_thread, operations},
     counting::{alone, held},
     kinds::{Handle, Make, Timers, for_each_kind, for_each_shard},
-    signed,
+    signed, small,
 };
 
 /// Makes the turns in which the memory of so many timers goes back, a page in each.
@@ -154,5 +154,32 @@ fn payloads_go_back_before_their_timers_memory_does() {
         clock.advance(TICK);
         local_timer().turn();
         assert!(held() - before <= -990_000, "{} bytes", held() - before);
+    });
+}
+
+/// A loop that sleeps as told does not turn for the memory: what it does not need goes before the sleep, however it was freed.
+#[test]
+fn memory_goes_back_before_a_long_sleep() {
+    const MANY: usize = 30_000;
+    alone_in_virtual_time(|_| {
+        let core = local_timer().shard_ref();
+        for from_another_thread in [false, true] {
+            let before = held();
+            let add = |_| core.add(HOUR, small());
+            let timers: Vec<TimerHandle> = if from_another_thread {
+                let timers = on_a_thread(|| (0..MANY).map(add).collect());
+                while local_timer().turn().behind {}
+                timers
+            } else {
+                (0..MANY).map(add).collect()
+            };
+            let full = held() - before;
+            cancel_all(&timers);
+            drop(timers);
+            local_timer().add(HOUR, || ());
+            drop(local_timer().prepare_sleep());
+            let left = held() - before;
+            assert!(left <= full / 10, "{left} bytes left of {full}");
+        }
     });
 }
