@@ -52,7 +52,7 @@ impl Opened {
     pub(crate) fn hold_others(&mut self) {
         self.urgent_only = self.has_urgent();
         if self.urgent_only {
-            let is_odd = self.budget % 2 != 0;
+            let is_odd = !self.budget.is_multiple_of(2);
             self.rounds_up ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.rounds_up);
             self.held = half.min(self.left[CAN_WAIT].count as usize);
