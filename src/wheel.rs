@@ -130,7 +130,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         key
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // A key is two numbers, which a function would return in memory.
     fn store(&mut self, value: T) -> Key {
         let Some((index, generation)) = self.entries.try_insert(value) else {
             panic!("a wheel was asked for more entries than it can hold")
@@ -157,11 +158,14 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// comes, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        let is_live = self.entries.contains(key.index, key.generation);
-        if is_live {
-            self.raw.relink(&self.entries, key.index, deadline);
+        let placement = self.entries.placement(key.index, key.generation);
+        let Some((own_deadline, location)) = placement else { return false };
+        if self.raw.can_defer(own_deadline.get(), location, deadline) {
+            own_deadline.set(deadline);
+        } else {
+            self.raw.relink_at_once(&self.entries, key.index, deadline);
         }
-        is_live
+        true
     }
 
     /// Moves time to `now` and hands out what is due, in the order of the deadlines; the order within a tick is

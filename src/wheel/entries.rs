@@ -93,7 +93,8 @@ impl<T> Entries<T> {
 
     /// Stores a value under a free index, and returns the index and its generation. Returns `None`
     /// if every index is in use.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As a function it would return two things in memory.
     pub(super) fn try_insert(&mut self, value: T) -> Option<(u32, u32)> {
         let mut number = self.current;
         if self.pages.get(number).is_none_or(|page| page.free == 0) {
@@ -121,8 +122,17 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn contains(&self, index: u32, generation: u32) -> bool {
         self.get(index).is_some_and(|(_, entry)| {
-            entry.generation == generation && entry.location.get().is_linked()
+            entry.generation == generation && entry.location.get() != Location::UNLINKED
         })
+    }
+
+    /// Returns the deadline and the location of an entry of this generation that is in the wheel.
+    #[inline]
+    pub(super) fn placement(&self, index: u32, generation: u32) -> Option<(&Cell<u64>, Location)> {
+        let (_, entry) = self.get(index)?;
+        let location = entry.location.get();
+        let is_live = entry.generation == generation && location != Location::UNLINKED;
+        is_live.then_some((&entry.deadline, location))
     }
 
     /// Frees an entry that is in no slot, and returns its value.
@@ -328,7 +338,7 @@ impl<T> Storage for Entries<T> {
         self.entry(index).deadline.get()
     }
 
-    #[inline]
+    #[cfg(feature = "std")]
     fn set_deadline(&self, index: u32, deadline: u64) {
         self.entry(index).deadline.set(deadline);
     }

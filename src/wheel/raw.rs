@@ -198,17 +198,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves an entry that is in a slot to another deadline. A later one is only stored: the entry
     /// stays in its slot, so a timer that is moved at every packet is touched once per timeout, not
     /// once per packet.
+    #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
-        if deadline > self.target
-            && deadline >= storage.deadline(index)
-            && storage.location(index) != Location::CROWDED
-        {
+        if self.can_defer(storage.deadline(index), storage.location(index), deadline) {
             storage.set_deadline(index, deadline);
-            self.touched += 1;
         } else {
             self.relink_at_once(storage, index, deadline);
         }
+    }
+
+    /// Counts the reset of a linked entry if it can be deferred: then the caller stores the deadline.
+    #[inline]
+    pub(super) fn can_defer(&mut self, current: u64, location: Location, deadline: u64) -> bool {
+        if deadline > self.target && deadline >= current && location != Location::CROWDED {
+            self.touched += 1;
+            return true;
+        }
+        false
     }
 
     /// Moves an entry whose reset cannot be deferred. An entry of a crowd is linked into a
@@ -216,7 +223,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is in a
     /// slot before its deadline.
     #[inline(never)]
-    fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
+    pub(super) fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
         self.detach(storage, index);
         self.touched += 1;
         if deadline <= self.target {

@@ -72,7 +72,8 @@ impl Slots {
     }
 
     /// Links an entry into a slot from which it expires.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
     pub(super) fn link_near(
         &mut self,
         storage: &impl Storage,
@@ -96,7 +97,8 @@ impl Slots {
         self.link(storage, slot, index, deadline, Location::far(slot));
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
     fn link(
         &mut self,
         storage: &impl Storage,
@@ -120,7 +122,8 @@ impl Slots {
     }
 
     /// Unlinks the first entry of a slot, which is not the one that can be spliced.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
     pub(super) fn pop(&mut self, storage: &impl Storage, slot: u32) -> Option<Popped> {
         let head = &mut self.heads[slot as usize];
         let index = *head & FIRST;
@@ -135,7 +138,8 @@ impl Slots {
     }
 
     /// Unlinks an entry from its slot.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
     pub(super) fn unlink(&mut self, storage: &impl Storage, index: u32) -> Unlinked {
         let Placement { links: Links { previous, next }, location, .. } = storage.displace(index);
         storage.set_previous(next, previous);

@@ -18,6 +18,7 @@ pub(crate) trait Storage {
     fn next_if_there(&self, index: u32) -> u32;
 
     fn deadline(&self, index: u32) -> u64;
+    #[cfg(feature = "std")]
     fn set_deadline(&self, index: u32, deadline: u64);
     fn location(&self, index: u32) -> Location;
 
