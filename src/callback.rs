@@ -7,6 +7,7 @@ use std::{
     any::TypeId,
     marker::PhantomData,
     mem::{self, ManuallyDrop, MaybeUninit},
+    ptr::NonNull,
 };
 
 /// Room for what a closure captures: 32 bytes on a 64-bit machine.
@@ -14,7 +15,8 @@ type Room = MaybeUninit<[u64; 4]>;
 
 /// A closure of unknown type in a room of known size.
 ///
-/// The room holds a value of the type that `functions` was made for, from `new` until `call_once` or the drop.
+/// The room holds a value of the type that `functions` was made for, from `new` or `build` until `call_once` or the drop.
+#[repr(C)]
 struct Closure {
     room: Room,
     functions: &'static Functions,
@@ -142,6 +144,7 @@ impl Drop for Closure {
 }
 
 /// The callback of a timer, one-shot or periodic.
+#[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
 /// A closure that becomes the callback of a one-shot timer where that stays.
@@ -178,26 +181,18 @@ impl<F: FnMut() + 'static> RunAgain<F> {
     /// The place is valid for writes.
     pub(crate) unsafe fn build(self, place: *mut Callback) {
         // SAFETY: the place is valid for writes (caller).
-        unsafe { place.write(Repeated::new(self.0).into()) }
+        let closure = unsafe { &raw mut (*place).0 };
+        if fits::<F>() {
+            // SAFETY: as above.
+            unsafe { Closure::build::<F, CallAgain>(self.0, closure) }
+        } else {
+            // SAFETY: as above.
+            unsafe { Closure::build::<Box<F>, CallAgain>(Box::new(self.0), closure) }
+        }
     }
-}
-
-/// Which of the two it is.
-pub(crate) enum Kind {
-    Once(Once),
-    Repeated(Repeated),
 }
 
 impl Callback {
-    #[inline]
-    pub(crate) fn kind(self) -> Kind {
-        if self.0.functions.again {
-            Kind::Repeated(Repeated(self.0))
-        } else {
-            Kind::Once(Once(self.0))
-        }
-    }
-
     /// Whether dropping it runs code of the user's.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
@@ -205,16 +200,40 @@ impl Callback {
     }
 }
 
+/// A callback that runs where it is.
+#[must_use]
+pub(crate) struct Running {
+    closure: NonNull<Closure>,
+    pub(crate) is_periodic: bool,
+}
+
+impl Running {
+    /// # Safety
+    ///
+    /// The place holds a callback, which nobody else uses until [`run`](Self::run) has returned. After that a one-shot callback is
+    /// gone from the place.
+    #[inline]
+    pub(crate) unsafe fn new(place: NonNull<Callback>) -> Self {
+        // SAFETY: the place holds a callback (caller).
+        let is_periodic = unsafe { place.as_ref() }.0.functions.again;
+        Self { closure: place.cast(), is_periodic }
+    }
+
+    #[inline]
+    pub(crate) fn run(self) {
+        // SAFETY: the closure is there (`new`), and is read before its call begins.
+        let call = unsafe { self.closure.as_ref() }.functions.call;
+        // SAFETY: as above; nothing is borrowed.
+        let room = unsafe { &raw mut (*self.closure.as_ptr()).room };
+        // SAFETY: the room holds the value that `functions` was made for, and nobody else uses it (`new`).
+        unsafe { call(room) }
+    }
+}
+
 impl From<Once> for Callback {
     #[inline]
     fn from(once: Once) -> Self {
         Self(once.0)
-    }
-}
-
-impl From<Repeated> for Callback {
-    fn from(repeated: Repeated) -> Self {
-        Self(repeated.0)
     }
 }
 
@@ -248,15 +267,6 @@ impl Once {
         }
     }
 
-    /// Runs it. What it captured is gone afterwards, also if it panics.
-    #[inline]
-    pub(crate) fn run(self) {
-        let mut closure = ManuallyDrop::new(self.0);
-        let room = &raw mut closure.room;
-        // SAFETY: the room holds the value that `functions` was made for; the call takes it out, and `ManuallyDrop` keeps
-        // it from being dropped again.
-        unsafe { (closure.functions.call)(room) }
-    }
 }
 
 /// A one-shot callback that may go to another thread.
@@ -288,30 +298,6 @@ impl Sent {
     }
 }
 
-/// The callback of a periodic timer: its functions are those of `CallAgain`.
-pub(crate) struct Repeated(Closure);
-
-impl Repeated {
-    pub(crate) fn new<F: FnMut() + 'static>(callback: F) -> Self {
-        if fits::<F>() {
-            Self(Closure::new::<_, CallAgain>(callback))
-        } else {
-            Self::boxed(Box::new(callback))
-        }
-    }
-
-    fn boxed<F: FnMut() + 'static>(callback: Box<F>) -> Self {
-        Self(Closure::new::<_, CallAgain>(callback))
-    }
-
-    /// Runs it once.
-    pub(crate) fn run(&mut self) {
-        let room = &raw mut self.0.room;
-        // SAFETY: the room holds the value that `functions` was made for, and `&mut self` makes this its only user.
-        unsafe { (self.0.functions.call)(room) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{cell::Cell, panic, rc::Rc};
@@ -324,9 +310,26 @@ mod tests {
         move || runs.set(runs.get() + u32::from(bytes.iter().all(|&byte| byte == 7)))
     }
 
+    /// Runs a callback as a node does.
+    fn run(place: &mut MaybeUninit<Callback>) {
+        let place = NonNull::from(place).cast();
+        // SAFETY: the place holds a callback, which nobody else uses.
+        unsafe { Running::new(place) }.run();
+    }
+
+    fn once<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
+        let mut place = MaybeUninit::uninit();
+        // SAFETY: the place is valid for writes.
+        unsafe { RunOnce(closure).build(place.as_mut_ptr()) };
+        place
+    }
+
     fn once_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        Once::new(capture::<BYTES>(&runs)).run();
+        run(&mut once(capture::<BYTES>(&runs)));
+        assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
+        // SAFETY: it holds a callback that has not run.
+        drop(unsafe { once(capture::<BYTES>(&runs)).assume_init() });
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
         drop(Once::new(capture::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
@@ -334,11 +337,14 @@ mod tests {
 
     fn repeated_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let mut callback = Repeated::new(capture::<BYTES>(&runs));
-        callback.run();
-        callback.run();
+        let mut place = MaybeUninit::uninit();
+        // SAFETY: the place is valid for writes.
+        unsafe { RunAgain(capture::<BYTES>(&runs)).build(place.as_mut_ptr()) };
+        run(&mut place);
+        run(&mut place);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
-        drop(callback);
+        // SAFETY: it holds a callback still.
+        drop(unsafe { place.assume_init() });
         assert_eq!(Rc::strong_count(&runs), 1);
     }
 
@@ -381,10 +387,8 @@ mod tests {
         *sent.lock().unwrap() = Some(Sent::new(move || drop(captured)));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                match sent.lock().unwrap().take().map(|sent| sent.into_callback().kind()) {
-                    Some(Kind::Once(once)) => once.run(),
-                    _ => panic!("it was sent once"),
-                }
+                let sent = sent.lock().unwrap().take().expect("it was sent once");
+                run(&mut MaybeUninit::new(sent.into_callback()));
             });
         });
         assert_eq!(std::sync::Arc::strong_count(&ran), 1);
@@ -394,10 +398,10 @@ mod tests {
     fn a_panicking_callback_drops_what_it_captured() {
         let captured = Rc::new(7);
         let moved = Rc::clone(&captured);
-        let callback = Once::new(move || {
+        let mut callback = once(move || {
             assert_eq!(*moved, 8, "as planned");
         });
-        assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| callback.run())).is_err());
+        assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| run(&mut callback))).is_err());
         assert_eq!(Rc::strong_count(&captured), 1);
     }
 
@@ -408,11 +412,10 @@ mod tests {
         let strict = Strict(3);
         let seen = Rc::new(Cell::new(0));
         let sink = Rc::clone(&seen);
-        Once::new(move || {
+        run(&mut once(move || {
             let strict = &strict;
             sink.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
-        })
-        .run();
+        }));
         assert_eq!(seen.get(), 3);
     }
 

@@ -141,6 +141,7 @@ mod mailbox;
 pub mod metrics;
 #[cfg(feature = "std")]
 mod origin;
+mod pages;
 #[cfg(feature = "std")]
 mod parker;
 mod prefetch;

@@ -28,7 +28,7 @@ pub(crate) use self::{
     steps::{Claimed, Due},
 };
 use crate::{
-    callback::Callback,
+    callback::{Callback, Running},
     clock::{Clock, Reader, Reading},
     config::{Config, Parts},
     error::ConfigError,
@@ -173,7 +173,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.number {
             return None;
         }
-        self.cancel_own(handle).ok()
+        self.cancel_own(handle, OwnerNodes::take_payload).ok()
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant, one reading of the clock.
@@ -224,13 +224,14 @@ impl<T> Shard<T> {
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
-        let Claimed { index, payload, due } = match before {
+        let Claimed { index, due } = match before {
             Some(claimed) => claimed,
             None => match self.claim_due() {
                 Some(claimed) => claimed,
                 None => self.take_in_or_end()?,
             },
         };
+        let payload = self.nodes.take_payload(index);
         self.count_fired();
         self.finish(index);
         let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
@@ -318,6 +319,16 @@ impl Shard<Callback> {
     /// A shard that other threads may add to.
     pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
         Self::with_slab(config, Slab::of_callbacks())
+    }
+
+    /// Returns the callback of a claimed timer, to run it. A one-shot timer counts as fired.
+    #[inline]
+    pub(crate) fn begin_run(&mut self, index: u32) -> Running {
+        let callback = self.nodes.running(index);
+        if !callback.is_periodic {
+            self.count_fired();
+        }
+        callback
     }
 }
 

@@ -63,18 +63,15 @@ use std::{array, marker::PhantomData, ptr::NonNull, sync::Arc};
 
 use self::{
     owner::NOT_ADMITTED,
-    page::{NodeHeader, PageHeader, PagePtr, Shape, as_u32, index_of},
+    page::{NodeHeader, PageHeader, PagePtr, Requested, Shape},
 };
-pub(crate) use self::{
-    owner::OwnerNodes,
-    page::{PAGE, Requested, page_of, place_of},
-    retired::free_orphans,
-};
+pub(crate) use self::{owner::OwnerNodes, retired::free_orphans};
 use crate::{
     callback::{Callback, RunAgain, RunOnce, Sent},
     limits::{INDEX_MAX, PAGE_BITS},
     mailbox::Link,
     origin::{Added, Origin},
+    pages::{PAGE, as_u32, index_of, page_of, place_of},
     reclaim::{Pinned, PublishedPointer},
     state::StateWord,
     sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},

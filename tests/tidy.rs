@@ -14,7 +14,7 @@ use std::{
 use source::{Name, Source};
 
 /// The modules in reading order: each may use itself and those before it.
-const ORDER: &str = "limits sync trace error tick clock prefetch spare schedule origin wheel state mailbox parker reclaim callback \
+const ORDER: &str = "limits sync trace error tick clock prefetch spare pages schedule origin wheel state mailbox parker reclaim callback \
                      slab gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
 
 /// Names that belong to certain files, and what to use everywhere else.
@@ -42,12 +42,14 @@ const UNSAFE: &[&str] = &[
     "src/callback.rs",
     "src/clock/boot.rs",
     "src/clock/counter.rs",
+    "src/pages.rs",
     "src/prefetch.rs",
     "src/reclaim.rs",
     "src/slab.rs",
     "src/slab/owner.rs",
     "src/slab/page.rs",
     "src/slab/retired.rs",
+    "src/wheel/entries.rs",
 ];
 
 /// Words that the project does without, and the one it uses instead.

@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    mem,
     rc::Weak,
     sync::Arc,
     time::Duration,
@@ -10,7 +9,7 @@ use std::{
 
 use super::{Flush, ShardRef, Turn, sampler::Sampler};
 use crate::{
-    callback::{self, Callback, Once, Repeated},
+    callback::Callback,
     config::Config,
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, OwnerPath, TimerHandle},
@@ -18,7 +17,7 @@ use crate::{
     origin::Origin,
     shard::{Claimed, Due, Message, PreparedSleep, Shard},
     shared::Shared,
-    slab::Build,
+    slab::{Build, OwnerNodes},
     state::Kind,
     sync::per_thread,
 };
@@ -186,7 +185,7 @@ impl Local {
 
     /// Takes in what other threads have asked for, and runs what is due of it: what is urgent, or at the end of a pass the rest.
     fn take_in(&self, turn: &mut Turn) {
-        while let Some(message) = self.step(Shard::next_message) {
+        while let Some(message) = self.step(|shard| shard.next_message(OwnerNodes::take_to_drop)) {
             match message {
                 Message::Cancelled(callback) => {
                     self.drop_callback(callback);
@@ -203,23 +202,21 @@ impl Local {
 
     /// Runs a callback that is due.
     #[inline]
-    fn run(&self, Claimed { index, payload, .. }: Claimed<Callback>) {
-        match payload.kind() {
-            callback::Kind::Once(once) => self.run_once(index, once),
-            callback::Kind::Repeated(repeated) => self.run_repeated(index, repeated),
+    fn run(&self, Claimed { index, .. }: Claimed) {
+        let callback = self.step(|shard| shard.begin_run(index));
+        let is_periodic = callback.is_periodic;
+        self.call(|| callback.run());
+        if is_periodic {
+            self.go_on(index);
+        } else {
+            self.step(|shard| shard.finish(index));
         }
     }
 
-    fn run_once(&self, index: u32, callback: Once) {
-        self.step(Shard::count_fired);
-        self.call(|| callback.run());
-        self.step(|shard| shard.finish(index));
-    }
-
-    fn run_repeated(&self, index: u32, mut callback: Repeated) {
-        self.call(|| callback.run());
+    /// Adds a periodic timer again after its run, unless it was cancelled meanwhile.
+    fn go_on(&self, index: u32) {
         let next = self.step(|shard| shard.next_run(index));
-        match self.step(|shard| shard.rearm(index, callback.into(), next)) {
+        match self.step(|shard| shard.rearm(index, next)) {
             Some(callback) => {
                 // Who waits for the timer to end waits for this as well.
                 self.shared.hooks.isolate_drop(callback);
@@ -241,11 +238,9 @@ impl Local {
 
     /// Drops the callback of a timer that has just been cancelled.
     #[inline]
-    fn drop_callback(&self, callback: Callback) {
-        if callback.needs_drop() {
+    fn drop_callback(&self, callback: Option<Callback>) {
+        if let Some(callback) = callback {
             self.shared.hooks.isolate_drop(callback);
-        } else {
-            mem::forget(callback);
         }
     }
 
@@ -353,7 +348,7 @@ static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share,
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
-    let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle)) {
+    let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
         Ok(callback) => {
             // Others may want its room before an announced sleep is over.
             if local.sleeps_until.get() != AWAKE {

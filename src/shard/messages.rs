@@ -1,15 +1,15 @@
 //! What other threads have asked for, as the owner meets it: in the mailbox, or in the word of a timer that is due.
 
 use super::{Shard, steps::Claimed};
-use crate::{mailbox::Messages, reclaim::pin, state::Collected, wheel::Storage};
+use crate::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected, wheel::Storage};
 
 /// What is to be done about a message when nothing is borrowed.
 #[must_use]
-pub(crate) enum Message<T> {
+pub(crate) enum Message<P> {
     /// The timer was cancelled: its payload is to be dropped.
-    Cancelled(T),
+    Cancelled(P),
     /// The timer was moved to a moment that has come: it runs now.
-    Due(Claimed<T>),
+    Due(Claimed),
     /// Nothing: it has been dealt with.
     Done,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Message<T> {
 impl<T> Shard<T> {
     /// Takes in what was urgent when the pass began, up to the first timer that runs now.
     #[cold]
-    pub(super) fn take_in_before(&mut self) -> Option<Claimed<T>> {
+    pub(super) fn take_in_before(&mut self) -> Option<Claimed> {
         let claimed = self.take_in();
         if claimed.is_none() {
             self.look_again();
@@ -26,7 +26,7 @@ impl<T> Shard<T> {
     }
 
     /// Takes in the rest, and what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
-    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed<T>> {
+    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed> {
         self.look_again();
         let claimed = self.take_in();
         if claimed.is_none() {
@@ -36,9 +36,9 @@ impl<T> Shard<T> {
         claimed
     }
 
-    fn take_in(&mut self) -> Option<Claimed<T>> {
+    fn take_in(&mut self) -> Option<Claimed> {
         loop {
-            match self.next_message()? {
+            match self.next_message(OwnerNodes::take_payload)? {
                 Message::Cancelled(payload) => self.shared.hooks.isolate_drop(payload),
                 Message::Due(claimed) => return Some(claimed),
                 Message::Done => (),
@@ -46,9 +46,12 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Deals with the next message of those that were taken, within the budget.
+    /// Deals with the next message of those that were taken, within the budget. `take` takes the payload of a cancelled timer.
     #[inline]
-    pub(crate) fn next_message(&mut self) -> Option<Message<T>> {
+    pub(crate) fn next_message<P>(
+        &mut self,
+        take: impl FnOnce(&OwnerNodes<T>, u32) -> P,
+    ) -> Option<Message<P>> {
         if self.opened.has_met_enough() {
             return None;
         }
@@ -64,15 +67,16 @@ impl<T> Shard<T> {
         // The message after the next comes from another core's cache. The next one is on its way.
         self.nodes.prefetch(link);
         Some(match self.nodes.collect(index) {
-            (_, Some(payload)) => {
+            Collected::Cancelled => {
+                let payload = take(&self.nodes, index);
                 self.collect_cancelled(index);
                 Message::Cancelled(payload)
             }
-            (Collected::Freed, _) => {
+            Collected::Freed => {
                 self.nodes.free(index);
                 Message::Done
             }
-            (Collected::Moved { periodic }, _) => {
+            Collected::Moved { periodic } => {
                 if self.nodes.is_not_admitted(index) {
                     self.admit(index);
                 } else {
@@ -80,7 +84,7 @@ impl<T> Shard<T> {
                 }
                 self.settle(index, periodic).map_or(Message::Done, Message::Due)
             }
-            _ => Message::Done,
+            Collected::Nothing => Message::Done,
         })
     }
 

@@ -13,17 +13,17 @@ use crate::{
     origin::Origin,
     schedule::Schedule,
     shared::Shared,
-    slab::Build,
+    slab::{Build, OwnerNodes},
     state::{Cancel, Claim, Freed, Kind, Movable, Move, Next},
     tick::{TickLength, saturating_nanos},
     wheel::Storage,
 };
 
-/// A due timer that the owner has claimed and not yet finished.
+/// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
+#[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Claimed<T> {
+pub(crate) struct Claimed {
     pub(crate) index: u32,
-    pub(crate) payload: T,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
     pub(crate) due: u64,
 }
@@ -177,14 +177,19 @@ impl<T> Shard<T> {
         self.tick.start(self.nodes.deadline(index))
     }
 
-    /// Cancels a timer of this shard; the error is why it was not won.
+    /// Cancels a timer of this shard and returns what `take` takes of its payload; the error is why it was not won.
     #[inline]
-    pub(crate) fn cancel_own(&mut self, handle: TimerHandle) -> Result<T, Cancel> {
+    pub(crate) fn cancel_own<P>(
+        &mut self,
+        handle: TimerHandle,
+        take: impl FnOnce(&OwnerNodes<T>, u32) -> P,
+    ) -> Result<P, Cancel> {
         let index = handle.index();
         if !self.nodes.finds(index, handle.generation()) {
             return Err(Cancel::Ended);
         }
-        let (freed, payload) = self.nodes.cancel(index, handle.generation())?;
+        let freed = self.nodes.cancel(index, handle.generation())?;
+        let payload = take(&self.nodes, index);
         if freed == Freed::Now {
             self.count_cancelled();
             self.wheel.unlink(&self.nodes, index);
@@ -297,7 +302,7 @@ impl<T> Shard<T> {
 
     /// Makes a private timer one that other threads may cancel.
     pub(crate) fn share_own(&self, handle: TimerHandle) {
-        if self.nodes.reaches(handle.index()) && self.is_pending_here(handle) {
+        if self.is_pending_here(handle) {
             self.nodes.state(handle.index()).share();
         }
     }
@@ -312,15 +317,15 @@ impl<T> Shard<T> {
 
     /// Claims the next timer that is due in this pass. It is running from now on.
     #[inline]
-    pub(crate) fn claim_due(&mut self) -> Option<Claimed<T>> {
+    pub(crate) fn claim_due(&mut self) -> Option<Claimed> {
         loop {
             let (index, deadline) = self.wheel.pop_due(&self.nodes)?;
             match self.nodes.claim(index) {
-                (_, Some(payload)) => {
+                Claim::Fires => {
                     self.count_due(deadline);
-                    return Some(Claimed { index, payload, due: self.tick.start(deadline) });
+                    return Some(Claimed { index, due: self.tick.start(deadline) });
                 }
-                (Claim::Moved { periodic }, _) => {
+                Claim::Moved { periodic } => {
                     self.counts.resets_elsewhere += 1;
                     let claimed = self.settle(index, periodic);
                     if claimed.is_some() {
@@ -328,7 +333,7 @@ impl<T> Shard<T> {
                     }
                 }
                 // It is left to its message.
-                _ => (),
+                Claim::Held => (),
             }
         }
     }
@@ -337,7 +342,7 @@ impl<T> Shard<T> {
     /// otherwise the pass reaches it in order.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed<T>> {
+    pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
         for _ in 0..SETTLES_MAX {
             let nanos = self.nodes.requested(index).read();
             let deadline = self.tick.deadline(nanos);
@@ -348,15 +353,15 @@ impl<T> Shard<T> {
                 return None;
             };
             match self.nodes.claim(index) {
-                (_, Some(payload)) => {
+                Claim::Fires => {
                     self.count_arrived_due(self.tick.start(deadline));
-                    return Some(Claimed { index, payload, due: self.tick.start(due) });
+                    return Some(Claimed { index, due: self.tick.start(due) });
                 }
-                (Claim::Moved { periodic: again }, _) => {
+                Claim::Moved { periodic: again } => {
                     self.counts.resets_elsewhere += 1;
                     periodic = again;
                 }
-                _ => return None,
+                Claim::Held => return None,
             }
         }
         // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless it is reset again.
@@ -393,8 +398,8 @@ impl<T> Shard<T> {
 
     /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, the payload comes
     /// back, to be dropped before the timer is finished.
-    pub(crate) fn rearm(&mut self, index: u32, payload: T, nanos: u64) -> Option<T> {
-        let payload = self.nodes.rearm(index, payload);
+    pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
+        let payload = self.nodes.rearm(index);
         if payload.is_none() {
             self.wheel.link(&self.nodes, index, self.tick.deadline(nanos));
         } else {

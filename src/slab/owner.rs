@@ -3,14 +3,16 @@
 use std::{cell::Cell, fmt, marker::PhantomData, mem, sync::Arc};
 
 use super::{
-    Build, Ready, Slab,
-    page::{Node, PAGE, Page, PagePtr, Requested, as_u32, index_of, page_of, place_of},
+    Build, Slab,
+    page::{Node, Page, PagePtr, Requested},
     retired::Retired,
 };
 use crate::{
+    callback::{Callback, Running},
     limits::{PAGES_SEARCHED, REMOTE_GENERATION},
     mailbox::Link,
     origin::{Added, Origin},
+    pages::{FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
     prefetch::prefetch,
     reclaim::pin,
     schedule::Schedule,
@@ -21,18 +23,6 @@ use crate::{
 
 /// The location of a timer that another thread has added and the owner has not admitted, and of the free nodes of such timers.
 pub(super) const NOT_ADMITTED: Location = Location::reserved(1);
-
-/// A page in the owner's view.
-#[derive(Debug, Default)]
-struct PageState {
-    /// `None` while the owner does not know the page.
-    page: Option<PagePtr>,
-    is_remote: bool,
-    /// Nodes in use, of a page of the owner's.
-    used: u32,
-    /// When periodic timers are due. Most pages have none.
-    schedules: Option<Box<[Schedule; PAGE]>>,
-}
 
 /// Nodes of one page for adders that are free and have not been returned yet, linked from the first to the last.
 #[derive(Debug, Default)]
@@ -46,19 +36,20 @@ struct Returning {
 /// The owner's nodes, and those that other threads have armed, as far as the owner knows them.
 pub(crate) struct OwnerNodes<T> {
     slab: Arc<Slab>,
-    /// By number. Where the owner knows no page, the first one stands in: a handle does not fit any timer there.
-    pages: Vec<PagePtr>,
-    states: Vec<PageState>,
-    /// The first free node of the owner's; 0 if there is none. They are linked in both directions through `Links`, so that a page
-    /// can be taken out; the first one's `previous` means nothing.
-    free: u32,
-    spare: Spare,
+    /// The pages that the owner knows.
+    pages: PageTable<PagePtr>,
+    /// The free nodes of its own pages, through `Links`.
+    free: FreePlaces,
+    /// The numbers of the adders' pages that the owner knows.
+    remote: Vec<usize>,
+    /// By the number of the page, when periodic timers are due. Most pages have none.
+    schedules: Vec<Option<Box<[Schedule; PAGE]>>>,
     spare_remote: Spare,
     returning: Returning,
     retired: Retired,
-    /// There may be pages to free.
+    /// There may be pages to free besides the owner's.
     has_garbage: bool,
-    /// The page where the search for an empty one continues.
+    /// Where in `remote` the search for an empty page continues.
     cursor: usize,
     /// Payloads belong to the owner, which is one thread at a time.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -69,12 +60,17 @@ impl<T> OwnerNodes<T> {
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
+        let first = Page::<T>::allocate(false, Location::UNLINKED);
+        let is_published = slab.publish(first, true) == Some(0);
+        debug_assert!(is_published, "the slab is new");
+        let mut free = FreePlaces::new();
+        free.add_page(0);
         Self {
             slab,
-            pages: Vec::new(),
-            states: Vec::new(),
-            free: 0,
-            spare: Spare::new(),
+            pages: PageTable::new(first),
+            free,
+            remote: Vec::new(),
+            schedules: Vec::new(),
             spare_remote: Spare::new(),
             returning: Returning::default(),
             retired: Retired::default(),
@@ -85,11 +81,15 @@ impl<T> OwnerNodes<T> {
     }
 
     #[inline]
-    fn page(&self, index: u32) -> &Page<T> {
-        let page = self.pages[page_of(index)];
+    fn page_at(&self, number: usize) -> &Page<T> {
         // SAFETY: the pages of the table are of the slab's type, which is `T` (`new`). They leave it before they are retired, for
         // which nothing may borrow `self`, and those that are not retired live as long as the slab.
-        unsafe { page.typed() }
+        unsafe { self.pages.get(number).typed() }
+    }
+
+    #[inline]
+    fn page(&self, index: u32) -> &Page<T> {
+        self.page_at(page_of(index))
     }
 
     #[inline]
@@ -111,20 +111,12 @@ impl<T> OwnerNodes<T> {
         &self.page(index).requested[place_of(index)]
     }
 
-    /// Returns true if there is a node at an index, though perhaps of another timer.
-    #[inline]
-    pub(crate) fn reaches(&self, index: u32) -> bool {
-        page_of(index) < self.pages.len()
-    }
-
     /// Prepares to look at the timer of a handle: adopts its page, if another thread has armed it in one that the owner does not
-    /// know. Returns false if there is no such page.
+    /// know. Returns false if there is no such page. A timer of the owner's that has ended may lead to another one's node, which
+    /// has another generation.
     #[inline]
     pub(crate) fn finds(&mut self, index: u32, generation: u64) -> bool {
-        if generation & REMOTE_GENERATION == 0 {
-            return self.reaches(index);
-        }
-        self.adopt(page_of(index))
+        generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
     /// Returns true if the owner has yet to admit the timer.
@@ -141,46 +133,35 @@ impl<T> OwnerNodes<T> {
         kind: Kind,
         payload: B,
     ) -> Result<u32, B> {
-        if self.free == 0 && self.add_room().is_none() {
+        let Some((number, place)) = self.take().or_else(|| self.add_page()) else {
             return Err(payload);
-        }
-        let index = self.free;
-        let page = self.page(index);
-        let place = place_of(index);
-        // SAFETY: this is the owner, and the node is free.
-        let next = unsafe { page.links[place].get() }.next;
-        let node = &page.nodes[place];
+        };
+        let node = &self.page_at(number).nodes[place];
         // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises it.
         unsafe { node.put_payload(|place| payload.build(place)) };
         node.header.state.arm(generation, kind);
-        self.free = next;
-        let state = &mut self.states[page_of(index)];
-        state.used += 1;
-        if state.used == 1 {
-            self.spare.remove();
-        }
-        Ok(index)
+        Ok(index_of(number, place))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As in `FreePlaces::take`.
+    fn take(&mut self) -> Option<(usize, usize)> {
+        let pages = &self.pages;
+        self.free.take(|number, place| {
+            // SAFETY: as in `page_at`.
+            let page: &Page<T> = unsafe { pages.get(number).typed() };
+            // SAFETY: this is the owner.
+            unsafe { page.links[place].get() }.next
+        })
     }
 
     /// Frees the node of an ended timer that has no message queued.
     #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self.state(index).is_free());
-        let number = page_of(index);
-        let state = &mut self.states[number];
-        if state.is_remote {
-            return self.free_remote(index);
-        }
-        state.used -= 1;
-        let is_empty = state.used == 0;
-        let next = self.free;
-        if next != 0 {
-            self.set_previous(next, index);
-        }
-        self.set_links(index, Links { previous: 0, next });
-        self.free = index;
-        if is_empty {
-            self.note_empty();
+        match self.free.put(page_of(index), place_of(index)) {
+            Some(next) => self.set_links(index, Links { previous: 0, next }),
+            None => self.free_remote(index),
         }
     }
 
@@ -218,87 +199,50 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn note_empty(&mut self) {
-        self.spare.add();
-        self.has_garbage |= self.spare.is_worth_a_look();
-    }
-
     /// Another thread's timer counts as a timer of the owner's from now on.
     pub(crate) fn admit(&mut self, index: u32) {
         self.set_location(index, Location::UNLINKED);
     }
 
-    /// Makes sure that a page is there for the next node of the owner's. `None` if all numbers are taken.
+    /// Adds a page of the owner's and takes its first node. `None` if all numbers are taken.
     #[cold]
     #[inline(never)]
-    fn add_room(&mut self) -> Option<()> {
+    fn add_page(&mut self) -> Option<(usize, usize)> {
         let page = Page::<T>::allocate(false, Location::UNLINKED);
-        let Some(number) = self.slab.publish(page, self.pages.is_empty()) else {
+        let Some(number) = self.slab.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
-        self.put_page(number, page);
-        // Index 0 is never used.
-        self.states[number].used = u32::from(number == 0);
-        if number != 0 {
-            self.spare.add();
-        }
-        for place in (usize::from(number == 0)..PAGE).rev() {
-            let index = index_of(number, place);
-            let next = self.free;
-            if next != 0 {
-                self.set_previous(next, index);
-            }
-            self.set_links(index, Links { previous: 0, next });
-            self.free = index;
-        }
-        Some(())
-    }
-
-    fn put_page(&mut self, number: usize, page: PagePtr) {
-        if self.pages.len() <= number {
-            let first = self.pages.first().copied().unwrap_or(page);
-            self.pages.resize(number + 1, first);
-            self.states.resize_with(number + 1, PageState::default);
-        }
-        // SAFETY: the page is alive as in `page`.
-        let is_remote = unsafe { page.header() }.is_remote;
-        self.pages[number] = page;
-        self.states[number] = PageState { page: Some(page), is_remote, ..PageState::default() };
+        self.pages.set(number, page);
+        self.free.add_page(number);
+        self.take()
     }
 
     /// Returns true if there is a page of this number, which the owner knows from now on.
     #[inline]
     pub(crate) fn adopt(&mut self, number: usize) -> bool {
-        self.states.get(number).is_some_and(|state| state.page.is_some())
-            || self.adopt_unknown(number)
+        self.pages.has(number) || self.adopt_unknown(number)
     }
 
     #[cold]
+    #[inline(never)]
     fn adopt_unknown(&mut self, number: usize) -> bool {
         let Some(page) = self.slab.page(number, &pin()) else { return false };
-        if self.pages.is_empty() {
-            // The first page stands in for those that are not there.
-            self.add_room();
-        }
-        self.put_page(number, page);
+        self.pages.set(number, page);
+        self.remote.push(number);
         true
     }
 
     /// Returns true if the owner knows the page of an index.
     pub(crate) fn knows(&self, index: u32) -> bool {
-        self.states.get(page_of(index)).is_some_and(|state| state.page.is_some())
+        self.pages.has(page_of(index))
     }
 
     /// Loads the header of a node into the cache.
     #[inline]
     pub(crate) fn prefetch_link(&self, index: u32) {
-        if self.reaches(index) {
-            prefetch(self.link(index));
-        }
+        prefetch(self.link(index));
     }
 
     /// Makes sure that the owner knows the node of a message.
@@ -318,14 +262,16 @@ impl<T> OwnerNodes<T> {
     /// Allocates the memory of `timers` timers, which is never given back.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE) + 1;
-        self.spare.keep(pages);
-        while as_u32(self.states.len()) < pages && self.add_room().is_some() {}
+        self.free.spare.keep(pages);
+        while as_u32(self.pages.numbers().count()) < pages {
+            let Some((number, place)) = self.add_page() else { break };
+            self.free(index_of(number, place));
+        }
     }
 
     /// Returns the indices of all nodes that the owner knows, used or free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let known = |(number, state): (usize, &PageState)| state.page.map(|_| number);
-        let numbers: Vec<usize> = self.states.iter().enumerate().filter_map(known).collect();
+        let numbers: Vec<usize> = self.pages.numbers().collect();
         let indices = numbers
             .into_iter()
             .flat_map(|number| (0..PAGE).map(move |place| index_of(number, place)));
@@ -335,7 +281,7 @@ impl<T> OwnerNodes<T> {
     /// Returns true if there may be memory to give back.
     #[inline]
     pub(crate) fn has_garbage(&self) -> bool {
-        self.has_garbage
+        self.has_garbage || self.free.spare.is_worth_a_look()
     }
 
     /// Frees what no thread can see any more, and retires at most one page that was not needed lately.
@@ -345,16 +291,19 @@ impl<T> OwnerNodes<T> {
         self.retired.free_some();
         let (whole, low) = self.slab.take_whole();
         self.spare_remote.observe(whole, low);
-        let owned = self.spare.is_worth_a_look() && self.spare.turn();
+        let owned = self.free.spare.is_worth_a_look() && self.free.spare.turn();
         let remote = self.spare_remote.is_worth_a_look() && self.spare_remote.turn();
-        if owned || remote {
-            self.retire_one(owned, remote);
+        if (owned || remote) && self.retired.has_room() {
+            let number = if owned { self.free.find_empty_page() } else { None };
+            match number {
+                Some(number) => self.retire(number),
+                None if remote => self.retire_remote(PAGES_SEARCHED),
+                None => (),
+            }
             // Also hands over to all threads what has been deferred on this one, which the shard may leave.
             self.retired.free_some();
         }
-        self.has_garbage = !self.retired.is_empty()
-            || self.spare.is_worth_a_look()
-            || self.spare_remote.is_worth_a_look();
+        self.has_garbage = !self.retired.is_empty() || self.spare_remote.is_worth_a_look();
     }
 
     /// Frees all pages that are not needed now, but for those that are always kept: the owner is about to sleep for long. Stops early if
@@ -365,77 +314,61 @@ impl<T> OwnerNodes<T> {
         self.return_nodes();
         let (whole, low) = self.slab.take_whole();
         self.spare_remote.observe(whole, low);
-        for number in 1..self.states.len() {
-            let (owned, remote) =
-                (self.spare.is_worth_a_look(), self.spare_remote.is_worth_a_look());
-            if !owned && !remote {
+        let numbers: Vec<usize> = self.pages.numbers().collect();
+        for number in numbers {
+            if !self.free.spare.is_worth_a_look() {
                 break;
             }
+            if self.free.is_empty_page(number) && number != 0 {
+                if !self.retired.has_room() && !self.retired.free_all() {
+                    break;
+                }
+                self.retire(number);
+            }
+        }
+        while self.spare_remote.is_worth_a_look() {
+            let before = self.remote.len();
             if !self.retired.has_room() && !self.retired.free_all() {
                 break;
             }
-            self.retire_if_free(number, owned, remote);
+            self.retire_remote(self.remote.len());
+            if self.remote.len() == before {
+                break;
+            }
         }
         self.retired.free_all();
         self.has_garbage = !self.retired.is_empty();
     }
 
-    fn retire_one(&mut self, owned: bool, remote: bool) {
-        if !self.retired.has_room() {
-            return;
-        }
-        for _ in 0..PAGES_SEARCHED {
-            self.cursor = (self.cursor + 1) % self.states.len();
-            if self.retire_if_free(self.cursor, owned, remote) {
-                return;
+    /// Takes away a page of the owner's, of which all nodes are free.
+    fn retire(&mut self, number: usize) {
+        self.free.remove_page(number);
+        self.take_away(number);
+    }
+
+    /// Takes away a page of the adders' of which all nodes are free, among the next few.
+    fn retire_remote(&mut self, searched: usize) {
+        for _ in 0..searched.min(self.remote.len()) {
+            self.cursor = (self.cursor + 1) % self.remote.len();
+            let number = self.remote[self.cursor];
+            if self.page_at(number).header.free.take_all() {
+                self.remote.swap_remove(self.cursor);
+                self.spare_remote.remove();
+                self.slab.count_not_whole();
+                return self.take_away(number);
             }
         }
     }
 
-    /// Retires a page of a wanted kind if all of its nodes are free.
-    fn retire_if_free(&mut self, number: usize, owned: bool, remote: bool) -> bool {
-        let &PageState { page, is_remote, used, .. } = &self.states[number];
-        let Some(page) = page else { return false };
-        let is_free = if is_remote {
-            // SAFETY: the page is alive as in `page`.
-            remote && unsafe { page.header() }.free.take_all()
-        } else {
-            owned && used == 0
-        };
-        if is_free {
-            self.retire(number, page);
+    fn take_away(&mut self, number: usize) {
+        debug_assert!((0..PAGE).all(|place| self.state(index_of(number, place)).is_free()));
+        if let Some(schedules) = self.schedules.get_mut(number) {
+            *schedules = None;
         }
-        is_free
-    }
-
-    /// Takes away a page of which all nodes are free, and of the adders' none is in reach.
-    fn retire(&mut self, number: usize, page: PagePtr) {
-        let state = mem::take(&mut self.states[number]);
-        let indices = (0..PAGE).map(|place| index_of(number, place));
-        debug_assert!(indices.clone().all(|index| self.state(index).is_free()));
-        if state.is_remote {
-            self.spare_remote.remove();
-            self.slab.count_not_whole();
-        } else {
-            self.spare.remove();
-            indices.for_each(|index| self.unlink_free(index));
-        }
-        self.pages[number] = self.pages[0];
+        let page = self.pages.get(number);
+        self.pages.remove(number);
         self.slab.retract(number);
         self.retired.push(page);
-    }
-
-    /// Takes a free node of the owner's out of the list.
-    fn unlink_free(&mut self, index: u32) {
-        let Links { previous, next } = self.links_of(index);
-        if index == self.free {
-            self.free = next;
-            return;
-        }
-        self.set_next(previous, next);
-        if next != 0 {
-            self.set_previous(next, previous);
-        }
     }
 
     #[inline]
@@ -488,39 +421,40 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the schedule of a periodic timer.
     pub(crate) fn periodic(&mut self, index: u32) -> &mut Schedule {
-        let schedules = &mut self.states[page_of(index)].schedules;
+        let number = page_of(index);
+        if self.schedules.len() <= number {
+            self.schedules.resize_with(number + 1, || None);
+        }
+        let schedules = &mut self.schedules[number];
         let schedules = schedules.get_or_insert_with(|| Box::new([Schedule::default(); PAGE]));
         &mut schedules[place_of(index)]
     }
 
+    /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
     #[inline]
-    fn take_payload(&self, index: u32) -> T {
+    pub(crate) fn take_payload(&self, index: u32) -> T {
         // SAFETY: this is the owner. A transition of the word, which the caller has just made, says that the payload was there and is
         // taken.
         unsafe { self.node(index).take_payload() }
     }
 
-    /// Tries to fire the timer. It is running from now on if its payload is returned.
+    /// Tries to fire the timer. If it fires, it is running from now on.
     #[inline]
-    pub(crate) fn claim(&self, index: u32) -> (Claim, Option<T>) {
-        let claim = self.state(index).claim();
-        let payload = (claim == Claim::Fires).then(|| self.take_payload(index));
-        (claim, payload)
+    pub(crate) fn claim(&self, index: u32) -> Claim {
+        self.state(index).claim()
     }
 
-    /// Cancels the timer on the owner's thread.
+    /// Cancels the timer on the owner's thread. If that is won, the payload is to be taken.
     #[inline]
-    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Result<(Freed, T), Cancel> {
-        let freed = self.state(index).cancel_own(generation)?;
-        Ok((freed, self.take_payload(index)))
+    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Result<Freed, Cancel> {
+        self.state(index).cancel_own(generation)
     }
 
-    /// Deals with the word of a message that has been taken out of the mailbox, and whose link has been read.
+    /// Deals with the word of a message that has been taken out of the mailbox, and whose link has been read. If the timer was
+    /// cancelled, its payload is to be taken.
     #[inline]
-    pub(crate) fn collect(&self, index: u32) -> (Collected, Option<T>) {
-        let collected = self.state(index).collect();
-        let payload = (collected == Collected::Cancelled).then(|| self.take_payload(index));
-        (collected, payload)
+    pub(crate) fn collect(&self, index: u32) -> Collected {
+        self.state(index).collect()
     }
 
     /// Ends the timer with its shard. Returns its payload if it had one.
@@ -532,22 +466,38 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Lets a periodic timer go on after a run. If a cancel has forbidden it, the payload comes back.
-    pub(crate) fn rearm(&self, index: u32, payload: T) -> Option<T> {
-        // SAFETY: this is the owner, and the payload was taken when the timer was claimed; `build` initialises the place.
-        unsafe { self.node(index).put_payload(|place| Ready(payload).build(place)) };
-        // No other thread touches the payload, so it is still there.
+    pub(crate) fn rearm(&self, index: u32) -> Option<T> {
+        // No other thread has touched the payload, so it is still there.
         (!self.state(index).rearm()).then(|| self.take_payload(index))
     }
 
     /// Returns how many pages the owner knows.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn known_pages(&self) -> usize {
-        self.states.iter().filter(|state| state.page.is_some()).count()
+        self.pages.numbers().count()
     }
 
     #[cfg(all(test, not(loom)))]
     pub(super) fn retired(&self) -> usize {
         self.retired.len()
+    }
+}
+
+impl OwnerNodes<Callback> {
+    /// Takes the callback of a timer that has just been cancelled, if dropping it does anything.
+    #[inline]
+    pub(crate) fn take_to_drop(&self, index: u32) -> Option<Callback> {
+        // SAFETY: as in `take_payload`.
+        let needs_drop = unsafe { self.node(index).payload().as_ref() }.needs_drop();
+        needs_drop.then(|| self.take_payload(index))
+    }
+
+    /// Returns the callback of a timer that was just claimed, to run it where it is. The node is neither freed nor armed before the
+    /// run is over.
+    #[inline]
+    pub(crate) fn running(&self, index: u32) -> Running {
+        // SAFETY: as in `take_payload`; the state forbids everybody else to use the payload of a running timer.
+        unsafe { Running::new(self.node(index).payload()) }
     }
 }
 
@@ -571,7 +521,7 @@ impl<T> Storage for OwnerNodes<T> {
 
     #[inline]
     fn next_if_there(&self, index: u32) -> u32 {
-        if self.reaches(index) { self.links_of(index).next } else { 0 }
+        self.links_of(index).next
     }
 
     #[inline]
@@ -621,17 +571,14 @@ impl<T> Storage for OwnerNodes<T> {
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        if let Some(page) = self.pages.get(page_of(index)) {
-            // SAFETY: the page is alive as in `page`.
-            let page: &Page<T> = unsafe { page.typed() };
-            prefetch(&page.nodes[place_of(index)].header);
-            prefetch(&page.links[place_of(index)]);
-        }
+        let page = self.page(index);
+        prefetch(&page.nodes[place_of(index)].header);
+        prefetch(&page.links[place_of(index)]);
     }
 }
 
 impl<T> fmt::Debug for OwnerNodes<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerNodes").field("pages", &self.pages.len()).finish_non_exhaustive()
+        f.debug_struct("OwnerNodes").field("free", &self.free).finish_non_exhaustive()
     }
 }

@@ -8,39 +8,13 @@ use std::{
 };
 
 use crate::{
-    limits::PAGE_BITS,
     mailbox::Link,
     origin::Added,
+    pages::{PAGE, as_u32, first_link},
     state::StateWord,
     sync::{AtomicU64, Looks, Ordering, UnsafeCell, Unseen},
     wheel::{Links, Location},
 };
-
-/// Nodes of a page.
-pub(crate) const PAGE: usize = 1 << PAGE_BITS;
-
-/// The page that an index is in.
-#[inline]
-pub(crate) fn page_of(index: u32) -> usize {
-    index as usize >> PAGE_BITS
-}
-
-/// The place of an index in its page.
-#[inline]
-pub(crate) fn place_of(index: u32) -> usize {
-    index as usize % PAGE
-}
-
-#[inline]
-pub(super) fn index_of(page: usize, place: usize) -> u32 {
-    as_u32(page << PAGE_BITS | place)
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // There are fewer pages and nodes than 2^32.
-pub(super) fn as_u32(number: usize) -> u32 {
-    number as u32
-}
 
 /// A value of which one thread at a time makes use: the owner, or the adder that has taken the node.
 #[derive(Debug)]
@@ -207,7 +181,7 @@ impl<T> Page<T> {
         // SAFETY: as above.
         unsafe { fill(places.2, |_| Requested(AtomicU64::new(0))) };
         // SAFETY: as above.
-        unsafe { fill(places.3, |_| OwnerCell::new(Links::default())) };
+        unsafe { fill(places.3, |place| OwnerCell::new(Links { previous: 0, next: first_link(place) })) };
         // SAFETY: as above.
         unsafe { fill(places.4, |_| OwnerCell::new(Added::default())) };
         // SAFETY: it was not null.
@@ -310,6 +284,13 @@ impl<T> Node<T> {
     #[inline]
     pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
         self.payload.with_mut(|payload| write(payload.cast::<T>()));
+    }
+
+    /// Returns where the payload is.
+    #[inline]
+    pub(super) fn payload(&self) -> NonNull<T> {
+        // SAFETY: a field of a node is not at address zero.
+        self.payload.with_mut(|payload| unsafe { NonNull::new_unchecked(payload.cast::<T>()) })
     }
 
     /// # Safety

@@ -16,7 +16,8 @@ fn arm(own: &mut OwnerNodes<u32>, generation: u64) -> u32 {
 
 /// Cancels a timer on the owner's thread.
 fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
-    assert_eq!(own.cancel(index, generation), Ok((Freed::Now, 7)));
+    assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
+    assert_eq!(own.take_payload(index), 7);
     own.free(index);
 }
 
@@ -51,7 +52,7 @@ fn every_index_has_its_own_node_in_both_views() {
     indices.sort_unstable();
     assert!(indices.into_iter().eq(1..=INDEX_MAX));
     for index in [INDEX_MAX + 1, u32::MAX] {
-        assert!(!is_there(&slab, index) && !own.reaches(index));
+        assert!(!is_there(&slab, index));
     }
 }
 
@@ -66,8 +67,8 @@ fn payloads_of_any_type_are_kept() {
             })
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            let (freed, taken) = own.cancel(index, generation).expect("it is pending");
-            assert_eq!((freed, &taken), (Freed::Now, payload));
+            assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
+            assert_eq!(&own.take_payload(index), payload);
             own.free(index);
         }
     }
@@ -121,7 +122,7 @@ fn a_retired_page_is_gone_from_both_views_and_comes_again() {
     }
     for (generation, index) in (20..).zip(again) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
-        assert_eq!(own.collect(index), (Collected::Cancelled, Some(7)));
+        assert_eq!((own.collect(index), own.take_payload(index)), (Collected::Cancelled, 7));
         own.free(index);
     }
 }
@@ -185,7 +186,7 @@ fn a_node_taken_by_an_adder_comes_back() {
         seen.insert(index);
         own.admit(index);
         assert!(!own.is_not_admitted(index));
-        assert!(matches!(own.collect(index), (Collected::Moved { periodic: false }, None)));
+        assert!(matches!(own.collect(index), Collected::Moved { periodic: false }));
         assert!(own.cancel(index, generation).is_ok());
         own.free(index);
         own.return_nodes();
@@ -204,7 +205,7 @@ fn an_adder_that_stalls_keeps_one_page() {
         (1..20).map(|generation| add_and_collect(&slab, &mut own, generation)).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
         assert!(own.cancel(index, generation).is_ok());
-        assert!(matches!(own.collect(index), (Collected::Freed, None)));
+        assert!(matches!(own.collect(index), Collected::Freed));
         own.free(index);
     }
     own.return_nodes();
@@ -252,7 +253,7 @@ fn no_node_is_taken_twice() {
         for (index, generation) in receiver {
             own.meet(index);
             assert!(own.cancel(index, generation).is_ok());
-            assert!(matches!(own.collect(index), (Collected::Freed, None)));
+            assert!(matches!(own.collect(index), Collected::Freed));
             assert!(used.lock().unwrap().remove(&index));
             own.free(index);
             if generation % 3 == 0 {
@@ -298,7 +299,7 @@ fn other_threads_may_ask_at_any_time() {
             let index = arm(&mut own, generation);
             live.store(u64::from(index) << 32 | generation, SeqCst);
             if own.cancel(index, generation).is_err() {
-                assert_eq!(own.collect(index).0, Collected::Cancelled);
+                assert_eq!(own.collect(index), Collected::Cancelled);
                 lost += 1;
             }
             own.free(index);

@@ -187,7 +187,7 @@ impl StateWord {
         loop {
             let word = self.own_word();
             let swept = match Phase::of(word) {
-                // A run in progress has its payload on the stack, and finishes by itself.
+                // A run in progress finishes by itself, if at all.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
                 // A move that is under way comes too late; one that was done before it counts.
                 Phase::Private | Phase::Armed | Phase::Moving => {

@@ -1,93 +1,82 @@
 //! The storage of a [`Wheel`](super::Wheel): links apart from values, in pages that come and go.
 //!
-//! Pages have a fixed size, so nothing ever moves and no vector of entries doubles; those that stay
-//! empty are freed one at a time (P8). The entry that was freed last is used first, because it is
-//! still in the cache. Each page has its own free list, so that a page can go without a search.
-//!
 //! Links are apart because unlinking writes to two neighbours: the links of a million entries fill
 //! 8 MB, which a cache holds.
 
+#![allow(unsafe_code)]
+
 use alloc::{boxed::Box, vec::Vec};
-use core::{cell::Cell, iter, mem};
+use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
 
 use super::storage::{Links, Location, Placement, Storage};
 use crate::{
-    limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, PAGES_SEARCHED},
+    limits::{INDEX_MAX, KEY_GENERATION_MAX},
+    pages::{FreePlaces, PAGE, PageTable, first_link, index_of, page_of, place_of},
     prefetch::prefetch,
-    spare::Spare,
 };
 
-const PAGE: usize = 1 << PAGE_BITS;
-
 /// One entry besides its links.
-#[derive(Debug)]
 struct Entry<T> {
     deadline: Cell<u64>,
     /// Counts the entries of this index that have ended.
-    generation: u32,
+    generation: Cell<u32>,
     location: Cell<Location>,
-    value: Option<T>,
+    value: Cell<Option<T>>,
 }
 
-/// A page, whether its contents are there or not.
-#[derive(Debug)]
 struct Page<T> {
-    /// `None` while the page is not there.
-    contents: Option<Contents<T>>,
-    /// One more than the place of the first free entry; 0 if there is none.
-    free: u32,
-    used: u32,
-    /// The generation at which entries continue if the page comes again.
-    generation: u32,
-    in_available: bool,
-}
-
-#[derive(Debug)]
-struct Contents<T> {
-    /// The `next` of a free entry is one more than the place of the next free one in its page.
-    links: Box<[Cell<Links>; PAGE]>,
-    entries: Box<[Entry<T>; PAGE]>,
+    /// The `next` of a free entry is its link in the list of free places.
+    links: [Cell<Links>; PAGE],
+    entries: [Entry<T>; PAGE],
 }
 
 /// All entries of a wheel. Index 0 is never used.
-#[derive(Debug)]
 pub(super) struct Entries<T> {
-    pages: Vec<Page<T>>,
-    /// The page that the next entry is taken from, if it has room.
-    current: usize,
-    /// All pages that have room, and some that had, each once.
-    available: Vec<u32>,
-    /// Numbers of pages that are not there.
-    vacant: Vec<u32>,
-    spare: Spare,
-    /// The place where the search for an empty page continues.
-    cursor: usize,
+    pages: PageTable<NonNull<Page<T>>>,
+    free: FreePlaces,
+    /// The pages that have gone, and the generation at which the entries of such a page continue.
+    vacant: Vec<(usize, u32)>,
+    /// How many pages there have been at once.
+    len: usize,
+    owns: PhantomData<Box<Page<T>>>,
 }
 
-impl<T> Contents<T> {
-    fn new(generation: u32) -> Self {
-        let entry =
-            || Entry { deadline: Cell::new(0), generation, location: Cell::default(), value: None };
-        Self { links: boxed_page(Cell::default), entries: boxed_page(entry) }
+// SAFETY: the pages belong to the entries alone.
+unsafe impl<T: Send> Send for Entries<T> {}
+
+impl<T> Page<T> {
+    /// Builds a page in place: it may be larger than the stack.
+    fn allocate(generation: u32) -> NonNull<Self> {
+        let mut page = Box::<Self>::new_uninit();
+        let to = page.as_mut_ptr();
+        for place in 0..PAGE {
+            let links = Links { previous: 0, next: first_link(place) };
+            // SAFETY: the place is in the page, whose memory was just allocated.
+            unsafe { (&raw mut (*to).links[place]).write(Cell::new(links)) };
+            let entry = Entry {
+                deadline: Cell::new(0),
+                generation: Cell::new(generation),
+                location: Cell::default(),
+                value: Cell::new(None),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut (*to).entries[place]).write(entry) };
+        }
+        // SAFETY: all places have been written.
+        NonNull::from(Box::leak(unsafe { page.assume_init() }))
     }
 }
 
-/// Builds a page in place: it may be larger than the stack.
-#[allow(clippy::unnecessary_box_returns)]
-fn boxed_page<E>(element: impl FnMut() -> E) -> Box<[E; PAGE]> {
-    let page: Box<[E]> = iter::repeat_with(element).take(PAGE).collect();
-    page.try_into().unwrap_or_else(|_| unreachable!("a page has PAGE elements"))
-}
-
 impl<T> Entries<T> {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
+        let mut free = FreePlaces::new();
+        free.add_page(0);
         Self {
-            pages: Vec::new(),
-            current: 0,
-            available: Vec::new(),
+            pages: PageTable::new(Page::allocate(0)),
+            free,
             vacant: Vec::new(),
-            spare: Spare::new(),
-            cursor: 0,
+            len: 1,
+            owns: PhantomData,
         }
     }
 
@@ -96,21 +85,22 @@ impl<T> Entries<T> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // As a function it would return two things in memory.
     pub(super) fn try_insert(&mut self, value: T) -> Option<(u32, u32)> {
-        let mut number = self.current;
-        if self.pages.get(number).is_none_or(|page| page.free == 0) {
-            number = self.find_room()?;
-        }
-        let page = &mut self.pages[number];
-        let place = page.free.wrapping_sub(1) as usize % PAGE;
-        let contents = page.contents.as_mut()?;
-        page.free = contents.links[place].get().next;
-        if page.used == 0 {
-            self.spare.remove();
-        }
-        page.used += 1;
-        let entry = &mut contents.entries[place];
-        entry.value = Some(value);
-        Some((index_of(number, place), entry.generation))
+        let (number, place) = match self.take() {
+            Some(taken) => taken,
+            None => self.add_page()?,
+        };
+        let entry = &self.page(number).entries[place];
+        entry.value.set(Some(value));
+        Some((index_of(number, place), entry.generation.get()))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As in `try_insert`.
+    fn take(&mut self) -> Option<(usize, usize)> {
+        let pages = &self.pages;
+        // SAFETY: as in `page`.
+        let page = |number| unsafe { pages.get(number).as_ref() };
+        self.free.take(|number, place| page(number).links[place].get().next)
     }
 
     #[cfg(test)]
@@ -121,17 +111,17 @@ impl<T> Entries<T> {
     /// Returns true if an entry of this generation is in the wheel.
     #[inline]
     pub(super) fn contains(&self, index: u32, generation: u32) -> bool {
-        self.get(index).is_some_and(|(_, entry)| {
-            entry.generation == generation && entry.location.get() != Location::UNLINKED
-        })
+        self.placement(index, generation).is_some()
     }
 
     /// Returns the deadline and the location of an entry of this generation that is in the wheel.
     #[inline]
     pub(super) fn placement(&self, index: u32, generation: u32) -> Option<(&Cell<u64>, Location)> {
-        let (_, entry) = self.get(index)?;
+        let entry = self.entry(index);
         let location = entry.location.get();
-        let is_live = entry.generation == generation && location != Location::UNLINKED;
+        let is_live = entry.generation.get() == generation
+            && location != Location::UNLINKED
+            && self.pages.has(page_of(index));
         is_live.then_some((&entry.deadline, location))
     }
 
@@ -139,96 +129,42 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> Option<T> {
         let (number, place) = (page_of(index), place_of(index));
-        let page = self.pages.get_mut(number)?;
-        let contents = page.contents.as_mut()?;
-        let entry = &mut contents.entries[place];
-        let value = mem::take(&mut entry.value);
-        entry.generation += 1;
+        let entry = &self.page(number).entries[place];
+        let value = entry.value.take();
+        let generation = entry.generation.get() + 1;
+        entry.generation.set(generation);
         // An index whose generations are used up is retired.
-        if entry.generation < KEY_GENERATION_MAX {
-            contents.links[place].set(Links { previous: 0, next: page.free });
-            page.free = free_link(place);
-            page.used -= 1;
-            self.current = number;
-        }
-        if page.used == 0 || !page.in_available {
-            self.note_room(number);
+        if generation < KEY_GENERATION_MAX
+            && let Some(next) = self.free.put(number, place)
+        {
+            self.links_of(index).set(Links { previous: 0, next });
         }
         value
     }
 
-    /// A page became empty, or has room and is not in `available`.
+    /// Adds a page and takes its first place.
     #[cold]
     #[inline(never)]
-    fn note_room(&mut self, number: usize) {
-        let page = &mut self.pages[number];
-        if page.used == 0 {
-            self.spare.add();
-        }
-        if !mem::replace(&mut page.in_available, true) {
-            self.available.push(as_u32(number));
-        }
-    }
-
-    /// Returns a page with room, which is added if there is none.
-    #[cold]
-    #[inline(never)]
-    fn find_room(&mut self) -> Option<usize> {
-        while let Some(&number) = self.available.last() {
-            let page = &mut self.pages[number as usize];
-            if page.free != 0 {
-                // It stays in the list: the next entry that is freed makes another page current.
-                self.current = number as usize;
-                return Some(self.current);
-            }
-            page.in_available = false;
-            self.available.pop();
-        }
-        self.current = self.add_page()?;
-        Some(self.current)
-    }
-
-    fn add_page(&mut self) -> Option<usize> {
-        let number = match self.vacant.pop() {
-            Some(number) => number as usize,
-            None if self.pages.len() > page_of(INDEX_MAX) => return None,
-            None => self.pages.len(),
+    fn add_page(&mut self) -> Option<(usize, usize)> {
+        let (number, generation) = match self.vacant.pop() {
+            Some(vacant) => vacant,
+            None if self.len > page_of(INDEX_MAX) => return None,
+            None => (self.len, 0),
         };
-        if number == self.pages.len() {
-            self.pages.push(Page {
-                contents: None,
-                free: 0,
-                used: 0,
-                generation: 0,
-                in_available: false,
-            });
+        if number == self.len {
+            self.len += 1;
             // So that freeing never allocates.
-            self.available.reserve(self.pages.len() - self.available.len());
-            self.vacant.reserve(self.pages.len());
+            self.vacant.reserve(self.len);
         }
-        let page = &mut self.pages[number];
-        let contents = Contents::new(page.generation);
-        for (place, links) in contents.links.iter().enumerate().take(PAGE - 1) {
-            links.set(Links { previous: 0, next: free_link(place + 1) });
-        }
-        page.contents = Some(contents);
-        // Index 0 is never used and never freed, so its page stays.
-        let is_first = number == 0;
-        page.free = free_link(usize::from(is_first));
-        page.used = u32::from(is_first);
-        if !is_first {
-            self.spare.add();
-        }
-        if !mem::replace(&mut page.in_available, true) {
-            self.available.push(as_u32(number));
-        }
-        Some(number)
+        self.pages.set(number, Page::allocate(generation));
+        self.free.add_page(number);
+        self.take()
     }
 
     /// Frees a page that has not been needed for long, if there is one.
     #[inline]
     pub(super) fn turn(&mut self) {
-        if self.spare.is_worth_a_look() {
+        if self.free.spare.is_worth_a_look() {
             self.trim();
         }
     }
@@ -236,77 +172,66 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn trim(&mut self) {
-        if !self.spare.turn() {
+        if !self.free.spare.turn() {
             return;
         }
-        for _ in 0..PAGES_SEARCHED {
-            self.cursor = (self.cursor + 1) % self.pages.len();
-            let page = &mut self.pages[self.cursor];
-            if page.used == 0
-                && let Some(contents) = page.contents.take()
-            {
-                let generations = contents.entries.iter().map(|entry| entry.generation);
-                page.generation = generations.max().unwrap_or(0);
-                page.free = 0;
-                self.vacant.push(as_u32(self.cursor));
-                self.spare.remove();
-                return;
-            }
-        }
+        let Some(number) = self.free.find_empty_page() else { return };
+        let generations = self.page(number).entries.iter().map(|entry| entry.generation.get());
+        self.vacant.push((number, generations.max().unwrap_or(0)));
+        self.free.remove_page(number);
+        let page = self.pages.get(number);
+        self.pages.remove(number);
+        // SAFETY: the page was made by `allocate`, and nothing refers to it any more.
+        drop(unsafe { Box::from_raw(page.as_ptr()) });
     }
 
     #[inline]
-    fn get(&self, index: u32) -> Option<(&Cell<Links>, &Entry<T>)> {
-        let contents = self.pages.get(page_of(index))?.contents.as_ref()?;
-        let place = place_of(index);
-        Some((&contents.links[place], &contents.entries[place]))
+    fn page(&self, number: usize) -> &Page<T> {
+        // SAFETY: a page of the table lives until it has left the table, for which nothing may
+        // borrow `self`. It is never borrowed mutably.
+        unsafe { self.pages.get(number).as_ref() }
     }
 
     #[inline]
     fn entry(&self, index: u32) -> &Entry<T> {
-        self.get(index).map_or_else(|| missing(index), |(_, entry)| entry)
+        &self.page(page_of(index)).entries[place_of(index)]
     }
 
     #[inline]
     fn links_of(&self, index: u32) -> &Cell<Links> {
-        self.get(index).map_or_else(|| missing(index), |(links, _)| links)
+        &self.page(page_of(index)).links[place_of(index)]
     }
 
     /// Returns the indices of the entries that are there, used or free.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
-        let indices = 1..=as_u32(self.pages.len() * PAGE).saturating_sub(1);
-        indices.filter(|&index| self.get(index).is_some())
+        let places = (0..PAGE).collect::<Vec<_>>();
+        let indices = self.pages.numbers().flat_map(move |number| {
+            places.clone().into_iter().map(move |place| index_of(number, place))
+        });
+        indices.filter(|&index| index != 0)
     }
 
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        let mut available = self.available.clone();
-        available.sort_unstable();
-        assert!(available.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
-        for (number, page) in self.pages.iter().enumerate() {
-            let mut free = 0;
-            let mut at = page.free;
-            while at != 0 {
-                free += 1;
-                at = self.links_of(index_of(number, at as usize - 1)).get().next;
-            }
-            let there = if page.contents.is_some() { as_u32(PAGE) } else { 0 };
-            assert_eq!(page.used + free, there, "entries of page {number}");
-            assert_eq!(page.in_available, available.binary_search(&as_u32(number)).is_ok());
-            assert!(page.in_available || page.free == 0, "unlisted room in page {number}");
-        }
-        let empty = self.pages.iter().filter(|page| page.contents.is_some() && page.used == 0);
-        assert_eq!(empty.count(), self.spare.empty() as usize, "empty pages");
-        let vacant = self.pages.iter().filter(|page| page.contents.is_none());
-        assert_eq!(vacant.count(), self.vacant.len(), "vacant pages");
+        self.free.check(|number, place| self.page(number).links[place].get().next);
+        assert_eq!(self.pages.numbers().count(), self.len - self.vacant.len(), "vacant pages");
     }
 
     /// Returns the number of pages that are there.
     #[cfg(test)]
     pub(super) fn pages(&self) -> usize {
-        self.pages.len() - self.vacant.len()
+        self.pages.numbers().count()
+    }
+}
+
+impl<T> Drop for Entries<T> {
+    fn drop(&mut self) {
+        for number in self.pages.numbers() {
+            // SAFETY: each page is in the table once, was made by `allocate`, and is used no more.
+            drop(unsafe { Box::from_raw(self.pages.get(number).as_ptr()) });
+        }
     }
 }
 
@@ -330,7 +255,7 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn next_if_there(&self, index: u32) -> u32 {
-        self.get(index).map_or(0, |(links, _)| links.get().next)
+        self.links_of(index).get().next
     }
 
     #[inline]
@@ -350,55 +275,30 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn place(&self, index: u32, Placement { deadline, links, location }: Placement) {
-        let Some((own_links, entry)) = self.get(index) else { missing(index) };
-        own_links.set(links);
-        entry.deadline.set(deadline);
-        entry.location.set(location);
+        let (page, place) = (self.page(page_of(index)), place_of(index));
+        page.links[place].set(links);
+        page.entries[place].deadline.set(deadline);
+        page.entries[place].location.set(location);
     }
 
     #[inline]
     fn displace(&self, index: u32) -> Placement {
-        let Some((links, entry)) = self.get(index) else { missing(index) };
+        let (page, place) = (self.page(page_of(index)), place_of(index));
+        let entry = &page.entries[place];
         let location = entry.location.replace(Location::UNLINKED);
-        Placement { deadline: entry.deadline.get(), links: links.get(), location }
+        Placement { deadline: entry.deadline.get(), links: page.links[place].get(), location }
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        if let Some((links, entry)) = self.get(index) {
-            prefetch(links);
-            prefetch(entry);
-        }
+        let (page, place) = (self.page(page_of(index)), place_of(index));
+        prefetch(&page.links[place]);
+        prefetch(&page.entries[place]);
     }
 }
 
-#[inline]
-fn page_of(index: u32) -> usize {
-    index as usize >> PAGE_BITS
-}
-
-#[inline]
-fn place_of(index: u32) -> usize {
-    index as usize % PAGE
-}
-
-#[inline]
-fn index_of(number: usize, place: usize) -> u32 {
-    as_u32(number << PAGE_BITS | place)
-}
-
-fn free_link(place: usize) -> u32 {
-    as_u32(place) + 1
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // There are fewer pages and entries than 2^32.
-fn as_u32(number: usize) -> u32 {
-    number as u32
-}
-
-#[cold]
-#[inline(never)]
-fn missing(index: u32) -> ! {
-    panic!("entry {index} is not there")
+impl<T> fmt::Debug for Entries<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").field("free", &self.free).finish_non_exhaustive()
+    }
 }
