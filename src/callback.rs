@@ -266,7 +266,6 @@ impl Once {
             self.0.into_value::<Box<F>>().map(|boxed| *boxed)
         }
     }
-
 }
 
 /// A one-shot callback that may go to another thread.

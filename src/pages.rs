@@ -258,6 +258,21 @@ impl FreePlaces {
     }
 }
 
+/// Initialises the places of a page in memory: a page may be larger than the stack.
+///
+/// # Safety
+///
+/// The array is valid for writes.
+pub(crate) unsafe fn fill<E>(array: *mut [E; PAGE], element: impl Fn(usize) -> E) {
+    let first = array.cast::<E>();
+    for place in 0..PAGE {
+        // SAFETY: the place is in the array (caller).
+        let at = unsafe { first.add(place) };
+        // SAFETY: as above.
+        unsafe { at.write(element(place)) };
+    }
+}
+
 /// Returns the link of a place in a page of which all places are free: one more than the next place, or 0.
 pub(crate) fn first_link(place: usize) -> u32 {
     if place + 1 < PAGE { as_u32(place + 2) } else { 0 }
@@ -267,4 +282,56 @@ pub(crate) fn first_link(place: usize) -> u32 {
 #[allow(clippy::cast_possible_truncation)] // A place, or one more.
 fn as_u16(link: u32) -> u16 {
     link as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_number_without_a_page_leads_to_the_first() {
+        let mut table = PageTable::new('a');
+        table.set(5, 'b');
+        assert_eq!([0, 1, 5, 7, 800].map(|number| table.get(number)), ['a', 'a', 'b', 'a', 'a']);
+        assert_eq!(table.numbers().collect::<Vec<_>>(), [0, 5]);
+        table.remove(5);
+        assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
+    }
+
+    /// Places of tiny pages at random, some of which have other users.
+    #[test]
+    fn a_place_is_used_once_until_it_is_freed() {
+        let (mut free, mut links) = (FreePlaces::new(), vec![[0; PAGE]; 16]);
+        let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::new());
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+            if random.bool() && !used.is_empty() {
+                let (number, place) = used.swap_remove(random.usize(..used.len()));
+                links[number][place] = free.put(number, place).expect("its page is there");
+            } else if let Some(taken) = free.take(|number, place| links[number][place]) {
+                assert!(taken != (0, 0) && !used.contains(&taken));
+                used.push(taken);
+            } else if pages.len() < 12 {
+                // The numbers between have pages with other users.
+                let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
+                let number = number.expect("few pages");
+                links[number] = core::array::from_fn(first_link);
+                free.add_page(number);
+                pages.insert(number);
+            }
+            if random.u8(..8) == 0
+                && !pages.is_empty()
+                && let Some(number) = free.find_empty_page()
+            {
+                assert!(used.iter().all(|&(other, _)| other != number));
+                free.remove_page(number);
+                pages.remove(&number);
+            }
+            assert_eq!(free.put(4, 0), None, "a page with other users");
+            free.check(|number, place| links[number][place]);
+        }
+        assert!(pages.contains(&0), "index 0 is in use for ever");
+    }
 }

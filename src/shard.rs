@@ -321,6 +321,13 @@ impl Shard<Callback> {
         Self::with_slab(config, Slab::of_callbacks())
     }
 
+    /// Claims the next timer that is due in this pass, and returns its callback, to run it.
+    #[inline]
+    pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
+        let Claimed { index, .. } = self.claim_due()?;
+        Some((index, self.begin_run(index)))
+    }
+
     /// Returns the callback of a claimed timer, to run it. A one-shot timer counts as fired.
     #[inline]
     pub(crate) fn begin_run(&mut self, index: u32) -> Running {

@@ -38,11 +38,16 @@ impl TickLength {
     /// The first tick that is not before `nanos`. The end of time never comes, also where a tick begins there.
     #[inline]
     pub(crate) fn deadline(self, nanos: u64) -> u64 {
-        if nanos == u64::MAX {
-            return u64::MAX;
+        match nanos.checked_add(self.nanos - 1) {
+            Some(last) => self.now(last),
+            None => self.last_deadline(nanos),
         }
-        // One more than the tick that the nanosecond before is in. No overflow: a tick is longer than a nanosecond.
-        self.now(nanos.saturating_sub(1)) + u64::from(nanos > 0)
+    }
+
+    /// The same within a tick of the end of time.
+    #[cold]
+    fn last_deadline(self, nanos: u64) -> u64 {
+        if nanos == u64::MAX { u64::MAX } else { self.now(nanos - 1) + 1 }
     }
 
     /// The last tick that has begun at `nanos`.

@@ -9,7 +9,7 @@ use std::{
 
 use super::{Flush, ShardRef, Turn, sampler::Sampler};
 use crate::{
-    callback::Callback,
+    callback::{Callback, Running},
     config::Config,
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, OwnerPath, TimerHandle},
@@ -159,17 +159,21 @@ impl Local {
     fn pass(&self, is_idle: bool, budget: usize, turn: &mut Turn) {
         self.turning.set(true);
         let _turning = Turning(&self.turning);
-        let touched_before = self.step(|shard| shard.touched());
-        if is_idle || !self.step(|shard| shard.begin_or_end(budget)) {
+        let begun = self.step(|shard| {
+            let touched_before = shard.touched();
+            let has_work = !is_idle && shard.begin_or_end(budget);
+            has_work.then(|| (touched_before, shard.begins_with_urgent()))
+        });
+        let Some((touched_before, is_urgent)) = begun else {
             self.flush();
             turn.live = self.step(|shard| shard.len());
             return;
-        }
-        if self.step(|shard| shard.begins_with_urgent()) {
+        };
+        if is_urgent {
             self.take_in(turn);
         }
-        while let Some(claimed) = self.step(Shard::claim_due) {
-            self.run(claimed);
+        while let Some((index, callback)) = self.step(Shard::begin_next_run) {
+            self.run(index, callback);
             turn.fired += 1;
         }
         if self.step(Shard::look_again) {
@@ -191,8 +195,9 @@ impl Local {
                     self.drop_callback(callback);
                     turn.collected += 1;
                 }
-                Message::Due(claimed) => {
-                    self.run(claimed);
+                Message::Due(Claimed { index, .. }) => {
+                    let callback = self.step(|shard| shard.begin_run(index));
+                    self.run(index, callback);
                     turn.fired += 1;
                 }
                 Message::Done => (),
@@ -202,8 +207,7 @@ impl Local {
 
     /// Runs a callback that is due.
     #[inline]
-    fn run(&self, Claimed { index, .. }: Claimed) {
-        let callback = self.step(|shard| shard.begin_run(index));
+    fn run(&self, index: u32, callback: Running) {
         let is_periodic = callback.is_periodic;
         self.call(|| callback.run());
         if is_periodic {
@@ -348,16 +352,18 @@ static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share,
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
-    let cancelled = Local::with(|local| match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
-        Ok(callback) => {
-            // Others may want its room before an announced sleep is over.
-            if local.sleeps_until.get() != AWAKE {
-                local.step(|shard| shard.tell_gate());
+    let cancelled = Local::with(|local| {
+        match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
+            Ok(callback) => {
+                // Others may want its room before an announced sleep is over.
+                if local.sleeps_until.get() != AWAKE {
+                    local.step(|shard| shard.tell_gate());
+                }
+                local.drop_callback(callback);
+                Cancel::Cancelled
             }
-            local.drop_callback(callback);
-            Cancel::Cancelled
+            Err(answer) => answer,
         }
-        Err(answer) => answer,
     });
     cancelled.unwrap_or(Cancel::Ended)
 }

@@ -27,8 +27,7 @@ impl<T> Shard<T> {
 
     /// Takes in the rest, and what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
     pub(super) fn take_in_or_end(&mut self) -> Option<Claimed> {
-        self.look_again();
-        let claimed = self.take_in();
+        let claimed = if self.look_again() { self.take_in() } else { None };
         if claimed.is_none() {
             self.opened.end_pass();
             self.end_pass();

@@ -68,8 +68,8 @@ impl<T> Shard<T> {
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
         self.opened.begin_pass(budget.min(MESSAGES_MAX));
-        self.opened.take_arrived(&self.shared.mailbox, self.arrived);
-        if !self.opened.is_empty() {
+        if self.has_messages() {
+            self.opened.take_arrived(&self.shared.mailbox, self.arrived);
             if self.opened.next_to_reverse() != 0 {
                 self.reverse_some();
             }
@@ -80,9 +80,20 @@ impl<T> Shard<T> {
     /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile. Whether there is any.
     #[inline]
     pub(crate) fn look_again(&mut self) -> bool {
+        self.arrived = self.shared.mailbox.arrived();
+        self.has_messages() && self.look_into_mailbox()
+    }
+
+    #[inline(never)]
+    fn look_into_mailbox(&mut self) -> bool {
         self.opened.look_again();
         self.take_mailbox();
         !self.opened.is_empty()
+    }
+
+    #[inline]
+    fn has_messages(&self) -> bool {
+        !self.arrived.is_none() || !self.opened.is_empty()
     }
 
     /// Takes what has arrived, of each kind once in a pass.

@@ -20,8 +20,9 @@ pub(super) struct Telling {
     has_left: bool,
     /// The clock's reading with which the turn before began.
     before: u64,
-    /// When the loop wanted to turn, as far as others were told.
-    wanted_at: Cell<u64>,
+    /// Until when an idle turn has nothing to tell: the moment at which the loop wanted to turn, as far as others were told. Zero if
+    /// a pass has not ended, or has left something.
+    quiet_until: Cell<u64>,
     /// The tick at which the timers were due that have just fired, one after the other, and how many there were.
     due: u64,
     timers: u32,
@@ -94,9 +95,7 @@ impl<T> Shard<T> {
     /// long since something was told.
     #[inline]
     pub(super) fn is_quiet(&self, now: u64) -> bool {
-        !self.telling.in_pass
-            && !self.telling.has_left
-            && now < self.telling.wanted_at.get()
+        now < self.telling.quiet_until.get()
             && self.counts.turns - self.telling.told_in.get() < TURNS_UNTOLD
     }
 
@@ -111,7 +110,7 @@ impl<T> Shard<T> {
     pub(super) fn begin_pass(&mut self) {
         // One that is given up leaves what it leaves.
         self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
-        self.telling.wanted_at.set(u64::MAX);
+        self.telling.quiet_until.set(0);
         self.shared.gauges.turn_begins(self.turn_nanos, self.counts.turns);
     }
 
@@ -122,6 +121,7 @@ impl<T> Shard<T> {
         if mem::replace(&mut self.telling.in_pass, false) {
             self.tell_firing();
             self.telling.has_left = is_behind;
+            self.telling.quiet_until.set(if is_behind { 0 } else { u64::MAX });
             self.counts.overruns += u64::from(is_behind);
             self.shared.gauges.turn_ends(self.counts.turns);
             self.telling.is_untimed.set(true);
@@ -204,7 +204,8 @@ impl<T> Shard<T> {
         self.tell();
         // What is due is due after the last turn: or that would seem to have come since.
         let wanted_at = next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)));
-        self.telling.wanted_at.set(wanted_at);
+        let is_quiet = !self.telling.in_pass && !self.telling.has_left;
+        self.telling.quiet_until.set(if is_quiet { wanted_at } else { 0 });
         self.shared.gauges.wants_turn_at(wanted_at);
         if self.telling.in_pass {
             // The pass was given up.

@@ -156,7 +156,8 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Frees the node of an ended timer that has no message queued.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // As in `link_by`.
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self.state(index).is_free());
         match self.free.put(page_of(index), place_of(index)) {
@@ -166,6 +167,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// The node of an ended timer of another thread is free. It goes back to its page with the others of the same page.
+    #[inline(never)]
     fn free_remote(&mut self, index: u32) {
         self.set_location(index, NOT_ADMITTED);
         if self.returning.page != page_of(index) {

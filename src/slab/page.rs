@@ -10,7 +10,7 @@ use std::{
 use crate::{
     mailbox::Link,
     origin::Added,
-    pages::{PAGE, as_u32, first_link},
+    pages::{PAGE, as_u32, fill, first_link},
     state::StateWord,
     sync::{AtomicU64, Looks, Ordering, UnsafeCell, Unseen},
     wheel::{Links, Location},
@@ -162,6 +162,7 @@ impl<T> Page<T> {
             },
             payload: UnsafeCell::new(MaybeUninit::uninit()),
         };
+        let free_links = |place| OwnerCell::new(Links { previous: 0, next: first_link(place) });
         let places = (
             // SAFETY: the memory was allocated for the page, and no other thread knows it yet.
             unsafe { &raw mut (*page).header },
@@ -181,7 +182,7 @@ impl<T> Page<T> {
         // SAFETY: as above.
         unsafe { fill(places.2, |_| Requested(AtomicU64::new(0))) };
         // SAFETY: as above.
-        unsafe { fill(places.3, |place| OwnerCell::new(Links { previous: 0, next: first_link(place) })) };
+        unsafe { fill(places.3, free_links) };
         // SAFETY: as above.
         unsafe { fill(places.4, |_| OwnerCell::new(Added::default())) };
         // SAFETY: it was not null.
@@ -194,19 +195,6 @@ impl<T> Page<T> {
     unsafe fn free(page: NonNull<PageHeader>) {
         // SAFETY: the page was allocated by `allocate` with the layout of a box, and is used no more (caller).
         drop(unsafe { Box::from_raw(page.cast::<Self>().as_ptr()) });
-    }
-}
-
-/// # Safety
-///
-/// The array is valid for writes.
-unsafe fn fill<E>(array: *mut [E; PAGE], element: impl Fn(usize) -> E) {
-    let first = array.cast::<E>();
-    for place in 0..PAGE {
-        // SAFETY: the place is in the array (caller).
-        let at = unsafe { first.add(place) };
-        // SAFETY: as above.
-        unsafe { at.write(element(place)) };
     }
 }
 

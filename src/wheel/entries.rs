@@ -11,7 +11,7 @@ use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
 use super::storage::{Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX},
-    pages::{FreePlaces, PAGE, PageTable, first_link, index_of, page_of, place_of},
+    pages::{FreePlaces, PAGE, PageTable, fill, first_link, index_of, page_of, place_of},
     prefetch::prefetch,
 };
 
@@ -45,24 +45,25 @@ pub(super) struct Entries<T> {
 unsafe impl<T: Send> Send for Entries<T> {}
 
 impl<T> Page<T> {
-    /// Builds a page in place: it may be larger than the stack.
     fn allocate(generation: u32) -> NonNull<Self> {
         let mut page = Box::<Self>::new_uninit();
         let to = page.as_mut_ptr();
-        for place in 0..PAGE {
-            let links = Links { previous: 0, next: first_link(place) };
-            // SAFETY: the place is in the page, whose memory was just allocated.
-            unsafe { (&raw mut (*to).links[place]).write(Cell::new(links)) };
-            let entry = Entry {
-                deadline: Cell::new(0),
-                generation: Cell::new(generation),
-                location: Cell::default(),
-                value: Cell::new(None),
-            };
-            // SAFETY: as above.
-            unsafe { (&raw mut (*to).entries[place]).write(entry) };
-        }
-        // SAFETY: all places have been written.
+        let free_links = |place| Cell::new(Links { previous: 0, next: first_link(place) });
+        let entry = |_| Entry {
+            deadline: Cell::new(0),
+            generation: Cell::new(generation),
+            location: Cell::default(),
+            value: Cell::new(None),
+        };
+        // SAFETY: the memory was just allocated for the page.
+        let links = unsafe { &raw mut (*to).links };
+        // SAFETY: as above.
+        let entries = unsafe { &raw mut (*to).entries };
+        // SAFETY: as above.
+        unsafe { fill(links, free_links) };
+        // SAFETY: as above.
+        unsafe { fill(entries, entry) };
+        // SAFETY: both parts of the page have been written.
         NonNull::from(Box::leak(unsafe { page.assume_init() }))
     }
 }

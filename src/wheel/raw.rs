@@ -286,7 +286,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Links an entry into the slot that `tick`, at most its deadline, belongs to.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // A function of its own would save and restore six registers.
     pub(super) fn link_by(&mut self, storage: &impl Storage, index: u32, deadline: u64, tick: u64) {
         if self.is_near(tick) {
             let slot = self.occupy_near(tick);

@@ -55,8 +55,8 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
                 // The first look makes a thread known to the epochs.
                 assert!(handles[0].is_pending());
                 let counted = calls(|| cancel_all(&handles));
-                // After earlier bursts, a thread may free what they have left.
-                assert!(counted == (0, 0) || others > 0 && counted.0 == 0, "{counted:?}");
+                // A thread may free what the epochs kept for the adder's thread, and what earlier bursts have left.
+                assert!(counted.0 == 0 && (counted.1 <= 8 || others > 0), "{counted:?}");
             });
         }
         End::CancelledBeforeTheyArrive => {
