@@ -7,7 +7,7 @@ use crate::{
     error::ConfigError,
     hooks::{Hooks, PanicHook, PanicReport, WakeHook},
     limits::{INDEX_MAX, RESERVE_MAX},
-    tick::TickLength,
+    tick::{TickLength, saturating_nanos},
 };
 
 /// How a shard, or a thread's timer, is made: tick, clock, capacity and hooks.
@@ -36,6 +36,7 @@ pub struct Config {
     limit: usize,
     name: Option<String>,
     timed: u32,
+    drop_within: Duration,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
 }
@@ -50,6 +51,7 @@ impl Config {
             limit: usize::MAX,
             name: None,
             timed: 0,
+            drop_within: Duration::from_millis(100),
             wake: None,
             panic: None,
         }
@@ -82,9 +84,10 @@ impl Config {
     /// The most timers that may be live at the same time: a further one is refused, and `try_add` hands its callback back.
     /// By default, and at most, 2^25 - 1.
     ///
-    /// On its own core a shard keeps to it exactly. What other cores add ([`ShardRef`](crate::ShardRef)) is held against what
-    /// the owner had when it last turned or asked how long it may sleep, so there can be as many more for a moment as the owner has
-    /// added itself since.
+    /// On its own core a shard keeps to it exactly: an add that finds no room first drops timers that other threads have cancelled.
+    /// What other cores add ([`ShardRef`](crate::ShardRef)) is held against what the owner had when it last turned or asked how
+    /// long it may sleep, so there can be as many more for a moment as the owner has added itself since. Of timers that other
+    /// threads have cancelled and the owner has not met, up to 1,024 do not count for them.
     #[must_use]
     pub fn limit(mut self, timers: usize) -> Self {
         self.limit = timers;
@@ -108,6 +111,19 @@ impl Config {
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {
         self.timed = one_in;
+        self
+    }
+
+    /// How long what a cancelled callback captured may outlive a cancel on another thread, 100 ms by default. What
+    /// [`ShardRef`](crate::ShardRef) has added is dropped by the thread that cancels it. The rest is dropped by the owner, which
+    /// turns within this time: the first such cancel wakes it from a longer sleep, and until the time has passed it sleeps no
+    /// longer. Without such cancels nothing wakes it, and with many there are at most two wake-ups in the time.
+    ///
+    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. One that sleeps by
+    /// `time_until_next` drops such payloads when it turns.
+    #[must_use]
+    pub fn drop_within(mut self, time: Duration) -> Self {
+        self.drop_within = time;
         self
     }
 
@@ -148,7 +164,8 @@ impl Config {
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
         let hooks = Hooks::new(self.wake, self.panic);
-        Ok(Parts { tick, clock: self.clock, capacity, limit, name: self.name, hooks })
+        let drop_within = saturating_nanos(self.drop_within);
+        Ok(Parts { tick, clock: self.clock, capacity, limit, name: self.name, drop_within, hooks })
     }
 }
 
@@ -159,6 +176,7 @@ pub(crate) struct Parts {
     pub(crate) capacity: u32,
     pub(crate) limit: u32,
     pub(crate) name: Option<String>,
+    pub(crate) drop_within: u64,
     pub(crate) hooks: Hooks,
 }
 
@@ -177,6 +195,7 @@ impl fmt::Debug for Config {
             .field("limit", &self.limit)
             .field("name", &self.name)
             .field("time_callbacks", &self.timed)
+            .field("drop_within", &self.drop_within)
             .finish_non_exhaustive()
     }
 }

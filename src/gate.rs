@@ -22,15 +22,17 @@ impl Gate {
         Self { limit, live: AtomicU32::new(0), arriving: AtomicU32::new(0) }
     }
 
-    /// Whether one more may come. If so, it has come, or [`left`](Self::left).
-    pub(crate) fn admits(&self) -> bool {
+    /// Whether one more may come, where so many have been `cancelled` that the owner counts still. If so, it has come, or
+    /// [`left`](Self::left).
+    pub(crate) fn admits(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_open() {
             return true;
         }
         // Acquire: whoever is not counted here any more is in what is read next (see `left`).
         let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
         // Relaxed: read after the above.
-        let admits = arriving.saturating_add(self.live.load(Ordering::Relaxed)) < self.limit;
+        let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
+        let admits = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
         if !admits {
             self.left();
         }
@@ -76,23 +78,23 @@ mod tests {
     fn it_lets_in_up_to_the_limit() {
         let gate = Gate::new(3);
         gate.set_live(1);
-        assert_eq!([(); 3].map(|()| gate.admits()), [true, true, false]);
+        assert_eq!([(); 3].map(|()| gate.admits(|| 0)), [true, true, false]);
         gate.left();
-        assert!(gate.admits());
+        assert!(gate.admits(|| 0));
         gate.set_live(2);
         gate.left();
-        assert!(!gate.admits());
+        assert!(!gate.admits(|| 0));
         gate.set_live(1);
         gate.lets_in();
-        assert!(!gate.admits(), "it counts, although it is not asked");
+        assert!(!gate.admits(|| 0), "it counts, although it is not asked");
         gate.left();
-        assert!(gate.admits());
+        assert!(gate.admits(|| 0));
     }
 
     #[test]
     fn without_a_limit_it_counts_nothing() {
         let gate = Gate::new(INDEX_MAX);
-        assert!((0..100).all(|_| gate.admits()));
+        assert!((0..100).all(|_| gate.admits(|| 0)));
         // Relaxed: one thread.
         assert_eq!(gate.arriving.load(Ordering::Relaxed), 0);
     }

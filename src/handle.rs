@@ -6,6 +6,7 @@ use std::{
     marker::PhantomData,
     mem,
     num::NonZeroU64,
+    panic::{self, AssertUnwindSafe},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -13,7 +14,9 @@ use std::{
 
 pub use crate::state::Cancel;
 use crate::{
+    callback::Sent,
     error::InsideCallback,
+    hooks::{PanicPlace, contain},
     limits::REMOTE_GENERATION,
     reclaim::Seen,
     registry,
@@ -76,9 +79,10 @@ impl TimerHandle {
 
     /// Cancels the timer, and says at once who won. From any thread.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If its timer is this thread's, it has
-    ///   been dropped when this returns; otherwise the owner drops it, and what it captured, in its next turn, or in a later one if more
-    ///   than 1 024 messages wait. (Then a sleeping owner is woken. A third thread that is just moving the timer goes first.)
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If its timer is this thread's, or was added by a
+    ///   [`ShardRef`](crate::ShardRef), the callback has been dropped when this returns. Otherwise the owner drops it, and what it
+    ///   captured, in its next turn, or in a later one if more than 1,024 messages wait. An owner that announces its sleeps turns within
+    ///   [`Config::drop_within`](crate::Config::drop_within). (A third thread that is just moving the timer goes first.)
     /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
     ///   gives this. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
@@ -103,15 +107,29 @@ impl TimerHandle {
     /// Asks something of the shard, if it is there, and wakes its owner if that is needed: with nothing borrowed.
     #[inline]
     fn ask_elsewhere<R>(self, ask: impl FnOnce(&Seen<'_, Shared>) -> Remote<R>) -> Option<R> {
-        let (answer, sleeper) = registry::with(self.shard(), |shared| {
+        let (answer, sleeper, payload) = registry::with(self.shard(), |shared| {
             let shared = shared?;
-            let Remote { answer, wake } = ask(shared);
-            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep))))
+            let Remote { answer, wake, payload } = ask(shared);
+            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep)), payload))
         })?;
         if let Some((shared, asleep)) = sleeper {
             shared.wake(asleep);
         }
+        if let Some(payload) = payload {
+            self.drop_cancelled(payload);
+        }
         Some(answer)
+    }
+
+    /// Drops the callback of a timer that this thread has cancelled, and keeps its panic in.
+    fn drop_cancelled(self, payload: Sent) {
+        let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
+        let shared = registry::with(self.shard(), |shared| Some(Arc::clone(shared?)));
+        match shared {
+            Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
+            // Nobody is left to report to.
+            None => contain(|| panic::resume_unwind(panic)),
+        }
     }
 
     /// As [`cancel`](Self::cancel), and if the callback is running on another thread, waits until it has returned: then it

@@ -178,7 +178,7 @@ impl Hooks {
     }
 
     #[cold]
-    fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+    pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter; other threads add to it when a wake panics.
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };

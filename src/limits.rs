@@ -136,9 +136,6 @@ pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 /// Telling costs as much as a timer or two.
 pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
 
-/// Messages that an owner looks at to tell how many timers are held. A flood of them leaves many more, turn after turn.
-pub(crate) const HELD_TOLD: u32 = 16;
-
 /// Counters that the owner of a shard publishes together. Under loom, where each adds interleavings, two.
 pub(crate) const COUNTED: usize = if LOOM { 2 } else { usize::MAX };
 

@@ -7,16 +7,17 @@
 //! ARCHITECTURE.md.)
 //!
 //! ```text
-//!   63        52 51                  26 25                   0
-//! +-------------+----------------------+----------------------+
-//! |  how many   | index of the second  | index of the newest  |     0: empty      all ones: closed
-//! +-------------+----------------------+----------------------+
+//!   63        52    51      50    49                  25 24                   0
+//! +-------------+------+---------+----------------------+----------------------+
+//! |  how many   |  -   | payload | index of the second  | index of the newest  |   0: empty   all ones: closed
+//! +-------------+------+---------+----------------------+----------------------+
 //! ```
 //!
 //! A message's link names not the one below it but the one below that. The owner learns what comes next from a line that another
 //! core has written, and waits for it; with two chains it waits for two at once. (Taking a message that can wait costs 8.2 ns,
 //! along one chain 14.5: `compare --workload mailbox`. One chain would leave 32 bits for the count. With two it has 12, and goes
-//! round; the gauge says "so many or more".)
+//! round; the gauge says "so many or more".) *payload* says that one of the messages is of a cancelled timer whose payload the owner
+//! has to drop.
 //!
 //! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
 //! is for what can wait, timers that were cancelled. The owner meets the urgent ones at the beginning of
@@ -55,13 +56,15 @@ use crate::{
 const EMPTY: u64 = 0;
 /// No head is that: the newest message and the second are of two nodes.
 const CLOSED: u64 = u64::MAX;
-const INDEX_BITS: u32 = 26;
+const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
+const COUNT_SHIFT: u32 = 52;
 /// So many or more.
 const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
 const _: () = assert!(
-    INDEX_MAX < INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - 2 * INDEX_BITS,
-    "the parts fill the word"
+    INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
+    "the parts fit the word"
 );
 const _: () = assert!(
     MANY.is_multiple_of(DEBT_MAX),
@@ -114,6 +117,8 @@ impl Arrived {
 pub(crate) enum Urgency {
     /// It is about a payload that can be dropped.
     CanWait,
+    /// It is about a node without a payload.
+    Empty,
     /// It is about a deadline.
     Urgent,
 }
@@ -123,7 +128,8 @@ pub(crate) enum Urgency {
 #[must_use]
 pub(crate) enum Push {
     /// It is in the mailbox, as the so many-th of its kind; beyond `MANY` the number goes round, and is right modulo `DEBT_MAX` only.
-    Queued(u32),
+    /// It may be the first about a payload since the owner has taken those before.
+    Queued { depth: u32, is_first_payload: bool },
     /// The owner is gone, and has swept the node or will: nothing more to do.
     Closed,
 }
@@ -145,8 +151,9 @@ impl Mailbox {
     #[inline]
     pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
         match urgency {
-            Urgency::Urgent => self.urgent.push(index, link),
-            Urgency::CanWait => self.can_wait.push(index, link),
+            Urgency::Urgent => self.urgent.push(index, link, 0),
+            Urgency::CanWait => self.can_wait.push(index, link, PAYLOAD),
+            Urgency::Empty => self.can_wait.push(index, link, 0),
         }
     }
 
@@ -155,10 +162,11 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, or one is urgent.
-    pub(crate) fn keeps_awake(&self, debt: u32) -> bool {
+    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, one is urgent, or one is about a
+    /// payload and the sleep is long.
+    pub(crate) fn keeps_awake(&self, debt: u32, is_long: bool) -> bool {
         // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
-        self.is_urgent() || self.can_wait.depth() >= debt
+        self.is_urgent() || self.can_wait.depth() >= debt || is_long && self.can_wait.has_payload()
     }
 
     /// Whether the owner is gone.
@@ -183,6 +191,11 @@ impl Mailbox {
         self.urgent.depth().saturating_add(self.can_wait.depth())
     }
 
+    /// Returns how many messages about cancelled timers wait; `MANY` is that or more.
+    pub(crate) fn cancelled(&self) -> u32 {
+        self.can_wait.depth()
+    }
+
     /// The messages of each kind. For the owner, who may follow the links from here: only it takes messages away.
     pub(crate) fn waiting(&self) -> [Messages; 2] {
         self.stacks().map(Stack::waiting)
@@ -195,7 +208,7 @@ impl Mailbox {
 
 impl Stack {
     #[inline]
-    fn push(&self, index: u32, link: &Link) -> Push {
+    fn push(&self, index: u32, link: &Link, payload: u64) -> Push {
         // Relaxed: only compared, and checked by the swap.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -205,10 +218,13 @@ impl Stack {
             // Relaxed: published by the swap below.
             link.0.store(second_of(head), Ordering::Relaxed);
             let depth = one_more(depth_of(head));
-            let new = pack(depth, newest_of(head), index);
+            let new = pack(depth, newest_of(head), index) | head & PAYLOAD | payload;
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure is only another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Push::Queued(depth),
+                Ok(_) => {
+                    let is_first_payload = payload & !head != 0;
+                    return Push::Queued { depth, is_first_payload };
+                }
                 Err(found) => head = found,
             }
         }
@@ -242,6 +258,13 @@ impl Stack {
             CLOSED => 0,
             head => Messages::of(head).count,
         }
+    }
+
+    /// Returns true if a message is about a payload.
+    fn has_payload(&self) -> bool {
+        // Relaxed: who may miss nothing has a fence before it.
+        let head = self.head.load(Ordering::Relaxed);
+        head != CLOSED && head & PAYLOAD != 0
     }
 
     fn waiting(&self) -> Messages {
@@ -298,7 +321,7 @@ const fn one_more(depth: u32) -> u32 {
 
 #[inline]
 const fn pack(depth: u32, second: u32, newest: u32) -> u64 {
-    ((depth as u64) << (2 * INDEX_BITS)) | ((second as u64) << INDEX_BITS) | newest as u64
+    ((depth as u64) << COUNT_SHIFT) | ((second as u64) << INDEX_BITS) | newest as u64
 }
 
 #[inline]
@@ -316,7 +339,7 @@ const fn second_of(head: u64) -> u32 {
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // 12 bits.
 const fn depth_of(head: u64) -> u32 {
-    (head >> (2 * INDEX_BITS)) as u32
+    (head >> COUNT_SHIFT) as u32
 }
 
 #[cfg(all(test, not(loom)))]

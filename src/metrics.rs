@@ -67,7 +67,8 @@ pub struct ShardMetrics {
     /// Its name: [`Config::name`](crate::Config::name), or that of the thread that has made it; empty if it had none.
     pub name: String,
     /// What has become of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and, of
-    /// [`queued`](Counts::queued), what waits in the mailbox are of this moment, the rest belongs together.
+    /// [`held`](Counts::held) and [`queued`](Counts::queued), what waits in the mailbox are of this moment, the rest belongs
+    /// together.
     pub counts: Counts,
     /// How late the timers fired for which no turn came before: from the deadline, rounded up to a tick, to the beginning of the
     /// turn that fired them.
@@ -132,6 +133,7 @@ impl ShardMetrics {
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
         let counts = Counts {
+            held: told.held + u64::from(shared.mailbox.cancelled()),
             queued: told.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panicked(),
             turns: gauges.turns().begun,

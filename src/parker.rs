@@ -32,7 +32,7 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// How many sleeps have been announced, times two; odd while the last one lasts.
+/// How many sleeps have been announced, times four; odd while the last one lasts, and whether that is long.
 #[derive(Debug)]
 pub(crate) struct Parker {
     announced: AtomicU64,
@@ -41,6 +41,9 @@ pub(crate) struct Parker {
 }
 
 const ASLEEP: u64 = 1;
+/// No payload may wait for the end of this sleep.
+const LONG: u64 = 2;
+const ONE: u64 = 4;
 
 /// One announcement: a later one is not ended by the end of this one.
 #[derive(Debug)]
@@ -59,11 +62,12 @@ impl Default for Parker {
 
 impl Parker {
     /// The owner announces that it is going to sleep, until then at most; afterwards it must look for requests once more.
-    pub(crate) fn announce(&self, until: u64) -> Announcement {
+    pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
         // Relaxed: the announcement publishes it.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: the owner alone counts, and others only end a sleep.
-        let number = (self.announced.load(Ordering::Relaxed) | ASLEEP) + 2;
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG);
+        let number = before + ONE + ASLEEP + if is_long { LONG } else { 0 };
         // Release: publishes `until` to `must_wake_before`. A swap, so that a waker of an earlier sleep comes before it or
         // not at all.
         self.announced.swap(number, Ordering::Release);
@@ -105,6 +109,11 @@ impl Parker {
         self.asleep()
     }
 
+    /// The same, if the sleep is long.
+    pub(crate) fn must_wake_from_long(&self) -> Option<Asleep> {
+        self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
+    }
+
     /// The same, if the owner sleeps beyond the moment that `deadline` then says.
     pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this look.
@@ -130,7 +139,7 @@ mod tests {
     fn whoever_asks_wakes_until_somebody_has() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake(), None);
-        let announcement = parker.announce(0);
+        let announcement = parker.announce(0, false);
         let told = parker.must_wake().expect("it sleeps");
         assert_eq!(parker.must_wake(), Some(told), "the first may not have come to it yet");
         parker.was_woken(told);
@@ -140,10 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_wakes_from_a_long_sleep_only() {
+        let parker = Parker::default();
+        assert_eq!(parker.must_wake_from_long(), None);
+        for is_long in [true, false, true] {
+            let announcement = parker.announce(0, is_long);
+            assert!(parker.must_wake().is_some());
+            assert_eq!(parker.must_wake_from_long().is_some(), is_long);
+            parker.awake(&announcement);
+            assert_eq!((parker.must_wake_from_long(), parker.asleep()), (None, None));
+        }
+    }
+
+    #[test]
     fn only_what_is_earlier_wakes() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake_before(|| 0), None);
-        let _announcement = parker.announce(100);
+        let _announcement = parker.announce(100, false);
         assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
         let told = parker.must_wake_before(|| 99).expect("it is earlier");
         parker.was_woken(told);
@@ -153,9 +175,9 @@ mod tests {
     #[test]
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
-        let first = parker.announce(7);
+        let first = parker.announce(7, false);
         let told = parker.must_wake().expect("it sleeps");
-        let second = parker.announce(7);
+        let second = parker.announce(7, false);
         parker.awake(&first);
         parker.was_woken(told);
         assert!(parker.asleep().is_some_and(|asleep| asleep != told));

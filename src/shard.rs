@@ -89,6 +89,8 @@ pub struct Shard<T> {
     latest: Reading,
     /// The reading that the last turn began with.
     turn_nanos: u64,
+    /// Until then, sleeps are short: other threads have cancelled timers a short time ago.
+    short_sleeps_until: u64,
     /// The most timers that may live.
     limit: u32,
     /// Messages taken out of the mailbox and not yet dealt with, and how many of them the pass may deal with.
@@ -130,8 +132,10 @@ impl<T> Shard<T> {
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
-        let Parts { tick, clock, capacity, limit, hooks, name } = config.into_parts()?;
-        let shared = Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, slab));
+        let Parts { tick, clock, capacity, limit, hooks, name, drop_within } =
+            config.into_parts()?;
+        let shared =
+            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
         let registration = registry::register(&shared)?;
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
@@ -150,6 +154,7 @@ impl<T> Shard<T> {
             tick,
             latest,
             turn_nanos: latest.lo,
+            short_sleeps_until: 0,
             limit,
             opened: Opened::default(),
             arrived: Arrived::default(),
@@ -253,9 +258,24 @@ impl<T> Shard<T> {
     /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
     /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
     pub fn time_until_next(&self) -> Option<Duration> {
-        let (now, next) = (self.clock.nanos().max(self.latest.lo), self.next_nanos());
-        self.asked_at(now, next);
-        next.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+        self.time_until(self.next_nanos())
+    }
+
+    /// The loop asks how long it may sleep, if it turns then.
+    pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
+        let now = self.clock.nanos().max(self.latest.lo);
+        self.asked_at(now, turn);
+        turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+    }
+
+    /// Until when the owner may sleep, and whether that is long for payloads that other threads cancel.
+    pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
+        let (now, next) = (self.latest.lo, self.next_nanos());
+        let short = now.saturating_add(self.shared.drop_within);
+        if now < self.short_sleeps_until && short < u64::MAX {
+            return (Some(next.map_or(short, |next| next.min(short))), false);
+        }
+        (next, short < u64::MAX && next.is_none_or(|next| next > short))
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
@@ -268,7 +288,8 @@ impl<T> Shard<T> {
         if self.closed {
             return PreparedSleep::ended();
         }
-        PreparedSleep::new(&self.shared, self.next_nanos(), || self.time_until_next())
+        let (until, is_long) = self.sleep();
+        PreparedSleep::new(&self.shared, until, is_long, || self.time_until(until))
     }
 
     /// How many timers are live, held ones included.

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Line<Gate>,
     pub(crate) gauges: Line<Gauges>,
     pub(crate) name: Box<str>,
+    /// How long, in nanoseconds, the owner may sleep over a payload that another thread has cancelled.
+    pub(crate) drop_within: u64,
 }
 
 /// What has cache lines of its own: two, because processors fetch them in pairs.
@@ -53,12 +55,13 @@ impl<T> std::ops::Deref for Line<T> {
 }
 
 /// What a thread that is not the owner has done.
-#[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Remote<R> {
     pub(crate) answer: R,
     /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
     pub(crate) wake: Option<Asleep>,
+    /// What the caller must drop then.
+    pub(crate) payload: Option<Sent>,
 }
 
 /// A timer that this thread has added to another core.
@@ -70,7 +73,7 @@ pub(crate) struct Armed {
 
 impl<R> Remote<R> {
     fn quiet(answer: R) -> Self {
-        Self { answer, wake: None }
+        Self { answer, wake: None, payload: None }
     }
 }
 
@@ -81,6 +84,7 @@ impl Shared {
         hooks: Hooks,
         limit: u32,
         name: Option<String>,
+        drop_within: u64,
         slab: Arc<Slab>,
     ) -> Self {
         let has_name = name.is_some();
@@ -98,15 +102,16 @@ impl Shared {
             gate: Line(Gate::new(limit)),
             gauges: Line(Gauges::new(has_name)),
             name,
+            drop_within,
         }
     }
 
-    /// Announces the owner's sleep, until then at most. `None` if it must not sleep: so much is in the mailbox, or something
+    /// Announces the owner's sleep, until then at most. It is long if no payload may wait for its end. `None` if it must not sleep: so much is in the mailbox, or something
     /// that may be due earlier, or it is being woken right now.
-    pub(crate) fn announce_sleep(&self, until: u64) -> Option<Announcement> {
+    pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.sleeper_is_this_thread();
-        let announcement = self.parker.announce(until);
-        if reachable && !self.mailbox.keeps_awake(DEBT_MAX) {
+        let announcement = self.parker.announce(until, is_long);
+        if reachable && !self.mailbox.keeps_awake(DEBT_MAX, is_long) {
             return Some(announcement);
         }
         self.parker.awake(&announcement);
@@ -149,7 +154,7 @@ impl Shared {
         if self.mailbox.is_closed() {
             return Err((AddErrorReason::ShutDown, callback));
         }
-        if !self.gate.admits() {
+        if !self.gate.admits(|| self.mailbox.cancelled().min(DEBT_MAX)) {
             return Err((AddErrorReason::Full, callback));
         }
         self.arm_and_push(nanos, origin, callback).inspect_err(|_| self.gate.left())
@@ -179,8 +184,9 @@ impl Shared {
         let armed = Armed { index: node.index(), generation: counted | REMOTE_GENERATION };
         node.arm(armed.generation, nanos, origin, callback);
         match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
-            Push::Queued(depth) => {
-                Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
+            Push::Queued { depth, .. } => {
+                let wake = self.must_wake(depth, || nanos);
+                Ok(Remote { answer: armed, wake, payload: None })
             }
             // The node stays taken: none is used again.
             Push::Closed => match node.disarm() {
@@ -241,18 +247,14 @@ impl Shared {
 
 /// What a thread that is not the owner may do: pinned, so that no page goes while it looks.
 impl Seen<'_, Shared> {
-    /// Cancels a timer: one claim, and one push if it was won.
+    /// Cancels a timer: one claim, and one push if it was won. (Two claims, if this thread takes the payload.)
     #[inline]
     pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote<Cancel> {
         let cancelled = self.look(index, |node| {
-            let (answer, next) = node.state.cancel(generation);
-            if next != Next::Push {
-                return Remote::quiet(answer);
-            }
-            match self.mailbox.push(index, node.link, Urgency::CanWait) {
-                Push::Queued(depth) => Remote { answer, wake: self.must_wake_for_debt(depth) },
-                Push::Closed => Remote::quiet(answer),
-            }
+            let (answer, next, payload) = node.cancel(generation);
+            let urgency = if payload.is_some() { Urgency::Empty } else { Urgency::CanWait };
+            let wake = self.push_cancelled(index, &node, next, urgency);
+            Remote { answer, wake, payload }
         });
         // No page: the timer has ended, and the page with it; or a shard that had this number before had more pages.
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
@@ -265,19 +267,47 @@ impl Seen<'_, Shared> {
             Move::Overtaken => Remote::quiet(true),
             Move::Begun => {
                 node.requested.write(nanos);
-                let (answer, next) = node.state.end_move();
+                let (answer, next, payload) = node.end_move();
+                if payload.is_some() {
+                    // It was cancelled meanwhile.
+                    let wake = self.push_cancelled(index, &node, next, Urgency::Empty);
+                    return Remote { answer, wake, payload };
+                }
                 let depth = match next {
                     Next::Push => match self.mailbox.push(index, node.link, Urgency::Urgent) {
-                        Push::Queued(depth) => depth,
+                        Push::Queued { depth, .. } => depth,
                         Push::Closed => return Remote::quiet(answer),
                     },
-                    Next::Nothing => 0,
+                    _ => 0,
                 };
                 // What stands there by now: another thread may have asked since, and relied on this one's message.
-                Remote { answer, wake: self.must_wake(depth, || node.requested.read()) }
+                let wake = self.must_wake(depth, || node.requested.read());
+                Remote { answer, wake, payload: None }
             }
         });
         moved.unwrap_or(Remote::quiet(false))
+    }
+
+    /// Tells the owner of a cancelled timer, if it is to be told.
+    #[inline]
+    fn push_cancelled(
+        &self,
+        index: u32,
+        node: &NodeView<'_>,
+        next: Next,
+        urgency: Urgency,
+    ) -> Option<Asleep> {
+        if next != Next::Push {
+            return None;
+        }
+        match self.mailbox.push(index, node.link, urgency) {
+            // The first payload since the owner has looked: it must not sleep over it for long.
+            Push::Queued { depth, is_first_payload: true } => {
+                self.parker.must_wake_from_long().or_else(|| self.must_wake_for_debt(depth))
+            }
+            Push::Queued { depth, .. } => self.must_wake_for_debt(depth),
+            Push::Closed => None,
+        }
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
@@ -350,7 +380,7 @@ mod tests {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
         let (slab, _nodes) = Slab::of_callbacks();
         let shared =
-            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, slab);
+            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, 0, slab);
         let _ = shared.mailbox.close();
         let callback = Arc::new(());
         for _ in 0..5 {

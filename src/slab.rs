@@ -73,7 +73,7 @@ use crate::{
     origin::{Added, Origin},
     pages::{PAGE, as_u32, index_of, page_of, place_of},
     reclaim::{Pinned, PublishedPointer},
-    state::StateWord,
+    state::{Cancel, Mover, Next, StateWord},
     sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},
 };
 
@@ -178,6 +178,8 @@ pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
     pub(crate) link: &'p Link,
     pub(crate) requested: &'p Requested,
+    page: PagePtr,
+    place: usize,
 }
 
 /// A free node that this thread has taken, to add a timer to another core.
@@ -253,7 +255,7 @@ impl Slab {
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
         // SAFETY: as above.
         let requested = unsafe { page.requested(&self.shape, place_of(index)) };
-        let seen = look(NodeView { state, link, requested });
+        let seen = look(NodeView { state, link, requested, page, place: place_of(index) });
         // SAFETY: as above.
         unsafe { page.header() }.looks.were_allowed();
         Some(seen)
@@ -416,6 +418,42 @@ impl Drop for Slab {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other slab has the page.
             unsafe { PagePtr::of(page).free() };
         }
+    }
+}
+
+impl NodeView<'_> {
+    /// Cancels the timer. Also returns its payload, if that may leave the owner's thread.
+    #[inline]
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next, Option<Sent>) {
+        let (answer, next) = self.state.cancel(generation);
+        if next != Next::Take {
+            return (answer, next, None);
+        }
+        let (next, payload) = self.take_sent();
+        (answer, next, Some(payload))
+    }
+
+    /// Ends a move that this thread has begun. Also returns the payload, if another thread has cancelled the timer meanwhile and the
+    /// payload may leave the owner's thread. False if the shard has ended meanwhile.
+    pub(crate) fn end_move(&self) -> (bool, Next, Option<Sent>) {
+        let (lives, next) = self.state.end_move(Mover::Other);
+        if next != Next::Take {
+            return (lives, next, None);
+        }
+        let (next, payload) = self.take_sent();
+        (lives, next, Some(payload))
+    }
+
+    /// The word has just said [`Next::Take`] to this thread.
+    fn take_sent(&self) -> (Next, Sent) {
+        // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while the thread is pinned.
+        let page: &page::Page<Callback> = unsafe { self.page.typed() };
+        // SAFETY: the word has given the payload to this thread alone.
+        let callback = unsafe { page.nodes[self.place].take_payload() };
+        // SAFETY: the timer was armed with a `Sent` (`RemoteNode::arm`).
+        let payload = unsafe { Sent::of(callback) };
+        let (_, next) = self.state.end_move(Mover::Other);
+        (next, payload)
     }
 }
 

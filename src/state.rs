@@ -6,7 +6,7 @@
 //! ```text
 //!  63                            8     7       6       5        4         3      2     0
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
-//! |     generation (56 bits)      | taken |   -   | moved | queued | periodic | phase |
+//! |     generation (56 bits)      | taken | gone  | moved | queued | periodic | phase |
 //! +-------------------------------+-------+-------+-------+--------+----------+-------+
 //! ```
 //!
@@ -19,6 +19,7 @@
 //! | *periodic* | it runs again and again; does not change while the timer lives |
 //! | *queued* | a message of the node is in the mailbox or on the way: whoever sets it pushes, the owner clears it |
 //! | *moved* | another thread has said when the timer is due, beside the word (`slab::Requested`); the owner has not placed it there yet |
+//! | *gone* | of a cancelled timer: the thread that sets it takes the payload, which may leave the owner's thread |
 //! | *taken* | of a timer that the owner itself has cancelled: it has the payload, or is running it for the last time |
 //!
 //! # Phases
@@ -29,14 +30,14 @@
 //! | `Private` | pending; no other thread can have a handle | the owner's |
 //! | `Armed` | pending | the owner's |
 //! | `Moving` | pending; another thread is writing when it is due, and the owner must not run it | the owner's |
-//! | `Running` | its callback runs, on the owner's stack | taken out |
-//! | `Stopping` | its callback runs, and no further run will start (periodic only) | taken out |
-//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's |
-//! | `Withdrawn` | cancelled while another thread is moving it, who will make it `Cancelled` | the owner's |
+//! | `Running` | its callback runs | the owner's run's |
+//! | `Stopping` | its callback runs, and no further run will start (periodic only) | the owner's run's |
+//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's, unless *gone* |
+//! | `Withdrawn` | cancelled while another thread has the node to itself, which will make it `Cancelled` | the owner's, or that thread's if *gone* |
 //!
-//! The payload and the wheel's entry are never touched by another thread, in no phase: what crosses threads is this
-//! word, the mailbox link beside it, and the deadline that is asked for. A node is free for reuse when it is `Idle` and
-//! not queued.
+//! The wheel's entry is never touched by another thread, in no phase, and the payload only if it is *gone*. What else crosses threads
+//! is this word, the mailbox link beside it, and the deadline that is asked for. A node is free for reuse when it is `Idle` and not
+//! queued.
 //!
 //! # Transitions
 //!
@@ -52,10 +53,12 @@
 //! | any, queued | not queued | owner | `collect` | swap: the message has been met |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
+//! | `Armed`, added by another thread | `Withdrawn`, gone | any thread | `cancel` | swap: it is cancelled |
 //! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
 //! | `Moving` | `Armed`, queued, moved | who moves it | `end_move` | swap |
 //! | `Moving` | `Withdrawn` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
-//! | `Withdrawn` | `Cancelled`, queued | who moves it | `end_move` | swap |
+//! | `Withdrawn`, added by another thread | gone | who moves it | `end_move` | swap |
+//! | `Withdrawn` | `Cancelled`, queued | who moves it, or has withdrawn it | `end_move` | swap |
 //! | `Moving` | `Idle` | owner | `sweep` | swap: it is handed back; nodes are not used again |
 //! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it goes on |
@@ -122,6 +125,11 @@
 //! takes it with the transition that ends the timer or claims it for a run; after `disarm_remote` the adder takes it. A node that is
 //! `Idle` has no payload, so a page of free nodes can be freed as it is.
 //!
+//! What another thread has added is `Send`. The thread that cancels it drops it, since the owner may sleep for long: it makes the timer
+//! `Withdrawn` and *gone*, moves the payload to its own stack, and then makes the timer `Cancelled`. (If the timer was being moved, the
+//! thread that moves it does so.) The swap that sets *gone* acquires what the adder wrote, and the swap to `Cancelled` releases the
+//! node to the owner's `collect` (S1). If the shard ends in between, `sweep` leaves the payload alone.
+//!
 //! # Models
 //!
 //! `loom-tests/tests/cancel.rs` (fire, cancel, reuse, placement, periodic runs), `loom-tests/tests/reset.rs` (reset from
@@ -137,6 +145,7 @@ const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
+const GONE: u64 = 1 << 6;
 const TAKEN: u64 = 1 << 7;
 const _: () = assert!(
     crate::limits::REMOTE_GENERATION | crate::limits::GENERATION_MAX
@@ -243,8 +252,8 @@ pub(crate) enum Movable {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Collected {
-    /// The timer was cancelled by another thread; it has ended now.
-    Cancelled,
+    /// The timer was cancelled by another thread; it has ended now. Its payload is there unless that thread has taken it.
+    Cancelled { has_payload: bool },
     /// The timer had ended before; the node can be used again.
     Freed,
     /// Another thread has moved it: the owner must place it where that said.
@@ -259,8 +268,8 @@ pub(crate) enum Collected {
 pub(crate) enum Swept {
     /// It was pending: its payload is handed back. If it was moved, its deadline is the one that was asked for.
     HandedBack { moved: bool },
-    /// It had been cancelled: its payload is dropped.
-    Cancelled,
+    /// It had been cancelled: its payload is dropped, unless who cancelled it has it.
+    Cancelled { has_payload: bool },
     /// No payload is left here.
     Idle,
 }
@@ -271,8 +280,17 @@ pub(crate) enum Swept {
 pub(crate) enum Next {
     /// Push the node on the owner's mailbox.
     Push,
+    /// Take the payload of the cancelled timer, and then end the move.
+    Take,
     /// Nothing: a message of the node is queued already, or somebody else will push it.
     Nothing,
+}
+
+/// Which thread moves a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mover {
+    Owner,
+    Other,
 }
 
 /// Whether a thread may move a timer.

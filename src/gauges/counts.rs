@@ -53,7 +53,8 @@ counts! {
         /// Timers handed back when the shard was drained.
         pub handed_back: u64,
         /// The part of `live` that another core has cancelled and the owner has not collected yet. Exact for the owner, except
-        /// for timers that a third thread is moving at that moment; other threads read at most 48.
+        /// for timers that a third thread is moving at that moment. Other threads read how many cancelled timers wait in the
+        /// mailbox, up to 3,072, also those that the owner has not counted as live yet.
         pub held: u64,
         /// Messages from other cores that the owner has not consumed: timers cancelled, moved, and added. Exact for the owner, and
         /// up to 3,072 for other threads; during a flood they read a lower bound until its last message is consumed.

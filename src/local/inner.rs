@@ -117,17 +117,51 @@ impl Local {
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: B,
     ) -> Result<TimerHandle, B> {
-        let handle = self.step(|shard| {
+        let added = self.step(|shard| {
             if shard.refusal().is_some() {
-                return Err(callback);
+                return Err((due, callback));
             }
             let due = due(shard);
-            shard.insert(due, kind, origin, callback)
-        })?;
+            Ok(shard.insert(due, kind, origin, callback))
+        });
+        let handle = match added {
+            Ok(added) => added?,
+            Err((due, callback)) => self.add_to_full(kind, origin, due, callback)?,
+        };
         if self.sleeps_until.get() != AWAKE {
             self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
         }
         Ok(handle)
+    }
+
+    /// Adds a timer if timers that other threads have cancelled leave room for it.
+    #[cold]
+    #[inline(never)]
+    fn add_to_full<B: Build<Callback>>(
+        &self,
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: B,
+    ) -> Result<TimerHandle, B> {
+        if !self.makes_room() {
+            return Err(callback);
+        }
+        self.step(|shard| {
+            let due = due(shard);
+            shard.insert(due, kind, origin, callback)
+        })
+    }
+
+    /// Drops timers that other threads have cancelled, until there is room for another timer.
+    fn makes_room(&self) -> bool {
+        while self.step(|shard| shard.refusal().is_some()) {
+            match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
+                Some(callback) => self.drop_callback(callback),
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Why this thread's timer has refused one.
@@ -255,14 +289,14 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        let next = self.step(|shard| {
-            let next = shard.next_nanos();
-            shard.trim_before_sleep(next);
-            next
+        let (until, is_long) = self.step(|shard| {
+            let sleep = shard.sleep();
+            shard.trim_before_sleep(sleep.0);
+            sleep
         });
-        self.sleeps_until.set(next.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, next, || {
-            let time = self.step(|shard| shard.time_until_next());
+        self.sleeps_until.set(until.unwrap_or(u64::MAX));
+        PreparedSleep::new(&self.shared, until, is_long, || {
+            let time = self.step(|shard| shard.time_until(until));
             // What has come to be sent while others were told, by a hook that this has called, say, is sent by a turn.
             if self.has_to_flush() { Some(Duration::ZERO) } else { time }
         })

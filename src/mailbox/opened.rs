@@ -156,6 +156,25 @@ impl Opened {
         }
     }
 
+    /// Takes the next message about a cancelled timer out of turn, for an add that needs room; 0 if there is none.
+    pub(crate) fn next_cancelled(&mut self, mailbox: &Mailbox) -> u32 {
+        let [_, can_wait] = mailbox.stacks();
+        if self.left[CAN_WAIT].first == 0 && can_wait.has_any() {
+            self.left[CAN_WAIT] = can_wait.take();
+        }
+        self.left[CAN_WAIT].first
+    }
+
+    /// That message, which has this `link`, is being met.
+    pub(crate) fn meet_cancelled(&mut self, link: u32) {
+        self.left[CAN_WAIT] = self.left[CAN_WAIT].rest(link);
+    }
+
+    /// How many messages about cancelled timers are left; `MANY` is that or more.
+    pub(crate) fn cancelled(&self) -> u32 {
+        self.left[CAN_WAIT].count
+    }
+
     /// Urgent ones at the beginning of a pass; at its end what can wait, and then what is urgent and has come meanwhile.
     #[inline]
     fn next_kind(&self) -> usize {

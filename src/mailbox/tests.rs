@@ -31,6 +31,36 @@ fn met(opened: &mut Opened, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
     std::iter::from_fn(next).collect()
 }
 
+fn depth_of(push: Push) -> u32 {
+    match push {
+        Push::Queued { depth, .. } => depth,
+        Push::Closed => panic!("it is open"),
+    }
+}
+
+#[test]
+fn the_first_message_about_a_payload_is_known_as_that() {
+    let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| Link::default()));
+    let mut opened = opened(ALL);
+    for round in 0..2 {
+        let first = |index: u32, urgency| {
+            let pushed = mailbox.push(index, &links[index as usize], urgency);
+            matches!(pushed, Push::Queued { is_first_payload: true, .. })
+        };
+        assert!(!first(1, Urgency::Empty));
+        assert!(!mailbox.keeps_awake(9, true), "no payload in round {round}");
+        assert!(first(3, Urgency::CanWait) && mailbox.keeps_awake(9, true));
+        assert!(!mailbox.keeps_awake(9, false), "a short sleep");
+        assert!(!first(4, Urgency::CanWait) && !first(5, Urgency::Empty));
+        assert!(!first(2, Urgency::Urgent));
+        assert_eq!(mailbox.cancelled(), 4);
+        opened.begin_pass(ALL);
+        opened.take_more(&mailbox);
+        assert!(!mailbox.keeps_awake(1, true), "all are taken");
+        assert_eq!(met(&mut opened, &mailbox, &links), [5, 4, 3, 1, 2]);
+    }
+}
+
 #[test]
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
@@ -40,7 +70,7 @@ fn the_owner_takes_all_messages_newest_first() {
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], Urgency::CanWait),
-            Push::Queued(index)
+            Push::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
     assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
@@ -227,7 +257,7 @@ fn a_closed_mailbox_refuses() {
         assert_eq!(mailbox.push(1, &link, urgency), Push::Closed);
         let mut opened = opened(ALL);
         opened.take_more(&mailbox);
-        assert!(opened.is_empty() && mailbox.is_closed() && !mailbox.keeps_awake(1));
+        assert!(opened.is_empty() && mailbox.is_closed() && !mailbox.keeps_awake(1, false));
         assert_eq!((mailbox.depth(), mailbox.waiting()), (0, [Messages::default(); 2]));
     }
 }
@@ -235,15 +265,15 @@ fn a_closed_mailbox_refuses() {
 #[test]
 fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
     let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| Link::default()));
-    assert!(!mailbox.keeps_awake(2));
-    assert_eq!(mailbox.push(1, &links[0], Urgency::CanWait), Push::Queued(1));
-    assert!(!mailbox.keeps_awake(2) && mailbox.keeps_awake(1));
-    assert_eq!(mailbox.push(2, &links[1], Urgency::Urgent), Push::Queued(1));
-    assert_eq!(mailbox.push(3, &links[2], Urgency::CanWait), Push::Queued(2));
-    assert!(mailbox.keeps_awake(9) && mailbox.is_urgent());
+    assert!(!mailbox.keeps_awake(2, false));
+    assert_eq!(depth_of(mailbox.push(1, &links[0], Urgency::CanWait)), 1);
+    assert!(!mailbox.keeps_awake(2, false) && mailbox.keeps_awake(1, false));
+    assert_eq!(depth_of(mailbox.push(2, &links[1], Urgency::Urgent)), 1);
+    assert_eq!(depth_of(mailbox.push(3, &links[2], Urgency::CanWait)), 2);
+    assert!(mailbox.keeps_awake(9, false) && mailbox.is_urgent());
     assert_eq!(mailbox.depth(), 3);
     Opened::default().take_more(&mailbox);
-    assert!(!mailbox.keeps_awake(1));
+    assert!(!mailbox.keeps_awake(1, false));
 }
 
 /// Not only the first: a wake-up may fail.
@@ -251,7 +281,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
 fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGES_COUNTED {
-        let Push::Queued(depth) = stack.push(1, &Link::default()) else { panic!("it is open") };
+        let depth = depth_of(stack.push(1, &Link::default(), 0));
         assert_eq!(
             depth.is_multiple_of(DEBT_MAX),
             pushed.is_multiple_of(DEBT_MAX),
@@ -281,6 +311,6 @@ fn many_that_were_taken_are_many_until_the_last() {
 fn no_head_looks_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, INDEX_MAX)) };
-        assert_eq!(stack.push(index, &Link::default()), Push::Queued(MANY));
+        assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), MANY);
     }
 }

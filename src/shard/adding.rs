@@ -122,8 +122,11 @@ impl<T> Shard<T> {
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
-        if let Some(reason) = self.refusal() {
-            return Err(AddError::new(reason, payload));
+        while let Some(reason) = self.refusal() {
+            match self.next_cancelled(|nodes, index| Some(nodes.take_payload(index))) {
+                Some(cancelled) => self.shared.hooks.isolate_drop(cancelled),
+                None => return Err(AddError::new(reason, payload)),
+            }
         }
         self.insert(due, Kind::Shared, origin, Ready(payload))
             .map_err(|Ready(payload)| AddError::new(AddErrorReason::Full, payload))

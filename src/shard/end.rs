@@ -10,13 +10,15 @@ struct Found<T> {
     /// With the deadlines, in nanoseconds of the clock.
     pending: Vec<(u64, T)>,
     cancelled: Vec<T>,
+    /// How many were cancelled, also those of which nothing is left.
+    cancelled_count: u32,
 }
 
 impl<T> Shard<T> {
     /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
     /// if that has been done before.
     pub(super) fn close(&mut self) -> Vec<(u64, T)> {
-        let mut found = Found { pending: Vec::new(), cancelled: Vec::new() };
+        let mut found = Found { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
         if mem::replace(&mut self.closed, true) {
             return found.pending;
         }
@@ -26,12 +28,12 @@ impl<T> Shard<T> {
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
-        let Found { pending, cancelled } = found;
-        let ended = u32::try_from(pending.len() + cancelled.len()).unwrap_or(u32::MAX);
-        self.live = self.live.saturating_sub(ended);
-        self.counts.handed_back += pending.len() as u64;
-        self.counts.cancelled += cancelled.len() as u64;
-        self.counts.cancelled_elsewhere += cancelled.len() as u64;
+        let Found { pending, cancelled, cancelled_count } = found;
+        let handed_back = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+        self.live = self.live.saturating_sub(handed_back).saturating_sub(cancelled_count);
+        self.counts.handed_back += u64::from(handed_back);
+        self.counts.cancelled += u64::from(cancelled_count);
+        self.counts.cancelled_elsewhere += u64::from(cancelled_count);
         self.end_pass();
         self.tell();
         registry::unregister(
@@ -45,7 +47,10 @@ impl<T> Shard<T> {
     }
 
     fn sweep(&mut self, index: u32, found: &mut Found<T>) {
-        let Some((swept, payload)) = self.nodes.sweep(index) else { return };
+        let (swept, payload) = self.nodes.sweep(index);
+        if swept == Swept::Idle {
+            return;
+        }
         if self.nodes.is_not_admitted(index) {
             self.counts.added += 1;
             self.live += 1;
@@ -57,10 +62,11 @@ impl<T> Shard<T> {
             _ => self.due_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, index);
-        if swept == Swept::Cancelled {
-            found.cancelled.push(payload);
+        if let Swept::Cancelled { .. } = swept {
+            found.cancelled_count += 1;
+            found.cancelled.extend(payload);
         } else {
-            found.pending.push((nanos, payload));
+            found.pending.extend(payload.map(|payload| (nanos, payload)));
         }
     }
 }

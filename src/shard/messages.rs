@@ -6,8 +6,8 @@ use crate::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected,
 /// What is to be done about a message when nothing is borrowed.
 #[must_use]
 pub(crate) enum Message<P> {
-    /// The timer was cancelled: its payload is to be dropped.
-    Cancelled(P),
+    /// The timer was cancelled: its payload, if it is there, is to be dropped.
+    Cancelled(Option<P>),
     /// The timer was moved to a moment that has come: it runs now.
     Due(Claimed),
     /// Nothing: it has been dealt with.
@@ -37,7 +37,7 @@ impl<T> Shard<T> {
 
     fn take_in(&mut self) -> Option<Claimed> {
         loop {
-            match self.next_message(OwnerNodes::take_payload)? {
+            match self.next_message(|nodes, index| Some(nodes.take_payload(index)))? {
                 Message::Cancelled(payload) => self.shared.hooks.isolate_drop(payload),
                 Message::Due(claimed) => return Some(claimed),
                 Message::Done => (),
@@ -49,7 +49,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn next_message<P>(
         &mut self,
-        take: impl FnOnce(&OwnerNodes<T>, u32) -> P,
+        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
     ) -> Option<Message<P>> {
         if self.opened.has_met_enough() {
             return None;
@@ -66,10 +66,8 @@ impl<T> Shard<T> {
         // The message after the next comes from another core's cache. The next one is on its way.
         self.nodes.prefetch(link);
         Some(match self.nodes.collect(index) {
-            Collected::Cancelled => {
-                let payload = take(&self.nodes, index);
-                self.collect_cancelled(index);
-                Message::Cancelled(payload)
+            Collected::Cancelled { has_payload } => {
+                Message::Cancelled(self.collect_cancelled(index, has_payload, take))
             }
             Collected::Freed => {
                 self.nodes.free(index);
@@ -87,9 +85,41 @@ impl<T> Shard<T> {
         })
     }
 
+    /// Collects the next timer that another thread has cancelled, out of turn: an add needs its room. Returns its payload, if that is
+    /// there; `None` if no such timer waits.
+    #[cold]
+    pub(crate) fn next_cancelled<P>(
+        &mut self,
+        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
+    ) -> Option<Option<P>> {
+        let index = self.opened.next_cancelled(&self.shared.mailbox);
+        if index == 0 {
+            return None;
+        }
+        self.nodes.meet(index);
+        self.opened.meet_cancelled(self.nodes.link(index).get());
+        match self.nodes.collect(index) {
+            Collected::Cancelled { has_payload } => {
+                Some(self.collect_cancelled(index, has_payload, take))
+            }
+            other => unreachable!("a message that can wait is about a cancelled timer: {other:?}"),
+        }
+    }
+
     /// Another thread has cancelled a timer. It is in no slot if it was due and its claim failed, or was not admitted.
     #[inline]
-    fn collect_cancelled(&mut self, index: u32) {
+    fn collect_cancelled<P>(
+        &mut self,
+        index: u32,
+        has_payload: bool,
+        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
+    ) -> Option<P> {
+        let payload = if has_payload {
+            self.short_sleeps_until = self.turn_nanos.saturating_add(self.shared.drop_within);
+            take(&self.nodes, index)
+        } else {
+            None
+        };
         self.counts.cancelled_elsewhere += 1;
         if self.nodes.is_not_admitted(index) {
             self.count_cancelled_unseen();
@@ -98,18 +128,14 @@ impl<T> Shard<T> {
             self.wheel.unlink_if_linked(&self.nodes, index);
         }
         self.nodes.free(index);
+        payload
     }
 
-    /// How many of these messages mean a live timer that another thread has cancelled, and how many they are. Of each kind so many are
-    /// looked at, at most.
-    pub(super) fn look_through(
-        &self,
-        waiting: impl IntoIterator<Item = Messages>,
-        most: u32,
-    ) -> (u64, u64) {
+    /// How many of these messages mean a live timer that another thread has cancelled, and how many they are.
+    pub(super) fn look_through(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
-            for _ in 0..most {
+            loop {
                 let index = waiting.first;
                 if index == 0 {
                     break;

@@ -18,13 +18,14 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until then, in nanoseconds of the clock; `None` means for ever.
+    /// Announces a sleep until then, in nanoseconds of the clock; `None` means for ever. It is long if no payload may wait for its end.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
+        is_long: bool,
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
-        let announced = shared.announce_sleep(until.unwrap_or(u64::MAX));
+        let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
         // It is asked also if nobody is to sleep: it says that the loop is on its way.
         let next = time_until_next();
         let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };

@@ -14,7 +14,7 @@ use crate::{
     schedule::Schedule,
     shared::Shared,
     slab::{Build, OwnerNodes},
-    state::{Cancel, Claim, Freed, Kind, Movable, Move, Next},
+    state::{Cancel, Claim, Freed, Kind, Movable, Move, Mover, Next},
     tick::{TickLength, saturating_nanos},
     wheel::Storage,
 };
@@ -290,7 +290,7 @@ impl<T> Shard<T> {
             Move::Overtaken => (),
             Move::Begun => {
                 self.nodes.requested(index).write(due);
-                if state.end_move() == (true, Next::Push) {
+                if state.end_move(Mover::Owner) == (true, Next::Push) {
                     let _ =
                         self.shared.mailbox.push(index, self.nodes.link(index), Urgency::Urgent);
                 }

@@ -5,7 +5,7 @@ use std::{cell::Cell, mem};
 use super::Shard;
 use crate::{
     gauges::{Counts, LateBy},
-    limits::{HELD_TOLD, TURNS_UNTOLD},
+    limits::TURNS_UNTOLD,
     metrics::ShardMetrics,
 };
 
@@ -37,7 +37,7 @@ impl<T> Shard<T> {
     /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
     pub fn counts(&self) -> Counts {
         let waiting = self.opened.left().into_iter().chain(self.shared.mailbox.waiting());
-        let (held, queued) = self.look_through(waiting, u32::MAX);
+        let (held, queued) = self.look_through(waiting);
         Counts { held, queued, ..self.counted() }
     }
 
@@ -144,7 +144,7 @@ impl<T> Shard<T> {
         let changed = (self.wheel.touched() + apart, self.opened.count());
         self.telling.told_in.set(turns);
         if self.telling.told.replace(changed) != changed {
-            let (held, _) = self.look_through(self.opened.left(), HELD_TOLD);
+            let held = self.opened.cancelled().into();
             let counts = Counts { held, queued: self.opened.count().into(), ..self.counted() };
             self.shared.gauges.tell(&counts.to_words());
         }

@@ -11,7 +11,7 @@ use crate::{
     local_timer,
     mailbox::Urgency,
     origin::Origin,
-    state::{Cancel, Move, Next},
+    state::{Cancel, Move, Mover, Next},
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -147,7 +147,7 @@ fn while_moving(
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         meanwhile(shard);
         node.requested.write(3_000_000);
-        let (answer, next) = node.state.end_move();
+        let (answer, next) = node.state.end_move(Mover::Other);
         if next == Next::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Urgency::Urgent);
         }

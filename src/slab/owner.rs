@@ -459,12 +459,15 @@ impl<T> OwnerNodes<T> {
         self.state(index).collect()
     }
 
-    /// Ends the timer with its shard. Returns its payload if it had one.
-    pub(crate) fn sweep(&self, index: u32) -> Option<(Swept, T)> {
-        match self.state(index).sweep() {
-            Swept::Idle => None,
-            swept => Some((swept, self.take_payload(index))),
-        }
+    /// Ends the timer with its shard. Returns its payload if that is there.
+    pub(crate) fn sweep(&self, index: u32) -> (Swept, Option<T>) {
+        let swept = self.state(index).sweep();
+        let has_payload = match swept {
+            Swept::Idle => false,
+            Swept::HandedBack { .. } => true,
+            Swept::Cancelled { has_payload } => has_payload,
+        };
+        (swept, has_payload.then(|| self.take_payload(index)))
     }
 
     /// Lets a periodic timer go on after a run. If a cancel has forbidden it, the payload comes back.

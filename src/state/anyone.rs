@@ -1,7 +1,10 @@
 //! What any thread does with a word: it swaps, and never waits.
 
-use super::{Cancel, GENERATION_SHIFT, MOVED, Move, Next, PERIODIC, Phase, QUEUED, StateWord};
-use crate::sync::Ordering;
+use super::{
+    Cancel, GENERATION_SHIFT, GONE, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED, StateWord,
+    TAKEN,
+};
+use crate::{limits::REMOTE_GENERATION, sync::Ordering};
 
 impl StateWord {
     /// A new timer takes a node that this thread has taken from a free list. The caller must push the node on the owner's mailbox;
@@ -34,6 +37,9 @@ impl StateWord {
                 return (Cancel::Ended, Next::Nothing);
             }
             let (to, answer, next) = match Phase::of(word) {
+                Phase::Armed if generation & REMOTE_GENERATION != 0 => {
+                    (Phase::Withdrawn.in_place_of(word) | GONE, Cancel::Cancelled, Next::Take)
+                }
                 Phase::Armed => {
                     let to = Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED;
                     (to, Cancel::Cancelled, Next::unless_queued(word))
@@ -48,8 +54,8 @@ impl StateWord {
                 _ => return (Cancel::Ended, Next::Nothing),
             };
             // AcqRel: Release (S1), what this thread did comes before the owner drops the payload; Acquire (S4), the owner is done with
-            // the link, and (S2), a periodic timer may have run before, and come back to the same word since it was looked at. Acquire
-            // (S2): the answer may become `Ended`.
+            // the link, and (S2), a periodic timer may have run before, and come back to the same word since it was looked at; also what
+            // the adder wrote, if this thread takes the payload. Acquire (S2): the answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
@@ -81,20 +87,27 @@ impl StateWord {
         }
     }
 
-    /// Ends what `begin_move` began. False if the shard has ended meanwhile.
-    pub(crate) fn end_move(&self) -> (bool, Next) {
+    /// Ends what `begin_move` began, or a `cancel` whose payload has been taken. False if the shard has ended meanwhile. A thread
+    /// that is not the owner takes the payload, if the timer was cancelled and the payload may go to another thread.
+    pub(crate) fn end_move(&self, by: Mover) -> (bool, Next) {
         loop {
             // Relaxed: met by the swap.
             let word = self.0.load(Ordering::Relaxed);
             let to = match Phase::of(word) {
                 Phase::Moving => Phase::Armed.in_place_of(word) | MOVED | QUEUED,
+                Phase::Withdrawn
+                    if by == Mover::Other && is_sent(word) && word & (GONE | TAKEN) == 0 =>
+                {
+                    word | GONE
+                }
                 Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
                 _ => return (false, Next::Nothing),
             };
-            // AcqRel: Release (S3), the deadline; Acquire (S4), the owner is done with the link, if this queues the node anew. Relaxed: a
-            // failure is looked at again.
+            // AcqRel: Release (S3), the deadline, and (S1), this thread is done with the payload; Acquire (S4), the owner is done with
+            // the link, if this queues the node anew, and the payload, if this thread takes it. Relaxed: a failure is looked at again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return (true, Next::unless_queued(word));
+                let takes = to & GONE != 0 && word & GONE == 0;
+                return (true, if takes { Next::Take } else { Next::unless_queued(word) });
             }
         }
     }
@@ -114,4 +127,9 @@ impl StateWord {
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
     }
+}
+
+/// Returns true if another thread has added the timer: its payload may go to any thread.
+fn is_sent(word: u64) -> bool {
+    (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }

@@ -1,8 +1,8 @@
 //! What the owner does with a word. It writes plainly where nobody else may write, and swaps elsewhere.
 
 use super::{
-    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, Kind, MOVED, Movable, PERIODIC, PHASE_MASK,
-    Phase, QUEUED, StateWord, Swept, TAKEN,
+    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GONE, Kind, MOVED, Movable, PERIODIC,
+    PHASE_MASK, Phase, QUEUED, StateWord, Swept, TAKEN,
 };
 use crate::sync::Ordering;
 
@@ -155,7 +155,11 @@ impl StateWord {
         if Phase::of(word) == Phase::Cancelled {
             // Release (S2): as in `arm`; only the owner leaves `Cancelled`.
             self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
-            return if word & TAKEN == 0 { Collected::Cancelled } else { Collected::Freed };
+            return if word & TAKEN == 0 {
+                Collected::Cancelled { has_payload: word & GONE == 0 }
+            } else {
+                Collected::Freed
+            };
         }
         self.collect_otherwise()
     }
@@ -194,7 +198,9 @@ impl StateWord {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
                 Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
-                Phase::Cancelled | Phase::Withdrawn => Swept::Cancelled,
+                Phase::Cancelled | Phase::Withdrawn => {
+                    Swept::Cancelled { has_payload: word & GONE == 0 }
+                }
             };
             // Acquire: a canceller that could not push any more has released its claim here (S1), and who has moved the timer the
             // deadline (S3). Relaxed: a failure is looked at again.
@@ -258,7 +264,7 @@ impl StateWord {
         let word = self.own_word();
         match Phase::of(word) {
             Phase::Private | Phase::Armed | Phase::Moving => true,
-            Phase::Cancelled | Phase::Withdrawn => word & TAKEN == 0,
+            Phase::Cancelled | Phase::Withdrawn => word & (TAKEN | GONE) == 0,
             Phase::Idle | Phase::Running | Phase::Stopping => false,
         }
     }

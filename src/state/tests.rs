@@ -20,7 +20,7 @@ fn moved(kind: Kind) -> StateWord {
 /// Moves a timer from another thread; what that must do next.
 fn move_it(state: &StateWord) -> Option<Next> {
     (state.begin_move(GENERATION) == Move::Begun).then(|| {
-        let (lives, next) = state.end_move();
+        let (lives, next) = state.end_move(Mover::Other);
         assert!(lives);
         next
     })
@@ -60,7 +60,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(state.claim(), Claim::Held);
     assert_eq!(move_it(&state), None);
     assert!(state.is_held() && !state.is_free());
-    assert_eq!(state.collect(), Collected::Cancelled);
+    assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), Swept::Idle);
     assert!(state.is_free());
 }
@@ -146,13 +146,15 @@ fn a_timer_that_is_being_moved_does_not_fire() {
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), Claim::Held);
     assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
-    assert_eq!(state.end_move(), (true, Next::Push));
+    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
 }
 
 #[test]
 fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
-    for (own, collected) in [(false, Collected::Cancelled), (true, Collected::Freed)] {
+    for (own, collected) in
+        [(false, Collected::Cancelled { has_payload: true }), (true, Collected::Freed)]
+    {
         let state = armed(Kind::Shared);
         assert_eq!(state.begin_move(GENERATION), Move::Begun);
         if own {
@@ -162,7 +164,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
         }
         assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
         assert!(!state.is_free() && !state.is_pending(GENERATION) && state.is_held() != own);
-        assert_eq!(state.end_move(), (true, Next::Push));
+        assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
         assert_eq!(state.collect(), collected);
         assert!(state.is_free());
     }
@@ -172,7 +174,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
 fn a_cancel_after_a_move_needs_no_message_of_its_own() {
     let state = moved(Kind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
-    assert_eq!(state.collect(), Collected::Cancelled);
+    assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
     let state = moved(Kind::Shared);
     assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
     assert_eq!(state.collect(), Collected::Freed);
@@ -183,7 +185,7 @@ fn a_message_met_during_a_move_is_followed_by_another() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.collect(), Collected::Nothing);
-    assert_eq!(state.end_move(), (true, Next::Push));
+    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
 }
 
@@ -215,7 +217,7 @@ fn the_sweep_tells_what_was_pending() {
     assert_eq!(moved(Kind::Shared).sweep(), Swept::HandedBack { moved: true });
     let cancelled = armed(Kind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
-    assert_eq!(cancelled.sweep(), Swept::Cancelled);
+    assert_eq!(cancelled.sweep(), Swept::Cancelled { has_payload: true });
     assert_eq!(cancelled.sweep(), Swept::Idle);
 }
 
@@ -224,13 +226,13 @@ fn a_move_that_the_sweep_overtakes_has_come_too_late() {
     let state = armed(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move(), (false, Next::Nothing));
-    for (own, swept) in [(false, Swept::Cancelled), (true, Swept::Idle)] {
+    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+    for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::Idle)] {
         let state = armed(Kind::Shared);
         assert_eq!(state.begin_move(GENERATION), Move::Begun);
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move(), (false, Next::Nothing));
+        assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
     }
 }
 
@@ -239,7 +241,7 @@ fn a_move_that_the_sweep_overtakes_leaves_the_one_before_as_it_was() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move(), (false, Next::Nothing));
+    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
 }
 
 #[test]
@@ -248,4 +250,75 @@ fn the_word_holds_the_largest_generation() {
     state.arm(crate::limits::GENERATION_MAX, Kind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, Next::Push));
+}
+
+/// A timer that another thread has added, before or after the owner has met its message.
+fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
+    let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
+    state.arm_remote(generation);
+    if is_met {
+        assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    }
+    (state, generation)
+}
+
+#[test]
+fn who_cancels_what_another_thread_has_added_takes_the_payload() {
+    for is_met in [true, false] {
+        let (state, generation) = added_elsewhere(is_met);
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
+        // Nobody else ends it meanwhile, and the owner may meet an earlier message.
+        assert_eq!(state.cancel(generation), (Cancel::Ended, Next::Nothing));
+        assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
+        assert_eq!((state.claim(), state.movable(generation)), (Claim::Held, Movable::No));
+        if !is_met {
+            assert_eq!(state.collect(), Collected::Nothing);
+        }
+        assert!(state.is_held() && !state.is_pending(generation));
+        assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+        assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
+        assert!(state.is_free());
+    }
+}
+
+/// Its message is that of the add, which the owner meets later.
+#[test]
+fn a_cancelled_timer_is_queued_once() {
+    let (state, generation) = added_elsewhere(false);
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
+    assert_eq!(state.end_move(Mover::Other), (true, Next::Nothing));
+    assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
+    assert!(state.is_free());
+}
+
+#[test]
+fn who_moves_a_cancelled_timer_takes_the_payload() {
+    for by in [Mover::Other, Mover::Owner] {
+        let (state, generation) = added_elsewhere(true);
+        assert_eq!(state.begin_move(generation), Move::Begun);
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Nothing));
+        if by == Mover::Other {
+            assert_eq!(state.end_move(by), (true, Next::Take));
+        }
+        assert_eq!(state.end_move(by), (true, Next::Push));
+        assert_eq!(state.collect(), Collected::Cancelled { has_payload: by == Mover::Owner });
+    }
+}
+
+#[test]
+fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
+    let (state, generation) = added_elsewhere(true);
+    assert_eq!(state.begin_move(generation), Move::Begun);
+    assert_eq!(state.cancel_own(generation), Ok(Freed::Queued));
+    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+    assert_eq!(state.collect(), Collected::Freed);
+}
+
+#[test]
+fn the_last_sweep_leaves_a_payload_to_who_has_cancelled() {
+    let (state, generation) = added_elsewhere(true);
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
+    assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
+    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+    assert_eq!(state.sweep(), Swept::Idle);
 }

@@ -16,7 +16,10 @@ use corewheel::{
 
 use crate::{
     common::{TICK, on_a_thread, operations},
-    support::{Counter, cancel_elsewhere, configured, expired, never, panics, turn_after},
+    support::{
+        Counter, HOUR, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured, expired,
+        never, panics, turn_after,
+    },
 };
 
 /// Runs `test` in virtual time on a thread whose timer has a limit.
@@ -118,13 +121,56 @@ fn a_callback_finds_the_room_of_its_own_timer() {
 }
 
 #[test]
-fn a_timer_cancelled_elsewhere_counts_until_the_next_turn() {
+fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     limited(2, |_| {
-        assert_eq!(cancel_elsewhere(fill(2)[0]), Cancel::Cancelled);
+        let drops = Counter::default();
+        let handles = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
+        assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
+        assert_eq!(drops.shared_by(), 2);
+        assert!(local_timer().try_add(TICK, never).is_ok());
+        assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
         assert_full(None);
-        assert_eq!(local_timer().turn().collected, 1);
-        assert!(local_timer().try_add(TICK, || {}).is_ok());
-        assert_full(None);
+        // Inside a callback, too, and a panic of a destructor is kept in.
+        struct PanicOnDrop;
+        impl Drop for PanicOnDrop {
+            fn drop(&mut self) {
+                panic!("as planned");
+            }
+        }
+        assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
+        let bomb = PanicOnDrop;
+        let armed = local_timer().add(HOUR, move || drop(bomb));
+        assert_eq!(cancel_elsewhere(armed), Cancel::Cancelled);
+        local_timer().add(Duration::ZERO, never);
+        let counts = local_timer().counts();
+        assert_eq!((counts.panicked, counts.live, counts.cancelled), (1, 2, 3));
+    });
+    let mut shard = Shard::with_config(Config::new().limit(1)).expect("valid");
+    for payload in 0..3 {
+        let handle = shard.add(HOUR, payload);
+        assert_eq!(refused(shard.try_add(HOUR, 9)), 9);
+        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    }
+}
+
+/// Not more than a fixed number of them, or bookkeeping would have no bound.
+#[test]
+fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {
+    limited(5, |_| {
+        let handles = fill(5);
+        let _ = local_timer().turn();
+        elsewhere(|shard| assert_full(Some(shard)));
+        assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
+        assert_eq!(accepted(10), 1);
+        let _ = local_timer().turn();
+        assert_eq!((local_timer().len(), accepted(10)), (5, 0));
+    });
+    limited(3 * WAKE_BACKLOG, |_| {
+        let handles: Vec<_> =
+            (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let _ = local_timer().turn();
+        cancel_all_elsewhere(&handles);
+        assert_eq!(accepted(3 * WAKE_BACKLOG), WAKE_BACKLOG);
     });
 }
 

@@ -196,7 +196,7 @@ fn a_backlog_is_published_in_portions() {
             let left = 5_000 - turn * BATCH;
             let Counts { cancelled_elsewhere, live, queued, held, .. } = published();
             assert_eq!((cancelled_elsewhere, live, queued), (turn * BATCH, left + 1, MANY));
-            assert_eq!((held, counts().held, counts().queued), (16, left, left));
+            assert_eq!((held, counts().held, counts().queued), (MANY, left, left));
         }
         cancel_all_elsewhere(&[late]);
         assert_eq!((published().queued, counts().queued), (MANY + 1, 5_001 - MANY));

@@ -13,7 +13,8 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer,
+    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, ShardRef, TimerHandle,
+    local_timer,
 };
 use mio::{Events, Poll, Token, Waker};
 
@@ -513,7 +514,7 @@ fn hooks_that_wake_in_a_circle_are_called_once_each() {
 
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
-    counting_wakes(|_, wakes, _| {
+    dropping_within(Duration::MAX, |_, wakes| {
         let handles: Vec<_> =
             (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
@@ -532,6 +533,146 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
         }
         assert_eq!(timeout(), None);
     });
+}
+
+/// Runs `test` where the owner may sleep so long over what other threads have cancelled.
+fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
+    let wakes = Counter::default();
+    configured(
+        |config| config.on_wake(wakes.callback()).drop_within(time),
+        |clock| test(clock, &wakes),
+    );
+}
+
+/// At most two wake-ups in the time, and none without cancels.
+#[test]
+fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    const MINUTE: Duration = Duration::from_secs(60);
+    dropping_within(LIMIT, |clock, wakes| {
+        let drops = Counter::default();
+        let timers: Vec<_> = (0..9).map(|_| local_timer().add(MINUTE, drops.callback())).collect();
+        let turn = || assert_eq!(local_timer().turn().fired, 0);
+        turn();
+        // The first cancel ends a long sleep.
+        let sleep = local_timer().prepare_sleep();
+        assert_eq!(sleep.timeout(), Some(MINUTE));
+        cancel_all_elsewhere(&timers[..1]);
+        assert_eq!(wakes.take(), 1);
+        cancel_all_elsewhere(&timers[1..2]);
+        assert_eq!((wakes.take(), drops.shared_by()), (0, 9), "it has been woken");
+        drop(sleep);
+        turn();
+        assert_eq!(drops.shared_by(), 7);
+        // From then on sleeps are short, and cancels end none.
+        for at in 2..4 {
+            let sleep = local_timer().prepare_sleep();
+            assert_eq!(sleep.timeout(), Some(LIMIT));
+            cancel_all_elsewhere(&timers[at..=at]);
+            assert_eq!(wakes.take(), 0);
+            clock.advance(LIMIT);
+            drop(sleep);
+            turn();
+            assert_eq!(drops.shared_by(), 8 - at);
+        }
+        // Without cancels they are long again.
+        assert_eq!(timeout(), Some(LIMIT));
+        clock.advance(LIMIT);
+        turn();
+        assert_eq!(timeout(), Some(MINUTE - 3 * LIMIT));
+        // A cancel before the announcement is not slept over.
+        cancel_all_elsewhere(&timers[4..5]);
+        assert_eq!((timeout(), wakes.take()), (Some(Duration::ZERO), 0));
+        turn();
+        assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
+    });
+    // A sleep that is short anyway is not ended.
+    dropping_within(LIMIT, |_, wakes| {
+        let timer = local_timer().add(HOUR, never);
+        local_timer().add(LIMIT, || {});
+        local_timer().turn();
+        let sleep = local_timer().prepare_sleep();
+        cancel_all_elsewhere(&[timer]);
+        assert_eq!((wakes.take(), sleep.timeout()), (0, Some(LIMIT)));
+    });
+    // Of a shard of payloads, whose loop does not turn a thread's timer.
+    let (clock, wakes) = (ManualClock::new(), Counter::default());
+    let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
+    let mut shard = Shard::with_config(config).expect("valid");
+    let timer = shard.add(HOUR, Arc::new(()));
+    shard.turn();
+    assert!(shard.next_expired().is_none());
+    let sleep = shard.prepare_sleep();
+    cancel_all_elsewhere(&[timer]);
+    assert_eq!(wakes.take(), 1);
+    drop(sleep);
+    assert!(expired(&mut shard).is_empty());
+    assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
+}
+
+/// Nothing is left for the owner to drop, so nothing wakes it.
+#[test]
+fn what_another_thread_has_added_is_dropped_by_who_cancels_it() {
+    counting_wakes(|_, wakes, shard| {
+        let drops = Counter::default();
+        let add = || on_a_thread(|| shard.add(HOUR, drops.callback()));
+        for is_met in [true, false] {
+            let timers = [(); 3].map(|()| add());
+            if is_met {
+                local_timer().turn();
+            }
+            assert_eq!(drops.shared_by(), 3);
+            let cancel = || {
+                assert_eq!(timers[0].cancel(), Cancel::Cancelled);
+                assert_eq!(timers[0].cancel(), Cancel::Ended);
+                assert!(timers[1].reset(HOUR * 2));
+                assert_eq!(timers[1].cancel(), Cancel::Cancelled);
+            };
+            if is_met {
+                assert_eq!(wakes.during_sleep(cancel), 0);
+            } else {
+                on_a_thread(cancel);
+            }
+            assert_eq!(drops.shared_by(), 1);
+            assert_eq!(timers[2].cancel(), Cancel::Cancelled, "on its own thread");
+            let turn = local_timer().turn();
+            assert_eq!((turn.collected, turn.live, drops.shared_by()), (2, 0, 0));
+            let counts = local_timer().counts();
+            assert_eq!((counts.live, counts.held, counts.queued), (0, 0, 0));
+        }
+    });
+}
+
+/// P6: the panic is reported as one of the owner's.
+#[test]
+fn a_destructor_that_panics_in_a_cancel_is_contained() {
+    struct PanicOnDrop;
+    impl Drop for PanicOnDrop {
+        fn drop(&mut self) {
+            panic!("as planned");
+        }
+    }
+    let reported = Counter::default();
+    let report = reported.callback();
+    configured(
+        |config| {
+            config.on_panic(move |panic| {
+                assert_eq!(panic.place(), PanicPlace::Drop);
+                report();
+            })
+        },
+        |_| {
+            let shard = local_timer().shard_ref();
+            on_a_thread(|| {
+                let bomb = PanicOnDrop;
+                let timer = shard.add(HOUR, move || drop(bomb));
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
+            });
+            assert_eq!((reported.take(), local_timer().counts().panicked), (1, 1));
+            local_timer().turn();
+            assert_eq!(local_timer().len(), 0);
+        },
+    );
 }
 
 #[test]
@@ -591,7 +732,7 @@ fn a_shard_of_payloads_is_woken_by_a_reset_and_by_a_backlog() {
 #[test]
 fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
     let mut shard = Shard::new();
-    let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| shard.add(HOUR, ())).collect();
+    let handle = shard.add(HOUR, ());
     let (announce, announced) = mpsc::channel();
     let sleeper = thread::spawn(move || {
         let begun = Instant::now();
@@ -602,10 +743,10 @@ fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
         (begun.elapsed(), shard.counts().held)
     });
     announced.recv().expect("the sleeper announces");
-    cancel_all_elsewhere(&handles);
+    assert_eq!(handle.cancel(), Cancel::Cancelled);
     let (slept, held) = sleeper.join().expect("no panic");
     assert!(slept < TOO_LONG, "it was not woken");
-    assert_eq!(held, WAKE_BACKLOG as u64);
+    assert_eq!(held, 1);
 }
 
 #[test]
