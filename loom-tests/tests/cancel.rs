@@ -169,7 +169,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
         });
     });
     explore(110, || told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share()));
-    explore(420, || {
+    explore(350, || {
         told_ended_after(|_| {
             let next = local_timer().add(TICK, || ());
             elsewhere(move || next.cancel());

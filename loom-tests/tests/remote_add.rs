@@ -82,6 +82,35 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
     });
 }
 
+/// The thread that cancels takes the payload, and has left the node when the owner gives that to the next adder: after a message
+/// of its own, or after that of the add.
+#[test]
+fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
+    for (is_met, floor) in [(true, 66), (false, 380)] {
+        explore(floor, move || {
+            let (clock, core) = core();
+            let payloads = [(); 2].map(|()| Arc::new(()));
+            let captured = payloads.each_ref().map(Arc::clone);
+            let [first, second] = captured.map(|captured| move || drop(captured));
+            // The other node of the page.
+            let other = add_elsewhere(&core, TICK * 100, || ());
+            let handle = add_elsewhere(&core, TICK, first);
+            if is_met {
+                local_timer().turn();
+            }
+            let canceller = race(move || handle.cancel());
+            (0..2).for_each(|_| _ = local_timer().turn());
+            let again = add_elsewhere(&core, TICK, second);
+            assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+            assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 2]);
+            assert_eq!(runs(&clock, 3).len(), 1);
+            assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 1]);
+            assert_eq!((again.cancel(), other.cancel()), (Cancel::Ended, Cancel::Cancelled));
+            assert_all_ended(&local_timer().counts(), 3);
+        });
+    }
+}
+
 /// Moved by two threads while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
