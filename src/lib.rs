@@ -1,109 +1,126 @@
-//! Timers for thread-per-core servers: every core owns a hierarchical timing wheel, adding and cancelling on that
-//! core takes no lock, any thread cancels through a handle, and every timer ends exactly once.
+//! Timers for thread-per-core servers: each thread owns a hierarchical timing wheel and uses it
+//! without locks. Any thread cancels or moves a timer through a handle. Every timer ends exactly
+//! once.
 //!
 //! ```
 //! use corewheel::{Cancel, local_timer};
 //! use std::{thread, time::Duration};
 //!
-//! // On a core's thread: a callback in 30 seconds, and a handle that any thread may have.
+//! // On a core's thread: a callback in 30 seconds.
 //! let idle = local_timer().add(Duration::from_secs(30), || println!("silent for 30 s"));
 //!
-//! // A packet came: the same timer, half a minute from now.
+//! // A packet came: the same timer, 30 seconds from now.
 //! assert!(idle.reset(Duration::from_secs(30)));
 //!
-//! // An admin's thread: the answer is there at once, and final.
+//! // On any other thread: the answer comes at once and is final.
 //! let answer = thread::spawn(move || idle.cancel()).join().unwrap();
 //! assert_eq!(answer, Cancel::Cancelled);
 //!
-//! // The core's loop, between polls:
+//! // In the core's loop, between polls:
 //! local_timer().turn();
 //! ```
 //!
 //! # Where to begin
 //!
-//! The [guide] goes from the first timer to a tuned server, [compares](guide::comparison) corewheel with other timers, and shows
-//! how to [move](guide::moving) from tokio's, Netty's and others. The parts:
+//! The [guide] leads from the first timer to a tuned server. It [compares](guide::comparison)
+//! corewheel with other timers, and shows how to [move](guide::moving) from tokio, Netty, Java,
+//! Kafka and Go. The parts:
 //!
-//! * [`local_timer`]: the thread's own timer of callbacks. Most programs need nothing else.
-//! * [`TimerHandle`]: cancel, reset, ask; [`TimerGuard`] cancels when it is dropped, [`LocalHandle`] never leaves its thread.
-//! * [`ShardRef`]: adds to another thread's timer.
-//! * [`Cores`]: one pinned thread per core, each with its timer.
-//! * [`Purgatory`]: operations that complete early, when a condition on a key holds, or time out.
-//! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and [`interval`](future::interval) for any executor;
-//!   [`Timers`](future::Timers) for one that moves tasks between threads; [`VirtualTime`](future::VirtualTime) for tests.
-//! * [`metrics`]: what every shard does and how late its timers fire; [`Watch`](metrics::Watch) notices a loop that hangs.
+//! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
+//! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
+//!   and [`LocalHandle`] stays on its thread.
+//! * [`ShardRef`]: adds timers to another thread's wheel.
+//! * [`Cores`]: one pinned thread per core, each with its wheel.
+//! * [`Purgatory`]: operations that complete early when a condition on a key holds, or time out.
+//! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and
+//!   [`interval`](future::interval) for any executor; [`Timers`](future::Timers) for tasks that
+//!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
+//! * [`metrics`]: the counts and the lateness of every shard; [`Watch`](metrics::Watch) reports a
+//!   loop that hangs.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
-//! * [`Shard`]: the same engine for a loop whose timers are data, not callbacks.
+//! * [`Shard`]: the same engine for a loop whose timers are values, not callbacks.
 //! * [`Wheel`]: the data structure alone, in ticks.
 //!
-//! # Driving a timer
+//! # Driving a wheel
 //!
-//! A timer has no thread of its own and never sleeps: the loop that owns it drives it. It asks how long it may
-//! sleep ([`LocalTimer::prepare_sleep`]), polls, serves its events, and calls [`LocalTimer::turn`], which runs what is due.
-//! A timer fires in the first turn that reaches its deadline, so it is as punctual as the loop.
+//! A wheel has no thread and never sleeps: the loop that owns it drives it. The loop asks how long
+//! it may sleep ([`LocalTimer::prepare_sleep`]), polls, serves its events, and calls
+//! [`LocalTimer::turn`], which runs the due callbacks. A timer fires in the first turn that reaches
+//! its deadline, so it is as punctual as the loop.
 //!
-//! A loop that cannot be given a timeout, such as somebody else's, drives it by a file descriptor instead: `TimerFd`, with the feature
-//! `fd`. There are packages for io_uring, tokio and compio beside this one, under `integrations/`.
+//! A loop that takes no timeout polls a file descriptor instead: `TimerFd`, with the feature `fd`.
+//! The directory `integrations/` of the repository has packages for `io_uring`, tokio and compio.
 //!
 //! # Time
 //!
-//! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call; a turn's now is rounded down. So no
-//! timer is ever early, at any distance and with any tick from a microsecond up. A delay of zero is due at the first tick that is not
-//! before now, and fires in a later turn. Deadlines reach 584 years; what is beyond never comes. Timers fire in the order of their
-//! ticks, whichever thread has added them, as far as the turn has met what was asked: up to 1 024 messages of those that were there
-//! when it began. The order within a tick is unspecified. A clock that goes back is held, and counted.
+//! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call. A turn
+//! rounds its own reading down. So no timer is ever early, at any distance, with any tick from a
+//! microsecond up. A delay of zero is due at the first tick that is not before now, and fires in a
+//! later turn. Deadlines reach 584 years; later ones never fire.
 //!
-//! # What is promised
+//! Timers fire in tick order, regardless of which thread added them. The order within a tick is
+//! unspecified. A turn processes at most 1,024 messages from other threads; later ones are ordered
+//! in the next turn. A clock that goes backwards is clamped, and counted.
 //!
-//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back or dropped when its shard ends; [`Counts`]
-//!   always add up. [`TimerHandle::cancel`] says at once whether that call ended it, from any thread.
-//! * **No locks.** Adding, cancelling, resetting and turning on a timer's own core takes no lock, makes no system call but
-//!   the clock's and allocates nothing in the steady state; callbacks that capture up to 32 bytes are stored in place. A
-//!   cancel, a reset and an add from another core are lock-free (except that an adder makes a table under a lock, once per 131 072
-//!   timers), and the owner never waits for another core.
-//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel, reset, even turn
-//!   (a turn inside a callback does nothing and says so).
-//! * **A panic stays where it happened.** It is caught and reported ([`Config::on_panic`]), and the rest of the turn goes
-//!   on. (With `panic = "abort"` it aborts, as everywhere.)
-//! * **Handles are plain values.** 16 bytes, `Copy`; a stale one answers [`Cancel::Ended`] and never reaches another timer.
+//! # Guarantees
+//!
+//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back or dropped when its
+//!   shard ends. The [`Counts`] always add up. [`TimerHandle::cancel`] says at once, on any thread,
+//!   whether that call ended the timer.
+//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
+//!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
+//!   to 32 bytes are stored inline. Remote cancels and resets are lock-free. Remote adds are too,
+//!   except that one in every 131,072 allocates a table under a mutex. The owner never waits for
+//!   another core.
+//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
+//!   reset, and even turn. A turn inside a callback does nothing and says so.
+//! * **Panics are contained.** A panic is caught and reported ([`Config::on_panic`]), and the rest
+//!   of the turn runs. With `panic = "abort"` the process aborts.
+//! * **Handles are plain values.** They have 16 bytes and are `Copy`. A stale handle answers
+//!   [`Cancel::Ended`] and never reaches another timer.
 //!
 //! # Forks
 //!
-//! Each process has its own copy of every timer. Those of the thread that forked go on in both. Those of other threads never
-//! fire in the child: their handles still answer, cancel and move, in the child's copy only, and adding to them works and fires
-//! nothing. A callback that ran on another thread at that moment runs for ever in the child, so
-//! [`cancel_wait`](TimerHandle::cancel_wait) on it never returns. A wake hook that writes to a descriptor shared with the parent
-//! wakes the parent, and so does a `TimerFd`, which is one timer for both. What another thread is in the middle of at that moment
-//! stays so in the child: a timer that it was moving never fires there, one that it had cancelled and not said so yet stays live, and
-//! memory that it was looking at, with all that is to be freed later, stays. If it was just unparking the thread that forked, that
-//! thread's loop does not sleep any more in the child.
+//! Each process has its own copy of every timer.
 //!
-//! Nothing here waits for another thread, but a fork can stop one in the few steps that others do wait for: the making or ending
-//! of a thread's timer, the table that the first add from elsewhere makes for a shard, the handing on of pages that nobody looks
-//! at any more. If it did, the child may hang in one of the same. A child that ends by `exec` or `_exit` without using timers of
-//! other threads is always safe.
+//! * Timers of the thread that forked continue in both processes.
+//! * Timers of other threads never fire in the child. Their handles still answer there, for the
+//!   child's copy only, and adding to those threads works and fires nothing.
+//! * A callback that ran on another thread during the fork counts as running in the child for ever,
+//!   so [`cancel_wait`](TimerHandle::cancel_wait) on it never returns.
+//! * A wake hook that writes to a descriptor shared with the parent wakes the parent. So does a
+//!   `TimerFd`, which is one timer for both processes.
+//! * An operation that another thread had begun stays unfinished in the child. A timer that it was
+//!   moving never fires, and a timer that it had cancelled may stay live. The memory that it was
+//!   reading is never freed, nor any memory that is retired later. If it was unparking the forking
+//!   thread, that thread's loop no longer sleeps.
+//!
+//! A few steps take a lock: making or ending a thread's wheel, the table of remote adds, and
+//! handing on retired pages. If the fork stops another thread in one of them, the child may hang in
+//! the same step. A child that calls `exec` or `_exit` without using timers of other threads is
+//! always safe.
 //!
 //! # Features
 //!
-//! * `std`, on by default: all of the above. Without it (`default-features = false`) the crate is [`Wheel`] alone, `no_std` with
-//!   `alloc`, has no dependencies, and runs wherever there is an allocator.
-//!
-//! * `fd`: `LocalTimer::timer_fd`, on Linux; `rustix` comes with it.
-//! * `metrics`: `metrics::Exporter`, for the facade of that name.
-//! * `tracing`: events for what is rare, see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, where in the program the live timers were added; 16 bytes and one clock reading
-//!   per timer.
+//! * `std`, on by default: everything above. Without it (`default-features = false`) the crate is
+//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies.
+//! * `fd`: `LocalTimer::timer_fd`, on Linux. It depends on `rustix`.
+//! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
+//! * `tracing`: events for caught panics and hanging loops, see [`metrics`].
+//! * `origins`: `LocalTimer::live_report`, the code that added the live timers. It costs 16 bytes
+//!   and one clock reading per timer.
 //!
 //! `loom` and `shuttle` are for this project's own models, and not part of the interface.
 //!
-//! `doc/verification.md` lists the promises with the tests that guard them; ARCHITECTURE.md describes how it works.
+//! `doc/verification.md` lists the promises with the tests that guard them. `ARCHITECTURE.md`
+//! describes how corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
-// What is said above is said of the whole crate; without `std` most of it has nothing to link to.
+// The text above covers the whole crate. Without `std` most of its links have no target.
 #![cfg_attr(not(feature = "std"), allow(rustdoc::broken_intra_doc_links))]
 
 extern crate alloc;
-// For the tests that the unit tests share with those in `tests/`.
+// The unit tests share modules with the tests in `tests/`, which name the crate.
 #[cfg(test)]
 extern crate self as corewheel;
 
