@@ -1,15 +1,15 @@
-//! What time it is: the machine's monotonic clock, the same read by way of the processor's counter, a clock that goes on
-//! while the machine is suspended, or virtual time that a test moves by hand.
+//! Clocks: the machine's monotonic clock, the same clock read through the processor's counter, a
+//! clock that counts suspensions, and virtual time.
 //!
 //! # The contract of a clock
 //!
-//! A clock counts nanoseconds from an origin of its own and can translate an [`Instant`] into that count. It need
-//! not be monotonic: a shard holds the latest reading it has seen, so a clock that goes back stands still for its
-//! timers until it has caught up, and [`Counts::clock_regressions`](crate::Counts::clock_regressions) tells. Readings
-//! saturate after 2^64 nanoseconds, 584 years after the origin.
+//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
+//! need not be monotonic. A shard keeps the latest reading, so its timers wait until a clock that
+//! went backwards has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
+//! counts such readings. Readings saturate 584 years after the origin.
 //!
-//! A shard does not read the clock but has a [`Reader`] for it, whose readings are intervals: the fast clock knows
-//! where the time lies, not what it is.
+//! A shard reads its clock with a [`Reader`], whose readings are intervals: the fast clock knows
+//! bounds of the time, not the time.
 
 mod boot;
 mod counter;
@@ -27,7 +27,7 @@ use crate::tick::saturating_nanos;
 
 /// The clock of a shard.
 ///
-/// Cloning gives the same clock: shards that share one agree on the time.
+/// A clone is the same clock: shards that share it agree on the time.
 ///
 /// # Examples
 ///
@@ -49,11 +49,11 @@ enum Source {
     Monotonic {
         origin: Instant,
     },
-    /// The monotonic clock, which readers follow by the counter.
+    /// The monotonic clock, read through the counter.
     Fast {
         origin: Instant,
     },
-    /// The instant of creation stands for what the clock showed then.
+    /// `origin` is the instant of creation, at which the clock showed `shown`.
     BootTime {
         origin: Instant,
         shown: u64,
@@ -62,36 +62,65 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's monotonic clock: what [`Instant::now`] reads. A reading costs about 25 ns.
+    /// Returns the machine's monotonic clock, which [`Instant::now`] reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, local_timer};
+    ///
+    /// Config::new().clock(Clock::monotonic()).install()?; // the default
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn monotonic() -> Self {
         Self(Source::Monotonic { origin: Instant::now() })
     }
 
-    /// The machine's monotonic clock, read by way of the processor's time-stamp counter. A reading costs what reading that
-    /// counter costs, 10 ns where the monotonic clock's costs 25, and says only where the time lies: in an interval at most
-    /// 10 us wide, 4 us on average. Adding and resetting use its later end, turns the earlier one, so a timer is still never
-    /// early, and fires up to 10 us later than with the monotonic clock.
+    /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
-    /// Use it where a loop adds, resets or turns more than once in ten microseconds. At less than that every reading looks at
-    /// the monotonic clock after all and costs both, about 30 ns more. Do not use it for ticks near 10 us and below.
+    /// A reading costs the reading of the counter, less than reading the monotonic clock.
+    /// It is an interval of at most 10 us. Adding and resetting use its later end, turns use the
+    /// earlier one. So a timer is never early, and fires up to 10 us later than with the monotonic
+    /// clock.
     ///
-    /// There is one on `x86_64` under Linux, if the counter is invariant and is what the kernel takes its own time from:
-    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` says `tsc` (in virtual machines it often says
-    /// `kvm-clock`, and can be changed) or cannot be read. Elsewhere this is the monotonic clock;
-    /// [`is_fast`](Self::is_fast) tells.
+    /// Use it in a loop that adds, resets or turns more than once in ten microseconds. With fewer
+    /// readings, each one reads the monotonic clock too and costs more. Do not use it for ticks
+    /// near 10 us or below.
     ///
-    /// # What it rests on
+    /// It needs `x86_64` and Linux. The counter must be invariant, and the kernel must use it for
+    /// its own clock: `/sys/devices/system/clocksource/clocksource0/current_clocksource` says `tsc`
+    /// or cannot be read. Virtual machines often say `kvm-clock`, which can be changed. Elsewhere
+    /// this is the monotonic clock, as [`is_fast`](Self::is_fast) tells.
     ///
-    /// Each shard looks at the monotonic clock once in some 13 us and believes the counter in between. The counter's rate is
-    /// learned from such looks: until then, for the first milliseconds, readings are monotonic ones. The interval allows for
-    /// a clock that the kernel steers by up to 11 %, the most it does.
+    /// # Why it can be trusted
     ///
-    /// The counters of all cores must agree and never stand still. The kernel watches over that, because its own clock would
-    /// be wrong otherwise. A counter that jumps out of those 13 us (another machine, a suspension) is not believed; if it no
-    /// longer fits the clock, its rate is learned again, and a shard goes back to monotonic readings for good when that
-    /// keeps happening. What can only be noticed at the next look is a counter that goes wrong and still shows a time within those
-    /// 13 us. If it is ahead, timers may fire up to 10 us early; if it fell behind, what is added then may be early by as
-    /// much as it fell behind.
+    /// Each shard reads the monotonic clock about every 13 us and trusts the counter in between.
+    /// The first readings measure the counter's rate; until it is known, for a few milliseconds,
+    /// they are monotonic ones. The interval allows for a clock that the kernel steers by up to 11
+    /// %, the kernel's own limit.
+    ///
+    /// The counters of all cores must agree and never stop. The kernel checks that, because its own
+    /// clock depends on it. A counter that leaves the interval of 13 us, for example after a
+    /// migration or a suspension, is not trusted. If it no longer fits the clock, its rate is
+    /// measured again. If that keeps happening, the shard uses monotonic readings for good.
+    ///
+    /// A counter that goes wrong within those 13 us is detected only at the next reading of the
+    /// clock. If it ran ahead, timers may fire up to 10 us early. If it fell behind, timers added
+    /// in that time may fire early by the same amount.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config};
+    ///
+    /// let clock = Clock::fast();
+    /// if !clock.is_fast() {
+    ///     println!("no fast clock here: this is the monotonic one");
+    /// }
+    /// Config::new().clock(clock).install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn fast() -> Self {
         let origin = Instant::now();
         Self(if counter::is_usable() {
@@ -101,16 +130,29 @@ impl Clock {
         })
     }
 
-    /// A monotonic clock that goes on while the machine is suspended (`CLOCK_BOOTTIME` of Linux; elsewhere this is the
-    /// monotonic clock): a lease of an hour ends an hour later, also on a machine that slept for most of it. A reading
-    /// costs about as much as the monotonic clock's.
+    /// Returns a monotonic clock that also counts suspensions of the machine.
     ///
-    /// It moves timers, not the sleep of the loop: a poll or a park that was given a timeout takes it as time awake. Turn
-    /// when the machine resumes, or at least every so often; or wait for a `TimerFd` (feature `fd`), which counts as this clock
-    /// does.
+    /// A lease of an hour ends an hour later, even if the machine was suspended for most of it. The
+    /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Reading it
+    /// costs about the same.
     ///
-    /// Instants of this clock (from [`now`](Self::now), and of deadlines) are ahead of [`Instant::now`] by the
-    /// time that the machine was suspended since the clock was made.
+    /// The clock changes deadlines, not the sleep of the loop: a poll or a park counts its timeout
+    /// as time awake. Turn when the machine resumes, or at regular intervals, or wait for a
+    /// `TimerFd` (feature `fd`), which follows this clock.
+    ///
+    /// Its instants, from [`now`](Self::now) and in deadlines, are ahead of [`Instant::now`] by the
+    /// time suspended since the clock was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().clock(Clock::boot_time()).install()?;
+    /// local_timer().add(Duration::from_secs(3600), || println!("the lease has ended"));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn boot_time() -> Self {
         let origin = Instant::now();
         Self(
@@ -119,12 +161,12 @@ impl Clock {
         )
     }
 
-    /// Whether this is [`Clock::fast`] on a machine that has what it takes.
+    /// Returns true if this is [`Clock::fast`] and the machine supports it.
     pub fn is_fast(&self) -> bool {
         matches!(self.0, Source::Fast { .. })
     }
 
-    /// What time it is by this clock: exact, also by the fast one.
+    /// Returns the current time of this clock. The reading is exact, also for the fast clock.
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Monotonic { .. } | Source::Fast { .. } => Instant::now(),
@@ -133,24 +175,24 @@ impl Clock {
         }
     }
 
-    /// Whether it may show less than before.
+    /// Returns true if the clock can go backwards.
     #[inline]
     pub(crate) fn may_go_back(&self) -> bool {
         matches!(self.0, Source::Manual(_))
     }
 
-    /// What a shard reads this clock with.
+    /// Returns a reader of this clock, for one shard.
     pub(crate) fn reader(&self) -> Reader {
         Reader::new(self.is_fast())
     }
 
-    /// Nanoseconds since the origin, exact.
+    /// Returns the nanoseconds since the origin, exact.
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())
             }
-            // A clock that answered once goes on answering.
+            // A clock that was readable once stays readable.
             Source::BootTime { shown, .. } => {
                 boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
             }
@@ -158,19 +200,20 @@ impl Clock {
         }
     }
 
-    /// The reading this clock shows at `instant`; zero if that was before the origin.
+    /// Returns the reading at `instant`; zero for an instant before the origin.
     pub(crate) fn nanos_at(&self, instant: Instant) -> u64 {
         saturating_nanos(instant.saturating_duration_since(self.origin()))
     }
 
-    /// What this clock shows when `other` shows `nanos`.
+    /// Converts a reading of `other` to a reading of this clock.
     pub(crate) fn nanos_of(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
-            // Both count from the machine's start. (An `Instant` does not say what was slept through in between.)
+            // Both count from the start of the machine. An `Instant` would lose the suspensions in
+            // between.
             (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
                 nanos.saturating_add(*there).saturating_sub(*here)
             }
-            // What is left of it; later by what passes between the two readings.
+            // Converts the remaining time. The result is late by the time between the two readings.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)
@@ -179,10 +222,10 @@ impl Clock {
         }
     }
 
-    /// The instant at which this clock shows `nanos`.
+    /// Returns the instant at which this clock shows `nanos`.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
         let origin = self.origin();
-        // On a platform whose `Instant` cannot hold 584 years, a year from the origin stands for "out of sight".
+        // Some platforms have a smaller `Instant`. A year from the origin is far enough there.
         origin
             .checked_add(Duration::from_nanos(nanos))
             .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
@@ -199,7 +242,7 @@ impl Clock {
 }
 
 impl Default for Clock {
-    /// The monotonic clock.
+    /// Returns the monotonic clock.
     fn default() -> Self {
         Self::monotonic()
     }
@@ -243,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Between the making of the two the machine was suspended for eight hours.
+    /// The machine was suspended for eight hours between the creation of the two clocks.
     #[test]
     fn a_suspension_between_two_clocks_changes_no_deadline() {
         const HOUR: u64 = 3_600_000_000_000;

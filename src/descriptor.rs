@@ -1,4 +1,5 @@
-//! A file descriptor that is readable when a shard's owner is to turn: a timerfd, with the feature `fd` on Linux.
+//! A file descriptor that is readable when a shard's owner should turn: a timerfd, with the feature
+//! `fd` on Linux.
 
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[path = "descriptor/none.rs"]

@@ -1,8 +1,22 @@
-//! What can go wrong, and what is given back.
+//! The errors, and the values that they return.
 
 use std::{error::Error, fmt, time::Duration};
 
-/// A timer that could not be added; it gives the callback or payload back.
+/// A timer that could not be added. It returns the callback or payload.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{AddErrorReason, Config, Shard};
+/// use std::time::Duration;
+///
+/// let mut timers = Shard::with_config(Config::new().limit(1))?;
+/// timers.add(Duration::from_secs(30), "first");
+/// let error = timers.try_add(Duration::from_secs(30), "second").unwrap_err();
+/// assert_eq!(error.reason(), AddErrorReason::Full);
+/// assert_eq!(error.into_inner(), "second");
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct AddError<F> {
     reason: AddErrorReason,
@@ -10,15 +24,27 @@ pub struct AddError<F> {
 }
 
 /// Why a timer could not be added.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{AddErrorReason, Shard};
+/// use std::time::Duration;
+///
+/// let mut timers = Shard::new();
+/// drop(timers.drain());
+/// let error = timers.try_add(Duration::ZERO, "too late").unwrap_err();
+/// assert_eq!(error.reason(), AddErrorReason::ShutDown);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddErrorReason {
-    /// The thread is exiting and its timer has ended, or the shard has been drained.
+    /// The thread is exiting and its wheel has ended, or the shard has been drained.
     ShutDown,
-    /// As many timers are live as may be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or the shard has used up
-    /// its 2^56 generations.
+    /// The shard is full ([`Config::limit`](crate::Config::limit), at most 2^25 - 1 timers), or has
+    /// used up its generations.
     Full,
-    /// The thread has no timer yet and cannot have one: 16 384 shards exist already.
+    /// The thread cannot have a wheel, because 16,384 shards exist.
     TooManyShards,
 }
 
@@ -27,7 +53,7 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// What has been added. Its panic names the place where the caller was called, which that of a closure could not.
+    /// Returns the value, or panics at the place of the caller's caller.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
@@ -37,12 +63,12 @@ impl<F> AddError<F> {
         }
     }
 
-    /// Why it was not added.
+    /// Returns the reason.
     pub fn reason(&self) -> AddErrorReason {
         self.reason
     }
 
-    /// What was to be added.
+    /// Returns the callback or payload that was not added.
     pub fn into_inner(self) -> F {
         self.rejected
     }
@@ -76,7 +102,21 @@ impl<F> fmt::Debug for AddError<F> {
 
 impl<F> Error for AddError<F> {}
 
-/// Why a thread cannot wait for a callback: it is in one itself. From [`cancel_wait`](crate::TimerHandle::cancel_wait).
+/// Why a thread cannot wait for a callback: it is inside one.
+/// [`cancel_wait`](crate::TimerHandle::cancel_wait) returns it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// let other = local_timer().add(Duration::from_secs(30), || ());
+/// local_timer().add(Duration::ZERO, move || assert!(other.cancel_wait().is_err()));
+/// # std::thread::sleep(Duration::from_millis(2));
+/// local_timer().turn();
+/// assert!(other.is_pending()); // nothing was cancelled
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InsideCallback(pub(crate) ());
 
@@ -89,19 +129,29 @@ impl fmt::Display for InsideCallback {
 impl Error for InsideCallback {}
 
 /// A configuration that cannot be used.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ConfigError};
+/// use std::time::Duration;
+///
+/// let tick = Duration::from_nanos(100);
+/// assert_eq!(Config::new().tick(tick).install(), Err(ConfigError::TickTooShort { tick }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The tick is shorter than a microsecond.
     TickTooShort {
-        /// What was asked for.
+        /// The requested tick.
         tick: Duration,
     },
-    /// This thread has a timer already, or is exiting.
+    /// This thread has a wheel already, or is exiting.
     AlreadyRunning,
-    /// This many shards exist already.
+    /// Too many shards exist.
     TooManyShards {
-        /// How many can exist at the same time.
+        /// The largest number of shards at a time.
         max: u32,
     },
 }

@@ -1,11 +1,12 @@
-//! What a shard's owner says of itself, for whoever wants to know (`metrics`).
+//! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in numbers of its own and copies them here when its loop asks how long it may sleep, and every 64 turns,
-//! so that a timer costs it no more than the counting. All of it is written by the owner alone (but for the stalls, and the
-//! wish to know of the levels), and read by any thread at any moment: a reader never holds the owner up, and an owner that
-//! stalls never holds up a reader.
+//! The owner counts in its own fields. It copies them here when its loop asks how long it may
+//! sleep, and at least every 64 turns, so that a timer costs it only the counting. Only the owner
+//! writes here, except the stalls and the request for the levels. Any thread reads at any time: a
+//! reader never delays the owner, and a stalled owner never delays a reader.
 //!
-//! What must be seen together, the [`Counts`], is one [`Newest`]. The rest are words that are read for their own sake.
+//! The [`Counts`] are one [`Newest`], a consistent snapshot. All other words are read
+//! independently.
 
 mod counts;
 mod histogram;
@@ -22,52 +23,52 @@ use crate::{
 /// Why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateBy {
-    /// This is the first turn since its deadline.
+    /// No turn came earlier.
     Loop = 0,
-    /// An earlier turn has left it.
+    /// An earlier turn left it.
     Turn = 1,
 }
 
 #[derive(Debug)]
 pub(crate) struct Gauges {
     has_name: bool,
-    /// Of all shards of the process, how many had been made with this one.
+    /// The number of shards that the process had created, this one included.
     serial: AtomicU64,
     counts: Newest<WORDS>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
-    /// What the clock showed when the last turn began.
+    /// The clock's reading at the beginning of the last turn.
     turn_began: AtomicU64,
-    /// When the loop was to turn next, as of its last question.
+    /// When the loop wants its next turn, by its last question.
     next_due: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [Cells; 2],
     callbacks: Cells,
-    /// Somebody wants to know how full the levels are: to say so costs more than the rest.
+    /// Nonzero if a thread requests the levels, which cost more than the rest.
     levels_wanted: AtomicU64,
-    /// In how many slots of each level there are timers.
+    /// The number of occupied slots of each level.
     occupied: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
 }
 
-/// How full a level is that nobody has wanted to know of.
+/// The value of a level that was never published.
 const UNTOLD: u64 = u64::MAX;
 
 /// A shard's turns, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// Of which shard.
+    /// Identifies the shard.
     pub(crate) serial: u64,
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
     pub(crate) began: u64,
-    /// `u64::MAX` if nothing was due.
+    /// `u64::MAX` if no timer was pending.
     pub(crate) next_due: u64,
 }
 
 impl Gauges {
-    /// Of a shard with a name or without: in models, where each word is one more thing to be interleaved, those without say
-    /// nothing.
+    /// Creates the gauges of a shard. In models, where each word adds interleavings, shards without
+    /// a name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -86,7 +87,7 @@ impl Gauges {
         }
     }
 
-    /// The shard is the `serial`-th of the process. Before anybody else sees it.
+    /// Sets the serial, before the shard is published.
     pub(crate) fn set_serial(&self, serial: u64) {
         if self.tells() {
             // Relaxed: published with the shard.
@@ -94,9 +95,9 @@ impl Gauges {
         }
     }
 
-    /// Which shard of the process it is: no other one ever is.
+    /// Returns the serial, which no other shard of the process has.
     pub(crate) fn serial(&self) -> u64 {
-        // Relaxed: it has not changed since the shard was published.
+        // Relaxed: constant since the shard was published.
         self.serial.load(Ordering::Relaxed)
     }
 
@@ -105,27 +106,29 @@ impl Gauges {
         !IS_MODEL || self.has_name
     }
 
-    /// The owner begins a turn, its `begun`-th.
+    /// Records that the owner begins its `begun`-th turn.
     #[inline]
     pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
         if self.tells() {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
-            // Release: when it began, and that those before have ended; pairs with the Acquire in `turns`.
+            // Release: publishes the beginning, and the end of earlier turns; pairs with the
+            // Acquire in `turns`.
             self.turns_begun.store(begun, Ordering::Release);
         }
     }
 
-    /// The owner has ended that turn.
+    /// Records that the owner has ended its `begun`-th turn.
     #[inline]
     pub(crate) fn turn_ends(&self, begun: u64) {
         if self.tells() {
-            // Relaxed: a single word, read for its own sake; a thread that sees it late takes a turn for a moment longer than it is.
+            // Relaxed: an independent word. A thread that sees it late takes the turn for a little
+            // longer.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
     }
 
-    /// The owner's counts have changed.
+    /// Publishes the owner's counts.
     #[inline]
     pub(crate) fn tell(&self, counts: &[u64; WORDS]) {
         if self.tells() {
@@ -133,76 +136,77 @@ impl Gauges {
         }
     }
 
-    /// The loop has asked when it is to turn next.
+    /// Records when the loop wants its next turn.
     #[inline]
     pub(crate) fn wants_turn_at(&self, next_due: u64) {
         if self.tells() {
-            // Relaxed: a single word, read for its own sake.
+            // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
     }
 
-    /// The owner's last turn took so long.
+    /// Records the length of the last turn.
     #[inline]
     pub(crate) fn turn_took(&self, nanos: u64) {
-        // Relaxed: the owner alone writes it, and it is read for its own sake.
+        // Relaxed: only the owner writes this independent word.
         if self.tells() && nanos > self.longest_turn.load(Ordering::Relaxed) {
             self.longest_turn.store(nanos, Ordering::Relaxed);
         }
     }
 
-    /// So many timers fired that much late.
+    /// Records that `timers` timers fired `nanos` late.
     pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
         if self.tells() {
             self.lateness[by as usize].add(nanos, timers);
         }
     }
 
-    /// A callback that was timed took so long.
+    /// Records the length of a measured callback.
     pub(crate) fn callback_took(&self, nanos: u64) {
         if self.tells() {
             self.callbacks.add(nanos, 1);
         }
     }
 
-    /// Whether somebody wants to know how full the levels are. (In models nobody does.)
+    /// Returns true if a thread requests the levels. Never true in models.
     #[inline]
     pub(crate) fn wants_levels(&self) -> bool {
-        // Relaxed: a wish, which may be heard a little later.
+        // Relaxed: a request, which may be seen a little later.
         !IS_MODEL && self.levels_wanted.load(Ordering::Relaxed) != 0
     }
 
-    /// So many slots of each level have timers.
+    /// Publishes the number of occupied slots of each level.
     pub(crate) fn tell_levels(&self, occupied: impl Iterator<Item = u32>) {
         for (place, slots) in self.occupied.iter().zip(occupied) {
-            // Relaxed: single words, each read for its own sake.
+            // Relaxed: independent words.
             place.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: whoever wishes again in this moment may have to wish once more.
+        // Relaxed: a thread that asks again at this moment may have to ask once more.
         self.levels_wanted.store(0, Ordering::Relaxed);
     }
 
-    /// Somebody wants to know.
+    /// Asks the owner to publish the levels.
     pub(crate) fn want_levels(&self) {
         // Relaxed: as in `wants_levels`.
         self.levels_wanted.store(1, Ordering::Relaxed);
     }
 
-    /// In how many slots of each level there are timers, as the owner has last said; `None` if it has not.
+    /// Returns the number of occupied slots of each level, or `None` if the owner has not published
+    /// it.
     pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
         // Relaxed: as in `tell_levels`.
         let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
         (!occupied.contains(&UNTOLD)).then_some(occupied)
     }
 
-    /// A watch has found that the owner does not turn.
+    /// Counts a stall that a watch has found.
     pub(crate) fn stalled(&self) {
-        // Relaxed: a counter, of whichever threads watch.
+        // Relaxed: a counter of all watches.
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn stalls(&self) -> u64 {
-        // Relaxed: a counter, read for its own sake.
+        // Relaxed: an independent counter.
         self.stalls.load(Ordering::Relaxed)
     }
 
@@ -219,14 +223,16 @@ impl Gauges {
     }
 
     pub(crate) fn longest_turn(&self) -> u64 {
-        // Relaxed: a single word, read for its own sake.
+        // Relaxed: an independent word.
         self.longest_turn.load(Ordering::Relaxed)
     }
 
     pub(crate) fn turns(&self) -> Turns {
-        // Acquire: when that turn began, or a later one; pairs with the Release in `turn_begins`.
+        // Acquire: sees the beginning of that turn or a later one; pairs with the Release in
+        // `turn_begins`.
         let begun = self.turns_begun.load(Ordering::Acquire);
-        // Relaxed, here and below: single words. The end after the beginning, so that a turn that ends meanwhile has ended.
+        // Relaxed, here and below: independent words. The end is read after the beginning, so a
+        // turn that ends in between counts as ended.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         Turns {
             serial: self.serial(),
@@ -257,7 +263,7 @@ mod tests {
         );
     }
 
-    /// Otherwise a watch takes it for one that has lasted since the turn before, sleep included.
+    /// Otherwise a watch would count the sleep before the turn too.
     #[test]
     fn who_sees_a_turn_sees_when_it_began() {
         const NANOS: u64 = 1_000;

@@ -1,30 +1,32 @@
-//! What shards do, and how late their timers fire, for whoever looks after a server.
+//! The counts of every shard, and how late its timers fire.
 //!
-//! Every shard counts, always; it costs some instructions for a timer and some more for a turn. When its loop asks how long it
-//! may sleep, and at least every 64 turns, it tells other threads, which read it at any time without holding it up. [`shards`]
-//! reads all of the process; [`ShardRef::metrics`](crate::ShardRef::metrics) and
-//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
+//! Every shard counts, at the cost of a few instructions per timer. It publishes its counts when
+//! its loop asks how long it may sleep, and at least every 64 turns. Any thread reads them at any
+//! time without delaying the owner: [`shards`] for the whole process,
+//! [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) for one shard.
 //!
-//! With the feature `origins`, `LocalTimer::live_report` says where in the program the live timers were added.
-//!
-//! A [`Watch`] notices a loop that does not turn while timers are due. With the feature `metrics` there is an `Exporter` for the
-//! facade of that name; with the feature `tracing` a panic that was caught is an event (error), and so is what a watch finds
-//! (warning).
+//! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
+//! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
+//! panic, a warning for each stall that a watch finds. With the feature `origins`,
+//! `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Which numbers to watch
 //!
-//! * [`loop_lateness`](ShardMetrics::loop_lateness): from a timer's deadline to the turn that fired it, where no turn came
-//!   earlier. It is what the loop's other work costs its timers. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn)
-//!   first: it is the callbacks then (or what the loop does between its turn and its next question); if that is short, the loop does
-//!   something else for too long.
+//! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
+//!   that fired it, if no turn came earlier. It shows the cost of the loop's other work. If it
+//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, the
+//!   callbacks take the time, or the loop's work between its turn and its next question. If it is
+//!   short, other work takes the time.
+//! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
+//!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
-//!   [`Config::time_callbacks`](crate::Config::time_callbacks) asks for it.
-//! * [`turn_lateness`](ShardMetrics::turn_lateness): the same of timers that an earlier turn could have fired, and left because its
-//!   budget was used up, or a pass given up. Otherwise it counts nothing.
-//! * [`Counts::queued`]: what other cores have asked for and the owner has not met. It should go back to zero at each turn.
-//! * [`Counts::live`] over time: a number that only grows is a timer that nobody cancels.
-//! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in a sound program on a sound
-//!   machine.
+//!   [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
+//! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
+//!   return to zero at each turn.
+//! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
+//! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
+//!   a healthy program on a healthy machine.
 //!
 //! # Examples
 //!
@@ -38,7 +40,8 @@
 //!
 //! // On any thread:
 //! for shard in metrics::shards() {
-//!     println!("{}: {} live, p99 {:?} late", shard.name, shard.counts.live, shard.loop_lateness.percentile(99.0));
+//!     let p99 = shard.loop_lateness.percentile(99.0);
+//!     println!("{}: {} live, p99 {p99:?} late", shard.name, shard.counts.live);
 //! }
 //! # let metrics = local_timer().metrics().expect("there is one");
 //! # assert_eq!((metrics.counts.fired, metrics.loop_lateness.count()), (1, 1));
@@ -58,59 +61,91 @@ pub use crate::gauges::{Counts, Histogram};
 pub use crate::origin::{LivePlace, LiveReport};
 use crate::{gauges::LateBy, registry, shared::Shared, tick::TickLength, wheel::shard_levels};
 
-/// What a shard has done since it was made, as it said when its loop last asked how long it may sleep, or at most 64 turns ago.
+/// The metrics of one shard, as its owner last published them.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, local_timer};
+/// use std::time::Duration;
+///
+/// Config::new().name("core 0").install()?;
+/// local_timer().add(Duration::from_secs(30), || ());
+/// let metrics = local_timer().metrics().expect("the thread has a wheel");
+/// assert_eq!(metrics.name, "core 0");
+/// assert_eq!(metrics.counts.live, 1);
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardMetrics {
-    /// The shard's number, which is another one's as soon as this one has ended.
+    /// The shard's number. A later shard may have it after this one has ended.
     pub number: u32,
-    /// Its name: [`Config::name`](crate::Config::name), or that of the thread that has made it; empty if it had none.
+    /// [`Config::name`](crate::Config::name), or the name of the thread that created the shard;
+    /// empty without either.
     pub name: String,
-    /// What has become of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and, of
-    /// [`held`](Counts::held) and [`queued`](Counts::queued), what waits in the mailbox are of this moment, the rest belongs
-    /// together.
+    /// The counts of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and the
+    /// messages in the mailbox, a part of [`held`](Counts::held) and [`queued`](Counts::queued), are
+    /// current. The other counts are one snapshot.
     pub counts: Counts,
-    /// How late the timers fired for which no turn came before: from the deadline, rounded up to a tick, to the beginning of the
-    /// turn that fired them.
+    /// The lateness of timers that the first turn after their deadline fired: from the deadline,
+    /// rounded up to a tick, to the beginning of that turn.
     pub loop_lateness: Histogram,
-    /// How late the timers fired that an earlier turn had left to a later one. (After such a turn what is added when it is due already, a
-    /// [`run`](crate::ShardRef::run) of its own thread among it, cannot be told from those, and counts with them; a `run` of another
-    /// thread never counts.)
-    pub turn_lateness: Histogram,
-    /// The longest turn, callbacks included: from its beginning to the next time that the loop asks how long it may sleep
-    /// (`prepare_sleep`, `time_until_next`), so that it costs no reading of the clock. What a loop does between the turn and
-    /// that question counts as well. Of several turns between two questions only the last is measured; for a loop that never asks,
-    /// this is zero.
-    pub longest_turn: Duration,
-    /// How long callbacks ran, of those that were timed: none unless [`Config::time_callbacks`](crate::Config::time_callbacks)
-    /// says so.
-    pub callback_durations: Histogram,
-    /// How full the levels of its wheel are, the finest first.
+    /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// To look costs the owner a microsecond or two, so it says so only after another thread has read its metrics: what that
-    /// reads next is from the time in between, and what it reads first is empty.
+    /// After such a turn, timers that are added when they are already due count here too, and so
+    /// does a [`run`](crate::ShardRef::run) on the own thread. A remote `run` never counts.
+    pub turn_lateness: Histogram,
+    /// The longest turn, callbacks included.
+    ///
+    /// It is measured from the beginning of the turn to the next question of the loop
+    /// (`prepare_sleep`, `time_until_next`), which reads the clock anyway. So work between the turn
+    /// and that question counts too. Of several turns between two questions only the last is
+    /// measured. It is zero for a loop that never asks.
+    pub longest_turn: Duration,
+    /// How long the measured callbacks ran. Empty unless
+    /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
+    pub callback_durations: Histogram,
+    /// The levels of the shard's wheel, the finest first.
+    ///
+    /// Reading them costs the owner a few microseconds, so it publishes them only after another
+    /// thread has read its metrics. The first reading is empty, and each later one dates from the
+    /// time between the readings.
     pub levels: Vec<Level>,
-    /// How often the loop was found not to turn, by each [`Watch`] of the process.
+    /// How often a [`Watch`] found that the loop did not turn.
     pub stalls: u64,
-    /// No other shard of the process ever has the same.
+    /// Identifies the shard: no other shard of the process ever has it.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
     pub(crate) serial: u64,
 }
 
-/// A level of a shard's wheel, and how full it is.
+/// A level of a shard's wheel, and how many of its slots hold timers.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{local_timer, metrics};
+///
+/// local_timer().turn();
+/// for shard in metrics::shards() {
+///     for level in &shard.levels {
+///         println!("{} of {} slots of {:?}", level.occupied, level.slots, level.slot);
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
-    /// The time that one of its slots covers; 584 years if that is more.
+    /// The time that one slot covers, at most 584 years.
     pub slot: Duration,
-    /// How many slots it has.
+    /// The number of slots.
     pub slots: u64,
-    /// In how many of them there are timers.
+    /// The number of slots that hold timers.
     pub occupied: u64,
 }
 
 impl Level {
-    /// All levels of a shard with such a tick.
+    /// Returns all levels of a shard with this tick.
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_levels().zip(occupied);
         let level = |((ticks, slots), &occupied)| Self {
@@ -123,13 +158,13 @@ impl Level {
 }
 
 impl ShardMetrics {
-    /// Of another thread's shard, whose owner will say of its levels what it has not said yet.
+    /// Reads the metrics of a shard, and asks its owner to publish its levels.
     pub(crate) fn wanted(number: u32, shared: &Shared) -> Self {
         shared.gauges.want_levels();
         Self::of(number, shared)
     }
 
-    /// What has been said.
+    /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
         let counts = Counts {
@@ -156,10 +191,22 @@ impl ShardMetrics {
     }
 }
 
-/// The metrics of all shards of the process, in the order of their numbers.
+/// Returns the metrics of all shards of the process, by number.
 ///
-/// Cost: some microseconds for each. Call it on any thread, as often as you like; it takes a lock that only the making and
-/// ending of a shard takes.
+/// Cost: a few microseconds per shard. It takes a lock that otherwise only creating and ending a
+/// shard take.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{local_timer, metrics};
+/// use std::time::Duration;
+///
+/// local_timer().add(Duration::from_secs(30), || ());
+/// drop(local_timer().prepare_sleep()); // publishes the counts
+/// let live: u64 = metrics::shards().iter().map(|shard| shard.counts.live).sum();
+/// assert_eq!(live, 1);
+/// ```
 pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, seen?)));
     registry::numbers().filter_map(read).collect()

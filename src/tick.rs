@@ -1,24 +1,26 @@
 //! From nanoseconds to ticks and back.
 //!
-//! The two roundings that keep P1 live here and nowhere else: a deadline is rounded up, a turn's now is rounded down.
-//! So a timer whose deadline's tick has been reached has waited at least as long as it was asked to. Everything
-//! saturates: 2^64 nanoseconds are 584 years.
+//! The two roundings that P1 needs are here and nowhere else: a deadline is rounded up, the time of
+//! a turn is rounded down. So a timer whose tick has been reached has waited at least its delay.
+//! Everything saturates at 2^64 nanoseconds, 584 years.
 
 use std::time::Duration;
 
 use crate::limits::TICK_NANOS_MIN;
 
-/// The length of a tick: at least a microsecond.
+/// The length of a tick, at least a microsecond.
 ///
 /// # Dividing without a division
 ///
-/// A 64-bit division costs several times what two multiplications do, and every add and every turn needs one. Let d be
-/// the length, and r = ceil(2^128 / d), so that r * d = 2^128 + e with 0 <= e < d. For a reading n < 2^64:
+/// Every add and every turn divides by the length, and a 64-bit division costs more than two
+/// multiplications. Let d be the length, and r = ceil(2^128 / d), so that r * d = 2^128 + e with 0
+/// <= e < d. For a reading n < 2^64:
 ///
 /// n * r / 2^128 = n / d + n * e / (d * 2^128).
 ///
-/// The last term is less than 1 / d, because n < 2^64 and e < d < 2^64, so n * e < 2^128. And n / d is at least 1 / d
-/// below the next whole number. So rounding n * r / 2^128 down gives what rounding n / d down does, for every n and d.
+/// The last term is less than 1 / d, because n < 2^64 and e < d < 2^64, so n * e < 2^128. And n / d
+/// is at least 1 / d below the next integer. So n * r / 2^128 rounded down equals n / d rounded
+/// down, for every n and d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
@@ -27,15 +29,18 @@ pub(crate) struct TickLength {
 }
 
 impl TickLength {
-    /// `None` if `length` is shorter than a microsecond. A longer one than 2^64 nanoseconds is that long.
+    /// Returns `None` if `length` is shorter than a microsecond. Longer lengths saturate at 2^64
+    /// nanoseconds.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
-        // (2^128 - 1) / d rounded down, plus one, is 2^128 / d rounded up: also where d divides 2^128.
+        // (2^128 - 1) / d rounded down, plus one, is 2^128 / d rounded up, also where d divides
+        // 2^128.
         (nanos >= TICK_NANOS_MIN)
             .then(|| Self { nanos, reciprocal: u128::MAX / u128::from(nanos) + 1 })
     }
 
-    /// The first tick that is not before `nanos`. The end of time never comes, also where a tick begins there.
+    /// Returns the first tick that is not before `nanos`. The end of time never comes, even where a
+    /// tick begins there.
     #[inline]
     pub(crate) fn deadline(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
@@ -44,42 +49,42 @@ impl TickLength {
         }
     }
 
-    /// The same within a tick of the end of time.
+    /// Returns the first tick that is not before `nanos`, within a tick of the end of time.
     #[cold]
     fn last_deadline(self, nanos: u64) -> u64 {
         if nanos == u64::MAX { u64::MAX } else { self.now(nanos - 1) + 1 }
     }
 
-    /// The last tick that has begun at `nanos`.
+    /// Returns the last tick that has begun at `nanos`.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // A half of 128 bits; and a quotient is no longer than what was divided.
+    #[allow(clippy::cast_possible_truncation)] // Halves of 128 bits, and a quotient of 64.
     pub(crate) fn now(self, nanos: u64) -> u64 {
         let (high, low) = ((self.reciprocal >> 64) as u64, self.reciprocal as u64);
         let carried = (u128::from(low) * u128::from(nanos)) >> 64;
         ((u128::from(high) * u128::from(nanos) + carried) >> 64) as u64
     }
 
-    /// When the first tick begins that is not before `nanos`.
+    /// Returns the beginning of the first tick that is not before `nanos`.
     pub(crate) fn round_up(self, nanos: u64) -> u64 {
         self.start(self.deadline(nanos))
     }
 
-    /// A period in nanoseconds, at least a tick.
+    /// Returns a period in nanoseconds, at least a tick.
     pub(crate) fn period(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)
     }
 
-    /// When `tick` begins.
+    /// Returns the beginning of `tick`.
     #[inline]
     pub(crate) fn start(self, tick: u64) -> u64 {
         tick.saturating_mul(self.nanos)
     }
 }
 
-/// A duration in nanoseconds; what does not fit is 584 years.
+/// Converts a duration to nanoseconds; the maximum is 584 years.
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
-    // Cheaper than by way of the 128 bits of `as_nanos`, in every add.
+    // Cheaper than the 128 bits of `as_nanos`.
     duration
         .as_secs()
         .saturating_mul(1_000_000_000)

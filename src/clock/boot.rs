@@ -1,11 +1,12 @@
-//! The clock that counts time in suspension: `CLOCK_BOOTTIME`, which only Linux has.
+//! The clock that counts suspensions: `CLOCK_BOOTTIME`, on Linux only.
 
-/// Nanoseconds since the machine was started; `None` where that cannot be asked. miri has no such clock.
+/// Returns the nanoseconds since the machine started, or `None` where there is no such clock, as in
+/// Miri.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 #[allow(unsafe_code)]
 pub(super) fn nanos() -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a place for the answer, and nobody else's.
+    // SAFETY: `time` is valid for writes and not shared.
     let answer = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     (answer == 0).then(|| u64::try_from(nanos).ok()).flatten()

@@ -1,8 +1,10 @@
-//! The processor's counter: the time-stamp counter of `x86_64`, on Linux. Elsewhere there is none, nor under miri and loom.
+//! The processor's counter: the time-stamp counter of `x86_64` on Linux. There is none elsewhere,
+//! nor in Miri and loom.
 //!
-//! The only file of the clock that reads it. It is used where it is invariant, that is, runs at one speed in every state
-//! of the processor, and where the kernel itself takes its time from it: the kernel watches it for jumps and for cores
-//! that disagree, and leaves it at the first sign. Where the kernel does not say (no `/sys`), invariance is enough.
+//! This file reads it, and no other. The counter is used if it is invariant, that is, runs at one
+//! speed in every state of the processor, and if the kernel uses it for its own clock. The kernel
+//! watches for jumps and for cores that disagree, and abandons the counter at the first sign. Where
+//! the kernel does not say (no `/sys`), invariance is enough.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -21,13 +23,13 @@ mod machine {
 
     const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-    /// The leaf that says how many extended leaves there are.
+    /// The CPUID leaf with the number of extended leaves.
     const EXTENDED: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
 
     pub(in super::super) fn is_usable() -> bool {
-        // Asked once: under a hypervisor the question costs microseconds.
+        // Cached: CPUID is slow under a hypervisor.
         static USABLE: OnceLock<bool> = OnceLock::new();
         *USABLE.get_or_init(|| is_invariant() && is_the_kernels())
     }
@@ -48,13 +50,13 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // SAFETY: every x86_64 processor has the instruction; it touches no memory. Linux can forbid it to a process, which
-        // then has no clock of its own either, as the kernel's own reading in user space uses it.
+        // SAFETY: every x86_64 processor has the instruction, and it touches no memory. A process
+        // that Linux forbids it cannot read the kernel's clock in user space either.
         unsafe { _rdtsc() }
     }
 
     pub(in super::super) fn read_after() -> u64 {
-        // SAFETY: every x86_64 processor has the instruction, which waits until those before it are done.
+        // SAFETY: every x86_64 processor has the instruction, which waits for earlier ones.
         unsafe { _mm_lfence() };
         read()
     }
@@ -80,11 +82,12 @@ mod machine {
     }
 }
 
-/// Whether there is a counter that can be trusted to begin with.
+/// Returns true if the counter can be trusted.
 pub(super) use self::machine::is_usable;
-/// The counter; maybe as it was some instructions earlier, because the processor does not wait for those before it.
+/// Reads the counter. The value may be some instructions old, because the processor does not wait
+/// for earlier ones.
 pub(super) use self::machine::read;
-/// The counter, once everything before is done.
+/// Reads the counter after all earlier instructions.
 pub(super) use self::machine::read_after;
 
 #[cfg(all(
@@ -97,7 +100,7 @@ pub(super) use self::machine::read_after;
 mod tests {
     use std::fs;
 
-    /// By what the kernel says of the processor, which it has asked itself.
+    /// Compares with the kernel's description of the processor.
     #[test]
     fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
         let source =

@@ -1,50 +1,55 @@
-//! The machine's clock, followed by a counter: between two looks at the clock, where it must be by the counter.
+//! The machine's clock as estimated from a counter, between two readings of the clock.
 //!
-//! Pure arithmetic: what the counter and the clock show comes from outside, so tests can make it up.
+//! This is pure arithmetic: the values of counter and clock are arguments, so tests can invent
+//! them.
 //!
-//! # Why an interval holds the truth
+//! # Why the interval contains the time
 //!
-//! An *anchor* is a reading of the clock between two readings of the counter. If the clock runs at least at `slow` and at
-//! most at `quick` nanoseconds a count, then `count - after` counts at `slow` and `count - before` counts at `quick` enclose what
-//! has passed since the anchor. Both are the measured rate with a wide margin: the kernel may have been steering
-//! its clock when that was measured, and may be now, by at most 11 % either way (Linux bounds it so, and a time daemon
-//! that corrects a large offset does use 8 %). 1.11 / 0.89 is below 5/4, and 0.89 / 1.11 above 3/4. What that lacks in
-//! precision a short window gives back: a quarter of 13 us is little more than 3 us.
+//! An *anchor* is a reading of the clock between two readings of the counter. Let the clock run at
+//! least at `slow` and at most at `quick` nanoseconds a count. Then `count - after` counts at
+//! `slow`, and `count - before` counts at `quick`, enclose the time since the anchor.
 //!
-//! # What a counter that lies can do
+//! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
+//! measurement and afterwards, by at most 11 % either way. 1.11 / 0.89 is below 5/4, and 0.89 /
+//! 1.11 above 3/4. A short window limits the width: a quarter of 13 us is little more than 3 us.
 //!
-//! Only a count between the last one and the end of the window is believed; otherwise the clock itself is read. So `lo` is
-//! never ahead of the clock by more than a window, whatever the counter does: a jump ahead ends the window. `hi` can fall
-//! behind only if the counter stands still or goes back and then stays within the window unnoticed. A count
-//! that repeats is not believed, and each new anchor is checked against the last: if the counter lied, it counts as a
-//! fault, and the rate is learned again; after the eighth fault the counter is given up.
+//! # A faulty counter
+//!
+//! A count is trusted only between the last one and the end of the window; otherwise the clock
+//! itself is read. So `lo` is ahead of the clock by at most a window: a jump ahead ends the window.
+//! `hi` falls behind only if the counter stands still or goes backwards and then stays within the
+//! window. A repeated count is not trusted. Each new anchor is checked against the last: a
+//! contradiction counts as a fault, and the rate is measured again. After the eighth fault the
+//! counter is abandoned.
 
 use super::Reading;
 
-/// How long an anchor is used, by the quicker rate. An interval is then at most 10 us wide: two fifths of this, an eighth
-/// for the bracket, and the slack. A reading of the clock every 13 us or so is half a percent of a core.
+/// How long an anchor is used, at the quicker rate. The interval is then at most 10 us wide: two
+/// fifths of this, an eighth for the bracket, and the slack. The window is short enough for that,
+/// and long enough for the clock to be read seldom.
 const WINDOW_NANOS: u64 = 16_000;
 
-/// Added to `hi` for what the counter may have been read too early: the processor may read it while it waits for memory
-/// that comes before it in the program, for less than a microsecond.
+/// Added to `hi`, because the counter may be read too early. The processor may read it while an
+/// earlier instruction waits for memory, for less than a microsecond.
 const SLACK_NANOS: u64 = 1_000;
 
-/// An anchor whose counter readings are further apart than this part of a window (the thread was interrupted between
-/// them) is not used.
+/// An anchor is not used if its two readings of the counter are further apart than this part of a
+/// window. Its thread was interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
-/// A rate is measured over a span this long, in nanoseconds: longer than all error, and short enough for the arithmetic.
+/// A rate is measured over a span of this many nanoseconds: long enough for small errors, short
+/// enough for the arithmetic.
 const LESSON_MIN: u64 = 1_000_000;
 const LESSON_MAX: u64 = 1_000_000_000;
 
-/// Two lessons must agree to one part in this many.
+/// Two measured rates must agree to one part in this number.
 const AGREEMENT: u64 = 64;
 
-/// The fault at which the counter is given up, if each came within a minute of the one before.
+/// The fault at which the counter is abandoned, if each came within a minute of the one before.
 const FAULTS_MAX: u32 = 8;
 const PARDON_NANOS: u64 = 60_000_000_000;
 
-/// A reading of the clock between two of the counter.
+/// A reading of the clock between two readings of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     pub(super) before: u64,
@@ -52,17 +57,17 @@ pub(super) struct Anchor {
     pub(super) after: u64,
 }
 
-/// Bounds of nanoseconds a count, in parts of 2^-32.
+/// Bounds of the nanoseconds per count, in units of 2^-32.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     slow: u64,
     quick: u64,
 }
 
-/// Between two looks at the clock.
+/// The time between two readings of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The latest count that was believed. The next is greater: so nothing is believed when this is the greatest number.
+    /// The latest trusted count. A trusted count is greater, so the maximum disables the window.
     last: u64,
     end: u64,
     anchor: Anchor,
@@ -76,8 +81,8 @@ enum State {
     Following { since: Anchor, rate: Rate },
 }
 
-/// What one reader knows of the counter. It begins with nothing, and learns the rate from the first looks at the clock, which
-/// are readings in their own right: it never waits to learn.
+/// One reader's estimate of the clock. It starts empty, and measures the rate from the first
+/// readings of the clock. It never waits.
 #[derive(Debug)]
 pub(super) struct Follower {
     window: Window,
@@ -93,7 +98,8 @@ impl Follower {
         Self { window, state: State::New, faults: 0, last_fault: 0 }
     }
 
-    /// Where the clock must be when the counter shows `count`. `None`: look at the clock, and call [`look`](Self::look).
+    /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
+    /// [`look`](Self::look).
     #[inline]
     pub(super) fn at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
@@ -103,7 +109,7 @@ impl Follower {
         window.last = count;
         let Window { anchor: Anchor { before, nanos, after }, rate: Rate { slow, quick }, .. } =
             *window;
-        // No overflow: a window and a bracket are some 2^15 nanoseconds, here in parts of 2^-32.
+        // No overflow: a window and a bracket are about 2^15 nanoseconds, in units of 2^-32.
         let least = ((count - after) * slow) >> 32;
         let most = ((count - before) * quick) >> 32;
         Some(Reading {
@@ -112,7 +118,8 @@ impl Follower {
         })
     }
 
-    /// Learns from a look at the clock. False: the counter has lied too often, do not ask again.
+    /// Learns from a reading of the clock. Returns false if the counter was faulty too often and
+    /// must not be used again.
     pub(super) fn look(&mut self, anchor: Anchor) -> bool {
         self.window.last = u64::MAX;
         match self.state {
@@ -138,7 +145,7 @@ impl Follower {
 
     fn follow(&mut self, rate: Rate, anchor: Anchor) {
         self.state = State::Following { since: anchor, rate };
-        // Within the window by the quicker rate, and so by any.
+        // The quicker rate gives the shortest window.
         let counts = (WINDOW_NANOS << 32) / rate.quick;
         let bracket = anchor.after.checked_sub(anchor.before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
@@ -161,15 +168,15 @@ impl Follower {
 }
 
 impl Rate {
-    /// What the clock ran at between two anchors, if that can be said well.
+    /// Measures the rate between two anchors. Returns `None` if they do not give a precise one.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos =
             anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= LESSON_MAX)? << 32;
         let least = anchor.before.checked_sub(since.after)?;
         let most = anchor.after.checked_sub(since.before)?;
         let rate = Self { slow: nanos.checked_div(most)?, quick: nanos.checked_div(least)? + 1 };
-        // Bounds that differ much are those of a thread that was interrupted within an anchor; the wrong way round, those of one
-        // that was moved to a core whose counter lags.
+        // Bounds that differ much come from a thread that was interrupted within an anchor. Bounds
+        // in the wrong order come from a thread that moved to a core whose counter lags.
         let differ = rate.quick.checked_sub(rate.slow)?;
         (differ <= rate.slow / AGREEMENT).then_some(rate)
     }
@@ -179,12 +186,12 @@ impl Rate {
         self.slow <= above(other) && other.slow <= above(self)
     }
 
-    /// Bounds that hold however the kernel steers its clock.
+    /// Widens the bounds so that they hold however the kernel steers its clock.
     fn widened(self) -> Self {
         Self { slow: self.slow / 4 * 3, quick: self.quick / 4 * 5 + 5 }
     }
 
-    /// Whether both anchors can be true.
+    /// Returns true if both anchors can be correct at this rate.
     fn explains(self, since: Anchor, anchor: Anchor) -> bool {
         let passed = |from: u64, to: u64, rate: u64| {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
@@ -196,11 +203,11 @@ impl Rate {
         ) else {
             return false;
         };
-        // A nanosecond either way for what the clock rounds off.
+        // A nanosecond either way for the clock's rounding.
         least <= nanos + 1 && nanos <= most + 1
     }
 }
 
-// Not under miri: arithmetic without `unsafe` that runs for many made-up milliseconds.
+// Not in Miri: arithmetic without `unsafe` over many milliseconds.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;

@@ -10,16 +10,16 @@ use crate::{
     tick::saturating_nanos,
 };
 
-/// Virtual time that stands still until it is told to move. Clones share one time and may live on any thread, so one
-/// clock drives one shard or many.
+/// Virtual time that stands still until a test moves it.
 ///
-/// Moving the clock fires nothing by itself, and wakes nobody: the shards' next turns fire what is due. Do not sleep for
-/// real under a manual clock.
+/// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
+/// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A
+/// thread must not really sleep under a manual clock.
 ///
 /// # Examples
 ///
-/// A retry with back-off, half an hour of it tested in no time. Each step goes exactly to where the timer wants to be turned, so
-/// what a callback adds has its turn as well (with a periodic timer this would go on for ever):
+/// A retry with back-off over half an hour of virtual time. Each step moves the clock to the next
+/// deadline, so that timers added by callbacks fire too:
 ///
 /// ```
 /// use corewheel::{Config, ManualClock, local_timer};
@@ -52,41 +52,78 @@ pub struct ManualClock(Arc<Time>);
 
 #[derive(Debug)]
 struct Time {
-    /// The real time of creation stands for virtual time zero, so that virtual instants are ordinary ones.
+    /// The instant of creation is virtual time zero, so that virtual instants are ordinary ones.
     origin: Instant,
     nanos: AtomicU64,
 }
 
 impl ManualClock {
-    /// A clock that shows zero.
+    /// Creates a clock that shows zero.
     pub fn new() -> Self {
         Self(Arc::new(Time { origin: Instant::now(), nanos: AtomicU64::new(0) }))
     }
 
     /// Moves the clock forward, at most to its end after 584 years.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::ManualClock;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.advance(Duration::from_secs(2));
+    /// clock.advance(Duration::from_secs(3));
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(5));
+    /// ```
     pub fn advance(&self, by: Duration) {
         let by = saturating_nanos(by);
-        // Release: whoever sees the new time also sees what the test did before it (pairs with the load in `nanos`).
-        // Relaxed: the failed attempt carries nothing but the value to try again with.
+        // Release: a thread that sees the new time also sees what the test did before; pairs with
+        // the load in `nanos`. Relaxed: a failed attempt only returns the value for the next one.
         let _ = self
             .0
             .nanos
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
-    /// Sets the clock to `since_start` after its creation, which may be earlier than what it shows: a clock that goes
-    /// back is a fault that shards must survive.
+    /// Sets the clock to `since_start` after its creation. That may be backwards, to test a clock
+    /// that fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::ManualClock;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.advance(Duration::from_secs(100));
+    /// clock.set(Duration::from_secs(40)); // a minute back
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(40));
+    /// ```
     pub fn set(&self, since_start: Duration) {
         // Release: as in `advance`; pairs with the load in `nanos`.
         self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
     }
 
-    /// How far the clock is from its creation.
+    /// Returns the virtual time since the creation.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.nanos())
     }
 
-    /// The virtual time as an instant.
+    /// Returns the virtual time as an instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(local_timer().now(), clock.now());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn now(&self) -> Instant {
         self.origin() + self.elapsed()
     }

@@ -1,17 +1,17 @@
-//! How a shard reads its clock: where the time lies, and cheaply where the clock is fast.
+//! How a shard reads its clock: as bounds of the time, cheaply where the clock is fast.
 
 use super::{
     Clock, counter,
     follower::{Anchor, Follower},
 };
 
-/// The time lies between these two, in nanoseconds of the clock, both included. An exact reading is an interval of
-/// one.
+/// Bounds of the time in nanoseconds of the clock, both inclusive. They are equal for an exact
+/// reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before this: for turns.
+    /// The time is not before this. Turns use it.
     pub(crate) lo: u64,
-    /// The time is not after this: for deadlines.
+    /// The time is not after this. Deadlines use it.
     pub(crate) hi: u64,
 }
 
@@ -20,8 +20,8 @@ impl Reading {
         Self { lo: nanos, hi: nanos }
     }
 
-    /// Goes on to `next`, but with neither end back. False if the clock has gone back: all of `next` is before what was
-    /// already certain.
+    /// Advances to `next` without moving either bound back. Returns false if the clock went
+    /// backwards: all of `next` is before the lower bound.
     #[inline]
     pub(crate) fn hold(&mut self, next: Self) -> bool {
         let went_on = next.hi >= self.lo;
@@ -30,17 +30,18 @@ impl Reading {
     }
 }
 
-/// What a shard reads its clock with. It belongs to one owner, learns on its own, and starts without delay.
+/// A shard's reader of its clock. It belongs to one owner, measures the counter's rate itself, and
+/// never waits.
 #[derive(Debug)]
 pub(crate) struct Reader(Option<Follower>);
 
 impl Reader {
-    /// For a fast clock, or for one that is to be read exactly.
+    /// Creates a reader for a fast clock, or for one with exact readings.
     pub(super) fn new(is_fast: bool) -> Self {
         Self(is_fast.then(Follower::new))
     }
 
-    /// Where the time of `clock`, which this reader was made for, lies now.
+    /// Returns bounds of the current time of `clock`, for which this reader was made.
     #[inline]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
         let Some(follower) = &mut self.0 else {
@@ -53,10 +54,11 @@ impl Reader {
         }
     }
 
-    /// Reads the clock itself, between `before` and another look at the counter.
+    /// Reads the clock itself, between `before` and another reading of the counter.
     ///
-    /// Both are where they must be for an anchor: the kernel reads the counter for its clock only when what comes before is
-    /// done, `before` included, and `read_after` waits for that in turn.
+    /// The counter is read before and after the clock. The kernel reads the counter for its
+    /// clock only after earlier instructions, `before` included. `read_after` waits for the clock
+    /// in turn.
     #[cold]
     fn look(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
@@ -89,14 +91,15 @@ mod tests {
         assert_eq!(latest, Reading::exact(25));
     }
 
-    /// For 300 ms, times `COREWHEEL_TEST_SCALE` where that is set.
+    /// Returns 300 ms, times `COREWHEEL_TEST_SCALE` if that is set.
     fn how_long() -> Duration {
         let scale =
             env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
-    /// Checks readings against `Instant::now` before and after, in bursts between pauses of all lengths.
+    /// Checks readings against `Instant::now` before and after, in bursts between pauses of all
+    /// lengths.
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn the_time_lies_in_the_reading() {
         let clock = Clock::fast();
-        // More threads than there are cores here or there, so that some move.
+        // More threads than cores, so that some migrate.
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;
@@ -136,7 +139,7 @@ mod tests {
         });
     }
 
-    /// Or it would be as slow as the clock that it follows.
+    /// Otherwise it would be as slow as the monotonic clock.
     #[test]
     fn a_fast_clock_is_read_by_the_counter_in_the_end() {
         let (clock, begun) = (Clock::fast(), Instant::now());

@@ -1,8 +1,9 @@
 //! A timerfd: the kernel's side of a `TimerFd`, and the only file that names `rustix`.
 //!
-//! Arming it costs more than a turn does, so the owner leaves it alone when it is armed for the same moment already. Others
-//! fire it at any time, also late, on behalf of a sleep that is long over; so they say when they begin and when they have
-//! done it. If nobody is in the middle of that when the owner arms it, and nobody has begun since, it is as the owner left it.
+//! Arming it costs more than a turn, so the owner does not re-arm it for the same deadline. Other
+//! threads may fire it at any time, also late, for a sleep that has ended. So they count when they
+//! begin and when they are done. If no thread is in between when the owner arms it, and none has
+//! begun since, it is as the owner left it.
 
 use std::{
     error::Error,
@@ -23,28 +24,30 @@ use crate::{
     sync::{AtomicU64, Ordering, SetOnce},
 };
 
-/// The furthest that it is armed ahead, 68 years.
+/// The longest time that it is armed for, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// The deadline of nothing, and a count that never is.
+/// No deadline, and a count that does not occur.
 const NONE: u64 = u64::MAX;
 
-/// Becomes readable when it expires, and unreadable when it is armed again: nobody has to read it.
+/// Becomes readable when it expires, and unreadable when it is armed again. Nothing has to be read
+/// from it.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    /// How often somebody has begun to fire it, and how often that is done.
+    /// How often a thread has begun to fire it, and how often one was done.
     begun: AtomicU64,
     done: AtomicU64,
-    /// The owner's own notes: what it is armed for, and what `begun` was then.
+    /// The owner's notes: the deadline for which it is armed, and the value of `begun` at that
+    /// time.
     armed: AtomicU64,
     begun_then: AtomicU64,
 }
 
 /// The descriptor of a shard, opened by its first user. Every wake-up fires it.
 ///
-/// A thread that finds a sleep announced after the descriptor was opened finds the descriptor too: both come before the owner's fence,
-/// see `parker`.
+/// A thread that finds a sleep announced after the descriptor was opened finds the descriptor too:
+/// both come before the owner's fence, see `parker`.
 #[derive(Debug)]
 pub(crate) struct WakeDescriptor(SetOnce<Arc<Descriptor>>);
 
@@ -75,7 +78,7 @@ impl Default for WakeDescriptor {
 }
 
 impl Descriptor {
-    /// A silent one.
+    /// Opens a descriptor that is not armed.
     pub(crate) fn open(clock: KernelClock) -> io::Result<Self> {
         let clock = match clock {
             KernelClock::Monotonic => TimerfdClockId::Monotonic,
@@ -90,43 +93,48 @@ impl Descriptor {
         })
     }
 
-    /// The owner arms it for the moment `until`, in nanoseconds of its clock, which is `after` from now; for nothing if that is
-    /// `None`.
+    /// Arms it for the deadline `until`, in nanoseconds of the owner's clock, which is `after` from
+    /// now. `None` disarms it.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.begun_and_done();
-        // Relaxed, both: the owner's own.
+        // Relaxed, both: only the owner uses them.
         let is_armed = until == self.armed.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.begun_then.load(Ordering::Relaxed)) {
             return;
         }
         self.set(after());
-        // Relaxed: as above. What they were before `set`: a thread that begins since may undo it.
+        // Relaxed: as above. The values from before `set`, because a thread that has begun since
+        // may undo it.
         self.begun_then.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed.store(until, Ordering::Relaxed);
     }
 
-    /// It is readable at once, until the owner arms it. On any thread.
+    /// Makes it readable at once, until the owner arms it. Any thread may call it.
     pub(crate) fn fire(&self) {
-        // Relaxed: whoever sees what the system call below has done sees this, by way of the kernel.
+        // Relaxed: a thread that sees the effect of the system call below sees this through the
+        // kernel.
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.set(Some(Duration::ZERO));
-        // Release: whoever counts it as done counts it as begun; pairs with the Acquire of `begun_and_done`.
+        // Release: a thread that counts it as done counts it as begun; pairs with the Acquire of
+        // `begun_and_done`.
         self.done.fetch_add(1, Ordering::Release);
     }
 
-    /// How often somebody has begun to fire it, if all that is done.
+    /// Returns how often a thread has begun to fire it, if all of them are done.
     fn begun_and_done(&self) -> Option<u64> {
-        // Acquire: `begun` counts at least those who are done; pairs with the Release of `fire`.
+        // Acquire: `begun` counts at least the threads that are done; pairs with the Release of
+        // `fire`.
         let done = self.done.load(Ordering::Acquire);
-        // Relaxed: one that is missed here has not fired it yet, or is met in the next turn, which it makes the owner take.
+        // Relaxed: a thread that is missed here has not fired it yet, or its firing makes the owner
+        // turn again.
         let begun = self.begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
 
     fn set(&self, after: Option<Duration>) {
         let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
-        // The kernel refuses only what is no timerfd and no time.
+        // The kernel refuses only other descriptors and invalid times.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
     }
@@ -138,7 +146,7 @@ impl AsFd for Descriptor {
     }
 }
 
-/// To the kernel zero means never.
+/// Zero means never to the kernel.
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
@@ -146,15 +154,25 @@ fn timespec(after: Duration) -> Timespec {
         .expect("the kernel knows so long a time")
 }
 
-/// Why a thread's timer has no file descriptor.
+/// Why a thread's wheel has no file descriptor.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, TimerFdError, local_timer};
+///
+/// Config::new().clock(ManualClock::new()).install().unwrap();
+/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::VirtualTime)));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerFdError {
-    /// Its time is virtual ([`ManualClock`](crate::ManualClock)): the kernel does not know when it passes.
+    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel does not
+    /// know when it passes.
     VirtualTime,
-    /// The thread has no timer, for this reason.
+    /// The thread has no wheel, for this reason.
     NoTimer(AddErrorReason),
-    /// The system has none to give, as when too many files are open.
+    /// The system refused a descriptor, for example because too many files are open.
     System(io::Error),
 }
 
@@ -227,7 +245,7 @@ mod tests {
         descriptor.begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // The one who is late.
+            // The thread that is late.
             descriptor.set(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);

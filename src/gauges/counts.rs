@@ -1,4 +1,5 @@
-//! The counters of a shard, declared once: as its users read them and as the words that its owner publishes.
+//! The counters of a shard, declared once: as its users read them, and as the words that its owner
+//! publishes.
 
 use crate::limits::COUNTED;
 
@@ -31,39 +32,56 @@ macro_rules! counts {
 }
 
 counts! {
-    /// What has become of a shard's timers since it was made.
+    /// The counts of a shard's timers since it was created.
     ///
-    /// At every moment its owner can observe, and in every reading by another thread, `added == live + fired + cancelled +
-    /// handed_back`.
+    /// `added == live + fired + cancelled + handed_back` holds at every moment that the owner can
+    /// observe, and in every reading by another thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// local_timer().add(Duration::from_secs(30), || ()).cancel();
+    /// let counts = local_timer().counts();
+    /// assert_eq!((counts.added, counts.live, counts.cancelled), (2, 1, 1));
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. Messages that corewheel itself sends to another core count as timers that fired: a batch of a
-        /// [`PurgatoryGroup`](crate::PurgatoryGroup), and [`Cores::stop`](crate::Cores::stop).
+        /// Timers added. Messages that corewheel itself sends to another core count as timers that
+        /// fired: a batch of a [`PurgatoryGroup`](crate::PurgatoryGroup), and
+        /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Timers that have not ended; a periodic timer is live through its runs.
         pub live: u64,
         /// Timers that fired and so ended.
         pub fired: u64,
-        /// Timers that were cancelled, on this core or, once the owner has seen it, by another one. A periodic timer
-        /// ends only by a cancel or with its shard.
+        /// Timers that were cancelled. A remote cancel counts once the owner has collected it. A
+        /// periodic timer ends only by a cancel or with its shard.
         pub cancelled: u64,
         /// The part of `cancelled` that other cores cancelled.
         pub cancelled_elsewhere: u64,
         /// Timers handed back when the shard was drained.
         pub handed_back: u64,
-        /// The part of `live` that another core has cancelled and the owner has not collected yet. Exact for the owner, except
-        /// for timers that a third thread is moving at that moment. Other threads read how many cancelled timers wait in the
-        /// mailbox, up to 3,072, also those that the owner has not counted as live yet.
+        /// The part of `live` that another core has cancelled and the owner has not collected yet.
+        /// Exact for the owner, except for timers that a third thread is moving at that moment.
+        /// Other threads read the number of cancelled timers in the mailbox, up to 3,072, including
+        /// timers that the owner has not counted as live yet.
         pub held: u64,
-        /// Messages from other cores that the owner has not consumed: timers cancelled, moved, and added. Exact for the owner, and
-        /// up to 3,072 for other threads; during a flood they read a lower bound until its last message is consumed.
+        /// Messages from other cores that the owner has not consumed: timers cancelled, moved, and
+        /// added. Exact for the owner, and up to 3,072 for other threads. During a flood other
+        /// threads read a lower bound until its last message is consumed.
         pub queued: u64,
         /// Resets on this core.
         pub resets: u64,
-        /// Resets from other cores that the owner has seen. Several resets of a timer before its owner looks count once.
+        /// Resets from other cores that the owner has seen. Several resets of a timer between two
+        /// turns count once.
         pub resets_elsewhere: u64,
-        /// Callbacks run and payloads handed out: one for each timer that fired, and each run of a periodic one.
+        /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
+        /// run of a periodic timer.
         pub runs: u64,
         /// Panics caught in callbacks, destructors, delayed operations and the wake hook.
         pub panicked: u64,
@@ -71,9 +89,10 @@ counts! {
         pub clock_regressions: u64,
         /// Turns begun.
         pub turns: u64,
-        /// Turns that left work to the next one: a budget was used up, or more than 1,024 messages waited.
+        /// Turns that left work to the next one: a budget was used up, or more than 1,024 messages
+        /// waited.
         pub overruns: u64,
-        /// Entries of the wheel placed, moved, taken out or fired: the wheel's work.
+        /// Entries of the wheel linked, moved, unlinked or fired: the wheel's work.
         pub touched: u64,
     }
 }

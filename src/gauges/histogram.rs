@@ -1,6 +1,5 @@
-//! How late timers fired and how long callbacks took: a histogram that one thread writes with plain stores and any thread reads.
-//!
-//! It is our own because those there are count with atomic read-modify-writes, or cannot be read by others at all.
+//! A histogram that one thread writes with plain stores, and any thread reads. Existing ones count
+//! with atomic read-modify-writes, or cannot be read by other threads.
 
 use std::{fmt, time::Duration};
 
@@ -9,10 +8,11 @@ use crate::{
     sync::{AtomicU64, Ordering},
 };
 
-/// Cells to a factor of two: a value is at most a quarter less than its cell says.
+/// Cells per factor of two, as a power of two. A value is at most a quarter below the end of its
+/// cell.
 const CELLS_BITS: u32 = 2;
 
-/// See the module.
+/// The counts as their writer keeps them.
 #[derive(Debug)]
 pub(super) struct Cells {
     counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -28,7 +28,7 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Counts `nanos` so many `times`, for the one thread that does.
+    /// Counts `nanos`, `times` times. Only one thread may call it.
     pub(super) fn add(&self, nanos: u64, times: u32) {
         // Relaxed, also below: one thread writes. The count comes last, and publishes the others.
         if nanos > self.max.load(Ordering::Relaxed) {
@@ -38,14 +38,15 @@ impl Cells {
             self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
         self.nanos.store(total, Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
-        // Release: whoever sees it counted sees it in the sum and the maximum; pairs with the Acquire in `read`.
+        // Release: a thread that sees the count sees the sum and the maximum; pairs with the
+        // Acquire in `read`.
         cell.store(cell.load(Ordering::Relaxed).saturating_add(times.into()), Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
         let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
-        // Relaxed: what was counted is in them, and perhaps some more.
+        // Relaxed: they include everything that was counted, and perhaps more.
         Histogram {
             counts,
             nanos: self.nanos.load(Ordering::Relaxed),
@@ -54,7 +55,7 @@ impl Cells {
     }
 }
 
-/// The cell that counts `nanos`. The first one counts what is less than 1024.
+/// Returns the cell of `nanos`. The first cell counts values below 1,024.
 fn cell_of(nanos: u64) -> usize {
     let Some(octave) = nanos.checked_ilog2().filter(|&octave| octave >= HISTOGRAM_FINEST) else {
         return 0;
@@ -64,7 +65,7 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// The most that a cell counts, in nanoseconds, but for the last one, which counts everything beyond.
+/// Returns the largest value of a cell. The last cell has no end.
 fn end_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
     let (octave, part) =
@@ -72,42 +73,66 @@ fn end_of(cell: usize) -> u64 {
     ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
 }
 
-/// Durations, counted: how many there were in each of 130 ranges, which are a quarter wide (everything below a microsecond is one
-/// range, and so is everything above 73 minutes, which is told as the longest there was).
+/// Durations, counted in ranges.
+///
+/// There are 130 ranges, each a quarter wide. Everything below a microsecond is one range. So is
+/// everything above 73 minutes, which is reported as the longest duration.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::{thread, time::Duration};
+///
+/// local_timer().add(Duration::from_millis(1), || ());
+/// thread::sleep(Duration::from_millis(3));
+/// local_timer().turn();
+///
+/// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+/// assert_eq!(lateness.count(), 1);
+/// assert!(lateness.max() >= Duration::from_millis(1));
+/// assert_eq!(lateness.percentile(99.0), lateness.max());
+/// assert_eq!(lateness.mean(), lateness.total());
+/// for (up_to, count) in lateness.ranges() {
+///     println!("{count} timers were up to {up_to:?} late");
+/// }
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// By cell; empty if none has been counted.
+    /// By cell; empty if there is no duration.
     counts: Vec<u64>,
     nanos: u64,
     max: u64,
 }
 
 impl Histogram {
-    /// How many.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The longest.
+    /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
-    /// The average; zero if there were none.
+    /// Returns the average; zero without durations.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// All of them together.
+    /// Returns the sum.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
 
-    /// What `percent` of them did not exceed, at most a quarter more than it was (or a microsecond, if that is more); zero if there
-    /// were none. What is below 0 or above 100 counts as that.
+    /// Returns the duration that `percent` of them did not exceed; zero without durations.
+    ///
+    /// The result is too large by at most a quarter, or a microsecond if that is more. `percent` is
+    /// clamped to 0 to 100.
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
-        // As far as an f64 counts.
+        // An `f64` is exact up to 2^53.
         #[allow(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
@@ -120,7 +145,7 @@ impl Histogram {
             seen += count;
             seen >= wanted
         });
-        // A range's end may be beyond the longest of them.
+        // The end of a range may exceed the longest duration.
         cell.map_or(Duration::ZERO, |cell| self.longest_in(cell).min(self.max()))
     }
 
@@ -128,13 +153,25 @@ impl Histogram {
         if cell == HISTOGRAM_CELLS - 1 { self.max() } else { Duration::from_nanos(end_of(cell)) }
     }
 
-    /// The ranges in which there are any: the longest duration that each counts, and how many.
+    /// Returns the ranges that are not empty: the longest duration of each, and its count.
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         counted.map(|(cell, &count)| (self.longest_in(cell), count))
     }
 
-    /// What was counted since `earlier`, an earlier reading of the same histogram. The longest is that of both.
+    /// Returns the durations that were counted since `earlier`, an earlier reading of the same
+    /// histogram. The maximum is the one of all readings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    ///
+    /// let lateness = || local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// let before = lateness();
+    /// local_timer().turn();
+    /// assert_eq!(lateness().since(&before).count(), 0); // no timer fired in between
+    /// ```
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.counts.iter().chain(std::iter::repeat(&0));
@@ -205,7 +242,7 @@ mod tests {
         let p99 = histogram.percentile(99.0).as_nanos();
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
-        // Of so many, the last one is above them.
+        // The last duration is above the percentile.
         for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
             let cells = Cells::default();
             cells.add(1_000, count - 1);
@@ -219,7 +256,7 @@ mod tests {
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
     }
 
-    /// Otherwise a percentile is cut off at a maximum that does not count what it does.
+    /// Otherwise a percentile would be cut off at a maximum that is too small.
     #[test]
     fn what_is_counted_is_in_the_sum_and_the_maximum() {
         let (cells, last) = (Cells::default(), if cfg!(miri) { 30 } else { 100_000 });
@@ -261,7 +298,7 @@ mod tests {
         assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
     }
 
-    /// As of leases that ran out while the machine slept.
+    /// As for leases that ended while the machine was suspended.
     #[test]
     fn what_is_beyond_the_last_range_is_told_as_the_longest() {
         let (cells, hours) = (Cells::default(), Duration::from_secs(8 * 3_600));
@@ -270,7 +307,7 @@ mod tests {
         let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
-        // 2^42 ns, which are 73 minutes, are the first beyond it.
+        // 2^42 ns, or 73 minutes, is the first value beyond it.
         let cells = Cells::default();
         for nanos in [(1 << 42) - 1, 1 << 42] {
             cells.add(nanos, 1);

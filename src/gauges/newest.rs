@@ -1,13 +1,14 @@
-//! Words that one thread writes together and any thread reads together, as they last were.
+//! A snapshot: words that one thread writes together, and any thread reads together.
 //!
-//! There are two copies, written by turns. The version tells which is the newest: the writer fills the other one and then
-//! raises it. A reader takes the newest copy, and looks at the version again: if it has not changed, the writer was at most
-//! filling the other copy. So a writer never waits, and a reader tries again only if the writer has got through a whole
-//! writing meanwhile.
+//! There are two copies, written in turn. The version selects the newest: the writer fills the
+//! other copy and then raises the version. A reader reads the newest copy, and then the version
+//! again. If it has not changed, the writer at most filled the other copy. So a writer never waits,
+//! and a reader tries again only if the writer published during the read.
 //!
-//! V1 The version publishes the copy that it points to (Release, Acquire). V2 A reader that has met a word of the writing after
-//! that one sees that the version has changed: the writer's fence stands between raising the version and overwriting the copy
-//! that it no longer points to, the reader's between the copy and its second look.
+//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that saw a
+//! word of the next but one version sees that the version has changed. The writer's fence is
+//! between raising the version and overwriting the copy that it no longer selects. The reader's
+//! fence is between the copy and its second look at the version.
 //!
 //! loom: `what_is_counted_is_read_together`.
 
@@ -27,21 +28,21 @@ impl<const N: usize> Default for Newest<N> {
 }
 
 impl<const N: usize> Newest<N> {
-    /// Writes all words, for the one thread that does.
+    /// Publishes all words. Only one thread may call it.
     pub(super) fn tell(&self, words: &[u64; N]) {
-        // Relaxed: this thread alone writes it.
+        // Relaxed: only this thread writes it.
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: V2, pairs with the fence in `read`.
         fence(Ordering::Release);
         for (place, &word) in self.copy(version).iter().zip(words) {
-            // Relaxed: V1 and V2 are what order them.
+            // Relaxed: V1 and V2 order them.
             place.store(word, Ordering::Relaxed);
         }
         // Release: V1, pairs with the Acquire in `read`.
         self.version.store(version, Ordering::Release);
     }
 
-    /// All words of one writing.
+    /// Returns the words of one `tell`.
     pub(super) fn read(&self) -> [u64; N] {
         loop {
             // Acquire: V1, pairs with the Release in `tell`.
@@ -50,7 +51,7 @@ impl<const N: usize> Newest<N> {
             let words = self.copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
             // Acquire: V2, pairs with the fence in `tell`.
             fence(Ordering::Acquire);
-            // Relaxed: the fence is what orders it.
+            // Relaxed: the fence orders it.
             if self.version.load(Ordering::Relaxed) == version {
                 return words;
             }

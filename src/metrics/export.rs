@@ -1,4 +1,4 @@
-//! The way to the recorder of the `metrics` facade.
+//! Exports to the recorder of the `metrics` facade.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use ::metrics::{
 use super::{Counts, Histogram, ShardMetrics};
 use crate::{registry, shared::Shared};
 
-/// A counter: its name, who or what counts, and the number.
+/// A counter: its name, the value of the label `by`, and its reading.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 
 const COUNTERS: [Counter; 13] = [
@@ -33,7 +33,7 @@ const COUNTERS: [Counter; 13] = [
     ("corewheel_stalls_total", None, |shard| shard.stalls),
 ];
 
-/// The same of a histogram.
+/// A histogram: its name, the value of the label `by`, and its reading.
 type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
 
 const HISTOGRAMS: [Durations; 3] = [
@@ -46,26 +46,29 @@ fn cancelled_here(counts: &Counts) -> u64 {
     counts.cancelled.saturating_sub(counts.cancelled_elsewhere)
 }
 
-/// Tells the recorder of the [`metrics`](https://docs.rs/metrics) facade what all shards of the process do. Needs the feature
-/// `metrics`.
+/// Exports the metrics of all shards to the recorder of the [`metrics`](https://docs.rs/metrics)
+/// facade. Needs the feature `metrics`.
 ///
-/// Each call of [`export`](Self::export) tells what has changed since the one before; call it every few seconds, always on the same
-/// exporter. The first call after a shard's end tells the rest of what it did, and sets its gauges to zero. (Until then the exporter
-/// keeps what a [`ShardRef`](crate::ShardRef) would.) A shard that begins and ends between two calls is not told of.
+/// Call [`export`](Self::export) every few seconds, always on the same exporter. Each call exports
+/// the changes since the previous one. The first call after a shard's end exports the rest and sets
+/// its gauges to zero. A shard that begins and ends between two calls is missed.
 ///
-/// Call it on a thread that has the time: most recorders are told of each timer that fired since, one by one, some nanoseconds each,
-/// because that is what the facade's histograms do with many equal values.
+/// Call it on a thread that has time: most recorders count each fired timer separately, because the
+/// facade has no call for many equal values.
 ///
-/// Every metric has the labels `shard` and `name`. Counters: `corewheel_added_total`, `corewheel_fired_total`,
-/// `corewheel_cancelled_total` and `corewheel_resets_total` (both with `by`: `own` core or `other` cores),
-/// `corewheel_handed_back_total`, `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
-/// `corewheel_panics_total`, `corewheel_clock_regressions_total`, `corewheel_stalls_total`. Gauges: `corewheel_live`,
-/// `corewheel_queued`, `corewheel_longest_turn_seconds`. Histograms, of values that are at most a quarter too large, or a microsecond:
-/// `corewheel_lateness_seconds`, with `by`: `loop` or `turn`, and `corewheel_callback_seconds`, of the callbacks that were timed.
+/// Every metric has the labels `shard` and `name`.
+///
+/// * Counters: `corewheel_added_total`, `corewheel_fired_total`, `corewheel_handed_back_total`,
+///   `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
+///   `corewheel_panics_total`, `corewheel_clock_regressions_total` and `corewheel_stalls_total`.
+///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`: `own` core or
+///   `other` cores.
+/// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`.
+/// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `turn`; and
+///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
+///   quarter, or a microsecond.
 ///
 /// # Examples
-///
-/// Every ten seconds, by a thread of its own:
 ///
 /// ```
 /// use corewheel::metrics::Exporter;
@@ -80,12 +83,12 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// });
 /// ```
 pub struct Exporter {
-    /// What was told last, of each shard, by what tells it from those that had its number before.
+    /// The last export of each shard, by serial.
     told: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
 impl Exporter {
-    /// One that has told nothing yet. Describes the metrics to the recorder.
+    /// Creates an exporter that has exported nothing, and describes the metrics to the recorder.
     pub fn new() -> Self {
         describe_counter!("corewheel_added_total", "timers added");
         describe_counter!("corewheel_fired_total", "timers that fired and so ended");
@@ -126,14 +129,15 @@ impl Exporter {
         Self { told: HashMap::new() }
     }
 
-    /// Tells the recorder what has changed. (If the recorder panics, what it was about to be told is lost, and nothing is told twice.)
+    /// Exports the changes since the previous call. If the recorder panics, the rest of that export
+    /// is lost, and nothing is exported twice.
     pub fn export(&mut self) {
         let present: Vec<_> = registry::numbers()
             .filter_map(|number| Some((number, registry::shared(number)?)))
             .collect();
         let serials: HashSet<u64> =
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
-        // These first: another one may have the number and the name by now, and with them the gauges.
+        // Ended shards first: a new shard may have the same number, name and gauges.
         let ended: Vec<_> = self.told.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
             let last = ShardMetrics::of(before.number, &shared);
@@ -163,7 +167,7 @@ fn labels(shard: &ShardMetrics) -> [Label; 2] {
     [Label::new("shard", shard.number.to_string()), Label::new("name", shard.name.clone())]
 }
 
-/// What only grows.
+/// Exports counters and histograms.
 fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
     let labels = labels(now);
     for (name, by, count) in COUNTERS {
@@ -177,7 +181,7 @@ fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
 
 fn tell_gauges(now: &ShardMetrics) {
     let (labels, Counts { live, queued, .. }) = (labels(now), now.counts);
-    // As far as an f64 counts.
+    // An `f64` is exact up to 2^53.
     #[allow(clippy::cast_precision_loss)]
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
         gauge!(name, with(&labels, None)).set(value as f64);
@@ -193,7 +197,7 @@ fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Opti
     }
 }
 
-/// The labels, and who or what did it.
+/// Adds the label `by`.
 fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }

@@ -1,4 +1,4 @@
-//! A thread that notices loops which do not turn.
+//! A thread that reports loops which do not turn.
 
 use std::{
     collections::HashMap,
@@ -10,35 +10,39 @@ use std::{
 
 use crate::{gauges::Turns, hooks::contain, registry, shared::Shared, trace};
 
-/// How often a watch looks: so many times in its limit, but at least and at most so often.
+/// A watch looks this many times per limit, within the bounds below.
 const LOOKS: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// A shard whose owner has not turned for too long while timers were due.
+/// A shard whose owner has not turned for too long while timers were due. A [`Watch`] reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
     /// The shard's number, as in [`ShardMetrics`](super::ShardMetrics).
     pub number: u32,
-    /// Its name.
+    /// The shard's name.
     pub name: String,
-    /// How long it has been so, up to now.
+    /// How long the stall has lasted so far.
     pub lasted: Duration,
-    /// It began a turn and has not ended it: a callback takes that long. Otherwise the loop is elsewhere.
+    /// True if the owner is inside a turn, so a callback takes the time. False if the loop does
+    /// something else.
     pub is_in_turn: bool,
 }
 
-/// Watches all shards of the process for loops that do not turn: a callback or an event that takes too long, a lock, a loop
-/// that has ended and left its thread alive.
+/// Watches all shards of the process for loops that do not turn, because of a long callback or
+/// event, a lock, or a loop that has ended.
 ///
-/// A loop is stalled when it has been in a turn for longer than the limit; or when the moment of its next turn has passed by
-/// more than the limit, as it was told when it last asked how long it may sleep (`prepare_sleep`, `time_until_next`, a
-/// `TimerFd`). A loop that never asks is watched in its turns only. The pass of a [`Shard`](crate::Shard) lasts until
-/// `next_expired` has said that there is no more, or the loop asks or turns again: to do part of it, use `turn_within`.
+/// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
+/// is late by more than the limit, according to its last question (`prepare_sleep`,
+/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only.
 ///
-/// It is a thread of its own, which ends when this is dropped: who drops it waits for a `report` that is under way, and must not hold
-/// what that needs. (Dropped by the report itself, it does not wait.) Time is that of each shard's clock.
+/// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
+/// loop asks or turns again. To process a part of the timers, use `turn_within`.
+///
+/// The watch is a thread, which ends when this value is dropped. The drop waits for a running
+/// `report`, so do not hold a lock that the report needs. A report that drops its own watch does
+/// not wait. Time is each shard's clock.
 ///
 /// # Examples
 ///
@@ -46,14 +50,15 @@ pub struct Stall {
 /// use corewheel::{local_timer, metrics::Watch};
 /// use std::{sync::mpsc, thread, time::Duration};
 ///
-/// let (tell, told) = mpsc::channel();
-/// let _watch = Watch::start(Duration::from_millis(10), move |stall| drop(tell.send(stall.clone())))?;
+/// let (sender, stalls) = mpsc::channel();
+/// let report = move |stall: &corewheel::metrics::Stall| drop(sender.send(stall.clone()));
+/// let _watch = Watch::start(Duration::from_millis(10), report)?;
 ///
 /// local_timer().add(Duration::from_millis(1), || ());
 /// let _sleep = local_timer().prepare_sleep();
 /// thread::sleep(Duration::from_millis(100)); // and no turn
 ///
-/// let stall = told.recv_timeout(Duration::from_secs(20)).expect("it was noticed");
+/// let stall = stalls.recv_timeout(Duration::from_secs(20)).expect("a report");
 /// assert!(!stall.is_in_turn && stall.lasted >= Duration::from_millis(10));
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -64,7 +69,7 @@ pub struct Watch {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Whether the watch is over, and how its thread is told.
+/// Tells the watch's thread to end.
 #[derive(Debug, Default)]
 struct Over {
     is_over: Mutex<bool>,
@@ -72,13 +77,15 @@ struct Over {
 }
 
 impl Watch {
-    /// Starts a watch. It calls `report` on its own thread, once for each stall, when that has lasted longer than `limit` and a
-    /// look finds it: every quarter of the limit, but at most every millisecond and at least every second. A `report` that
-    /// panics ends the watch.
+    /// Starts a watch, which calls `report` on its own thread once for each stall longer than
+    /// `limit`.
+    ///
+    /// It looks four times per limit, but at most every millisecond and at least every second. A
+    /// `report` that panics ends the watch.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread.
+    /// If the system cannot create a thread.
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
         let over = Arc::<Over>::default();
         let watched = Arc::clone(&over);
@@ -92,18 +99,19 @@ impl Drop for Watch {
     fn drop(&mut self) {
         *self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.over.changed.notify_all();
-        // It may be dropped by its own report.
+        // A report may drop its own watch.
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // The panic of a report has been printed, and its payload may panic as well.
+            // The panic of a report has been printed. Its payload may panic again when it is
+            // dropped.
             contain(|| drop(thread.join()));
         }
     }
 }
 
 impl Over {
-    /// Waits so long, or until it is over. Whether it is.
+    /// Waits for `wait`, or until the watch is dropped. Returns true if it was dropped.
     fn within(&self, wait: Duration) -> bool {
         let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(is_over, wait, |is_over| !*is_over);
@@ -113,7 +121,7 @@ impl Over {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
     let interval = (limit / LOOKS).clamp(LOOK_MIN, LOOK_MAX);
-    // What was reported of each shard that stands still.
+    // The reported stall of each shard, by number.
     let mut known = HashMap::new();
     while !over.within(interval) {
         for number in registry::numbers() {
@@ -137,9 +145,10 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
     }
 }
 
-/// The shard's turns, if it is stalled, and how.
+/// Returns the shard's turns and its stall, if it is stalled.
 fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
-    // Before the turns: if this thread is held up in between, they seem shorter, not longer.
+    // Read before the turns: if this thread is delayed in between, the stall seems shorter, not
+    // longer.
     let now = shared.clock().nanos();
     let turns = shared.gauges.turns();
     let lasted = now.saturating_sub(turns.stands_still_since()?);
@@ -150,7 +159,8 @@ fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)>
 }
 
 impl Turns {
-    /// Since when the owner has been in its turn, or should have begun one, in nanoseconds of its clock; `None` if neither.
+    /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
+    /// turn or late for one. `None` if neither.
     fn stands_still_since(self) -> Option<u64> {
         match self {
             Self { is_in_turn: true, began, .. } => Some(began),

@@ -1,10 +1,11 @@
-//! A follower in a made-up world: a true time, and a counter that runs, lies or stands still as it is told.
+//! A follower in an invented world: a true time, and a counter that runs, jumps or stands still as
+//! the test says.
 
 use super::*;
 
-/// What a counter of 2.6 GHz counts in a microsecond.
+/// Counts of a 2.6 GHz counter in a microsecond.
 const COUNTS: u64 = 2_600;
-/// As the documentation of the fast clock says.
+/// The width that the documentation of the fast clock promises.
 const WIDTH: u64 = 10_000;
 
 struct World {
@@ -15,11 +16,11 @@ struct World {
     thousandths: u128,
     /// Counts in a thousand nanoseconds of the clock.
     speed: u64,
-    /// How long the clock and each look at the counter take at most, in nanoseconds.
+    /// The longest reading of the clock or the counter, in nanoseconds.
     pause: u64,
     follower: Follower,
     given_up: bool,
-    /// Readings that were taken by the counter alone.
+    /// Readings from the counter alone.
     followed: u64,
 }
 
@@ -37,7 +38,7 @@ impl World {
         }
     }
 
-    /// One whose follower knows the rate and has an anchor.
+    /// Creates a world whose follower knows the rate and has an anchor.
     fn following(seed: u64) -> Self {
         let mut world = Self::new(seed);
         while world.followed == 0 {
@@ -66,7 +67,7 @@ impl World {
             self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
     }
 
-    /// As `Reader::read`; with the time at which the counter was read.
+    /// Does what `Reader::read` does, and returns the time at which the counter was read.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.given_up {
@@ -83,14 +84,14 @@ impl World {
         (nanos, Reading::exact(nanos))
     }
 
-    /// A reading that holds the truth, or the test fails.
+    /// Asserts that the reading contains the true time.
     fn read_truly(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.lo..=reading.hi).contains(&truth), "{truth} is not in {reading:?}");
         assert!(reading.hi - reading.lo <= WIDTH, "{reading:?} is too wide");
     }
 
-    /// Reads in all rhythms, for a while.
+    /// Reads at intervals of all lengths.
     fn live_truly(&mut self, readings: u32) {
         for _ in 0..readings {
             let limit = *self
@@ -127,7 +128,7 @@ fn a_window_reaches_from_after_the_last_count_to_its_end() {
     assert_eq!(follower.at(end), None, "a count is believed once");
 }
 
-/// In parts of 2^-32 nanoseconds: the bounds are the rates' own, rounded away from the truth, and the slack besides.
+/// The width in units of 2^-32 nanoseconds: the rates' bounds, rounded outwards, and the slack.
 #[test]
 fn what_the_rates_say_is_rounded_outwards() {
     for seed in 0..100 {
@@ -184,7 +185,7 @@ fn a_clock_that_is_steered_stays_in_the_interval() {
     for seed in 0..8 {
         let mut world = World::new(seed);
         for _ in 0..20 {
-            // 11 % either way, as of the clock: a slower clock is a counter that counts more in its microsecond.
+            // 11 % either way. A slower clock is a counter with more counts per microsecond.
             world.speed = world.random.u64(COUNTS * 100 / 111 + 1..COUNTS * 100 / 89);
             world.live_truly(READINGS / 20);
         }
@@ -209,7 +210,7 @@ fn an_interruption_anywhere_makes_nothing_untrue() {
 fn a_jump_back_behind_the_anchor_is_not_believed() {
     for counts in [50, 20 * COUNTS, 1_000_000 * COUNTS] {
         let mut world = World::following(4);
-        // A look, so that the anchor is as near as it can be.
+        // Reads the clock, so that the anchor is as near as possible.
         world.pass(50_000);
         world.read_truly();
         world.jump(-i64::try_from(counts + COUNTS).expect("small"));
@@ -302,7 +303,7 @@ fn a_counter_that_keeps_lying_is_given_up() {
         world.pass(700);
         world.read();
         if world.followed > followed {
-            // As soon as it is believed.
+            // Once the counter is trusted.
             world.speed = if world.speed == COUNTS { COUNTS * 2 } else { COUNTS };
             world.pass(20_000);
         }
@@ -336,7 +337,7 @@ fn a_wide_anchor_opens_no_window() {
     assert_eq!(world.follower.at(after + 10), None);
 }
 
-/// As a thread meets it that is moved in between, to a core whose counter lags.
+/// A thread moved in between to a core whose counter lags.
 #[test]
 fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
     let since = Anchor { before: 100_000, nanos: 0, after: 70_000 };
@@ -349,7 +350,7 @@ fn a_measured_rate_encloses_what_both_anchors_allow() {
     let since = Anchor { before: 1_000, nanos: 5_000_000, after: 1_200 };
     let anchor = Anchor { before: 2_601_000, nanos: 6_000_000, after: 2_601_300 };
     let Rate { slow, quick } = Rate::measured(since, anchor).expect("a good lesson");
-    // At least 2 599 800 counts and at most 2 600 300 have passed in a million nanoseconds.
+    // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
     assert!((999_999..=1_000_000).contains(&nanos(2_600_300, slow)));
     assert_eq!(nanos(2_599_800, quick), 1_000_000);
@@ -380,14 +381,14 @@ fn rates_are_alike_to_one_part_in_so_many() {
 
 #[test]
 fn anchors_are_explained_to_the_nanosecond() {
-    // A nanosecond a count.
+    // One nanosecond per count.
     let rate = Rate { slow: 1 << 32, quick: 1 << 32 };
     let at = |count, nanos| Anchor { before: count, nanos, after: count };
     let explains = |nanos: u64| rate.explains(at(7, 5), at(1_007, 5 + nanos));
     assert_eq!([998, 999, 1_000, 1_001, 1_002].map(explains), [false, true, true, true, false]);
     assert!(!rate.explains(at(7, 5), at(1_007, 4)), "the clock went back");
     assert!(!rate.explains(at(7, 5), at(6, 1_005)), "the counter went back");
-    // Without counts before the first and after the last look, each bound by itself.
+    // Without counts before the first and after the last reading, each bound alone.
     let [slow, quick] =
         [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
     assert!(slow.explains(at(0, 0), at(1_000, 500)) && !slow.explains(at(0, 0), at(1_000, 498)));
