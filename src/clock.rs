@@ -162,11 +162,33 @@ impl Clock {
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Clock;
+    ///
+    /// assert!(!Clock::monotonic().is_fast());
+    /// println!("fast clock: {}", Clock::fast().is_fast());
+    /// ```
     pub fn is_fast(&self) -> bool {
         matches!(self.0, Source::Fast { .. })
     }
 
     /// Returns the current time of this clock. The reading is exact, also for the fast clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let manual = ManualClock::new();
+    /// let clock = Clock::from(&manual);
+    /// let before = clock.now();
+    /// manual.advance(Duration::from_secs(1));
+    /// assert_eq!(clock.now() - before, Duration::from_secs(1));
+    /// ```
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Monotonic { .. } | Source::Fast { .. } => Instant::now(),

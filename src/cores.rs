@@ -1,4 +1,4 @@
-//! `Cores`: one pinned thread per core, each with its own timer, from start to join.
+//! `Cores`: one pinned thread per core, each with its own wheel, from start to join.
 
 use std::{
     fmt, io,
@@ -20,12 +20,14 @@ use crate::{
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
-/// Threads of a thread-per-core program, each pinned to a core and with its own timer. [`stop`](Cores::stop) asks them to end, and
-/// [`join`](Cores::join) waits until they have; dropping this lets them run on by themselves.
+/// The threads of a thread-per-core program, each pinned to a core and with its own wheel.
+///
+/// [`stop`](Cores::stop) asks them to end, and [`join`](Cores::join) waits for them. Dropping this
+/// value lets them run on.
 ///
 /// # Examples
 ///
-/// A poll per thread, whose waker ends its sleep when a timer cannot wait:
+/// Each thread has a poll, whose waker ends its sleep when another thread adds an earlier timer:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -33,20 +35,21 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// use std::{io::ErrorKind, sync::Arc, time::Duration};
 ///
 /// let polls = [Poll::new()?, Poll::new()?];
-/// let wakers: Vec<_> =
-///     polls.iter().map(|poll| Waker::new(poll.registry(), Token(usize::MAX)).map(Arc::new)).collect::<Result<_, _>>()?;
+/// let waker = |poll: &Poll| Waker::new(poll.registry(), Token(usize::MAX)).map(Arc::new);
+/// let wakers = polls.iter().map(waker).collect::<Result<Vec<_>, _>>()?;
 /// let config = move |index: usize| {
 ///     let waker = Arc::clone(&wakers[index]);
-///     Config::new().on_wake(move || waker.wake().expect("the poll lives as long as its thread"))
+///     Config::new().on_wake(move || waker.wake().expect("the poll is open"))
 /// };
 ///
 /// let cores = Cores::builder().config(config).start_with(Vec::from(polls), |core, mut poll| {
 ///     let mut events = Events::with_capacity(1024);
-///     local_timer().add(Duration::from_millis(5), move || println!("hello from shard {}", core.index()));
+///     let hello = move || println!("hello from core {}", core.index());
+///     local_timer().add(Duration::from_millis(5), hello);
 ///     while !local_timer().is_empty() {
 ///         let sleep = local_timer().prepare_sleep();
 ///         match poll.poll(&mut events, sleep.timeout()) {
-///             Err(error) if error.kind() != ErrorKind::Interrupted => panic!("the poll is gone: {error}"),
+///             Err(error) if error.kind() != ErrorKind::Interrupted => panic!("poll: {error}"),
 ///             _ => drop(sleep), // a signal ends a poll as well
 ///         }
 ///         local_timer().turn();
@@ -60,13 +63,32 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// ```
 #[must_use = "dropped, the threads run on and nobody waits for them"]
 pub struct Cores<R> {
-    /// A thread that was let in returns something.
+    /// Each thread that was admitted returns `Some`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
     all: Arc<All>,
 }
 
-/// What a thread knows of its place.
+/// One of the threads of [`Cores`], as its function gets it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cores, local_timer};
+///
+/// let cores = Cores::builder().shards(2).start(|core| {
+///     println!("thread {} of {}", core.index(), core.shards().len());
+///     println!("pinned to core {:?}", core.pinned_to());
+///     while !core.is_stopping() {
+///         local_timer().prepare_sleep().park();
+///         local_timer().turn();
+///     }
+///     core.index()
+/// })?;
+/// cores.stop();
+/// assert_eq!(cores.join().into_iter().map(Result::unwrap).collect::<Vec<_>>(), [0, 1]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Core {
     index: usize,
@@ -74,15 +96,33 @@ pub struct Core {
     all: Arc<All>,
 }
 
-/// What all threads see.
+/// The part that all threads share.
 #[derive(Debug)]
 struct All {
     shards: Box<[ShardRef]>,
-    /// Which of them have heard that they are to end.
+    /// Which threads know that they should end.
     stopping: Box<[AtomicBool]>,
 }
 
-/// How the threads are made; from [`Cores::builder`].
+/// How the threads are created; from [`Cores::builder`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, Cores, local_timer};
+/// use std::time::Duration;
+///
+/// let cores = Cores::builder()
+///     .shards(2)
+///     .pin(false)
+///     .config(|index| {
+///         Config::new().name(format!("core {index}")).tick(Duration::from_micros(100))
+///     })
+///     .start(|_| local_timer().metrics().map(|metrics| metrics.name))?;
+/// let names: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
+/// assert_eq!(names, [Some("core 0".to_owned()), Some("core 1".to_owned())]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "nothing runs before `start`"]
 pub struct CoresBuilder {
     shards: Option<usize>,
@@ -91,61 +131,159 @@ pub struct CoresBuilder {
 }
 
 impl Core {
-    /// Which of the threads this is, from 0.
+    /// Returns the index of this thread, from 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// println!("{} threads", cores.len());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The machine's core it is pinned to; `None` if it is not, or could not be.
+    /// Returns the core that the thread is pinned to, or `None` if it is not pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.pinned_to())?;
+    /// assert_eq!(cores.pinned().len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pinned_to(&self) -> Option<usize> {
         self.pinned
     }
 
-    /// The timers of all the threads, by index: to add to another one's.
+    /// Returns references to the wheels of all threads, by index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     let next = (core.index() + 1) % core.shards().len();
+    ///     core.shards()[next].run(|| println!("from the previous core"));
+    /// })?;
+    /// assert_eq!(cores.shards().len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shards(&self) -> &[ShardRef] {
         &self.all.shards
     }
 
-    /// Whether the thread has heard, in one of its turns, that it is to end ([`Cores::stop`]): for a loop to look at after each turn.
-    /// Cost: a load.
+    /// Returns true if [`Cores::stop`] was called and one of the thread's turns has processed the
+    /// request. A loop checks it after each turn. Cost: a load.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    ///
+    /// let cores = Cores::builder().shards(1).start(|core| {
+    ///     while !core.is_stopping() {
+    ///         local_timer().prepare_sleep().park();
+    ///         local_timer().turn();
+    ///     }
+    /// })?;
+    /// cores.stop();
+    /// cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: the thread itself has stored it, and for others it is news that may come late.
+        // Relaxed: the thread itself stores it. Other threads may see it late.
         self.all.stopping[self.index].load(Ordering::Relaxed)
     }
 }
 
 impl Cores<()> {
-    /// As many threads as the calling thread may use cores ([`thread::available_parallelism`]: of those that it may run on, what a
-    /// container's quota allows), each timer with the default configuration. (In a thread that is pinned to one core, that is one, to
-    /// which all would be pinned.)
+    /// Builds threads for all available cores, each with a wheel in the default configuration.
     ///
-    /// The threads are pinned to the cores that it may run on, one after the other, in the system's order, and from the first again if
-    /// there are more of them. To keep them off a core, or off the other half of one, start the program under `taskset` or in a
-    /// cpuset. Where containers share a machine by quotas alone, do not [pin](CoresBuilder::pin): all would sit on the first cores.
+    /// Their number is [`thread::available_parallelism`], which respects affinity and the quota of
+    /// a container. In a thread that is pinned to one core it is one.
+    ///
+    /// The threads are pinned to the cores that the process may use, in the system's order, and
+    /// from the first core again if there are more threads than cores. To keep them off a core,
+    /// start the program under `taskset` or in a cpuset. Where containers share a machine by quotas
+    /// alone, do not [pin](CoresBuilder::pin), because all would use the first cores.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().start(|core| core.index())?;
+    /// for index in cores.join() {
+    ///     println!("thread {} has ended", index.unwrap());
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> CoresBuilder {
         CoresBuilder { shards: None, pin: true, config: Arc::new(|_| Config::new()) }
     }
 }
 
 impl<R> Cores<R> {
-    /// How many threads there are.
+    /// Returns the number of threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether there is no thread.
+    /// Returns true if there is no thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert!(!cores.is_empty());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// For each thread, the core it is pinned to; `None` for one that is not, or could not be, and runs wherever the operating
-    /// system puts it.
+    /// Returns the core of each thread, or `None` for a thread that is not pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// println!("the threads run on the cores {:?}", cores.pinned());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pinned(&self) -> &[Option<usize>] {
         &self.pinned
     }
 
-    /// The timers of the threads, by index: to add to them from elsewhere.
+    /// Returns references to the wheels of the threads, by index.
     ///
     /// # Examples
     ///
@@ -169,15 +307,18 @@ impl<R> Cores<R> {
         &self.all.shards
     }
 
-    /// Asks all threads to end: each hears of it in its next turn, a sleeping one is woken for that, and from then on
-    /// [`Core::is_stopping`] says so. Each decides itself when to end; [`join`](Self::join) waits. To ask again, or threads that
-    /// have ended, changes nothing.
+    /// Asks all threads to end.
     ///
-    /// What the caller has added or moved there before has been taken in by then: a callback given to [`ShardRef::run`] has run
-    /// when the loop sees that it is to end. (Also if the caller is one of the threads and asks itself; but what the budgets of two
-    /// turns put off is not waited for.)
+    /// Each thread sees the request in its next turn, for which a sleeping thread is woken. From
+    /// then on [`Core::is_stopping`] is true. Each thread decides when to end, and
+    /// [`join`](Self::join) waits for them. Further calls, and threads that have ended, change
+    /// nothing.
     ///
-    /// For that the request goes twice through the thread's mailbox, and is counted as two timers.
+    /// Adds and resets that the caller made before are processed first. A closure given to
+    /// [`ShardRef::run`] has run when the loop sees the request, also if the caller is one of the
+    /// threads. Work that the budgets of two turns defer is not waited for.
+    ///
+    /// The request goes twice through each mailbox, and counts as two timers.
     ///
     /// # Examples
     ///
@@ -198,17 +339,34 @@ impl<R> Cores<R> {
         for (index, shard) in self.all.shards.iter().enumerate() {
             let all = Arc::clone(&self.all);
             shard.post(move || {
-                // What a thread has asked of itself in a turn comes in the next one. So does a message that is sent now.
+                // Requests of a thread to itself are processed in the next turn, and so is a
+                // message sent now.
                 let heard = Arc::clone(&all);
-                // Relaxed: as the load in `is_stopping` says.
+                // Relaxed: see the load in `is_stopping`.
                 all.shards[index]
                     .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
             });
         }
     }
 
-    /// Waits for all threads and returns what each has returned, or the panic that ended it. It does not ask them to end: see
-    /// [`stop`](Self::stop). A thread's timer ends with it: pending callbacks are dropped.
+    /// Waits for all threads, and returns the result of each or the panic that ended it. It does
+    /// not ask them to end; [`stop`](Self::stop) does. A thread's wheel ends with it, and drops its
+    /// pending callbacks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     assert_eq!(core.index(), 0, "the second thread panics");
+    ///     "done"
+    /// })?;
+    /// let results = cores.join();
+    /// assert_eq!(results[0].as_ref().unwrap(), &"done");
+    /// assert!(results[1].is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn join(self) -> Vec<thread::Result<R>> {
         let let_in = |returned: Option<R>| {
             returned.unwrap_or_else(|| unreachable!("every thread was let in"))
@@ -224,33 +382,77 @@ impl<R> fmt::Debug for Cores<R> {
 }
 
 impl CoresBuilder {
-    /// How many threads, each with its shard; more than the machine has cores is fine, and zero counts as one.
+    /// Sets the number of threads, each with its wheel. It may exceed the number of cores. Zero
+    /// counts as one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.max(1));
         self
     }
 
-    /// Whether each thread is pinned to a core, as it is unless this says otherwise.
+    /// Sets whether each thread is pinned to a core. The default is true.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).pin(false).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// How the timer of each thread is made; called with the thread's index, on that thread.
+    /// Sets the configuration of each thread's wheel. The function is called on that thread, with
+    /// its index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Cores};
+    ///
+    /// let config = |_index| Config::new().capacity(10_000);
+    /// let cores = Cores::builder().shards(2).config(config).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn config(mut self, config: impl Fn(usize) -> Config + Send + Sync + 'static) -> Self {
         self.config = Arc::new(config);
         self
     }
 
-    /// Starts the threads and runs `run` on each. As [`start_with`](Self::start_with), with nothing to hand over.
+    /// Starts the threads and runs `run` on each.
     ///
     /// # Errors
     ///
-    /// As [`start_with`](Self::start_with).
+    /// If a thread cannot be started, or a configuration is invalid; see
+    /// [`start_with`](Self::start_with).
     ///
     /// # Panics
     ///
     /// If the function given to [`config`](Self::config) panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start<R: Send + 'static>(
         self,
         run: impl Fn(Core) -> R + Send + Sync + 'static,
@@ -261,19 +463,35 @@ impl CoresBuilder {
         self.start_with(vec![(); shards], move |core, ()| run(core))
     }
 
-    /// Starts a thread for each of the `seats` and runs `run` on it with its seat: what was prepared for it, such as a
-    /// poll whose waker its configuration already knows. Returns when all of them are pinned, as far as that is possible, and
-    /// have their timers; only then does any of them enter `run`. The seats say how many there are:
-    /// [`shards`](Self::shards) is for [`start`](Self::start).
+    /// Starts a thread for each of the `seats`, and runs `run` on it with its seat.
+    ///
+    /// A seat is a value that was prepared for the thread, such as a poll whose waker the
+    /// configuration uses. The number of seats is the number of threads; [`shards`](Self::shards)
+    /// is for [`start`](Self::start). No thread enters `run` before all threads are pinned, as far
+    /// as possible, and have their wheels. [`Cores`] has an example.
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid (then [`io::Error::get_ref`] is the [`ConfigError`]). In both
-    /// cases no thread enters `run`, and those already started have ended.
+    /// If a thread cannot be started, or a configuration is invalid; then [`io::Error::get_ref`] is
+    /// the [`ConfigError`]. In both cases no thread enters `run`, and threads that were started
+    /// have ended.
     ///
     /// # Panics
     ///
     /// If the function given to [`config`](Self::config) panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let seats = vec!["north", "south"];
+    /// let name = |core: corewheel::Core, seat| format!("{seat} {}", core.index());
+    /// let cores = Cores::builder().start_with(seats, name)?;
+    /// let names: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
+    /// assert_eq!(names, ["north 0", "south 1"]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start_with<S: Send + 'static, R: Send + 'static>(
         self,
         seats: Vec<S>,
@@ -317,7 +535,7 @@ impl fmt::Debug for CoresBuilder {
     }
 }
 
-/// What a thread needs in order to begin.
+/// The arguments of a thread.
 struct Place<F, S> {
     index: usize,
     core_id: Option<CoreId>,
@@ -327,22 +545,22 @@ struct Place<F, S> {
 }
 
 impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
-    /// The thread's whole life. `None` if it was not let in.
+    /// Runs the thread. Returns `None` if it was not admitted to `run`.
     fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<All>>) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
-        // Whoever waits for the report opens the gate or drops it.
+        // The receiver of the report opens the gate or drops it.
         let _ = report.send(ready);
         let all = gate.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, all }, self.seat))
     }
 }
 
-/// Where a thread was pinned, and its timer.
+/// The thread's core, and its wheel.
 type Report = Result<(Option<usize>, ShardRef), ConfigError>;
 
-/// Threads that have begun and wait to be let in.
+/// Threads that have started and wait at their gates.
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
     reports: Vec<mpsc::Receiver<Report>>,
@@ -364,7 +582,7 @@ impl<R: Send + 'static> Starting<R> {
         Ok(())
     }
 
-    /// Lets the threads in if all of them are ready.
+    /// Opens the gates if all threads are ready.
     fn finish(self) -> io::Result<Cores<R>> {
         let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
@@ -389,13 +607,13 @@ impl<R: Send + 'static> Starting<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
         let all = Arc::new(All { shards, stopping });
         for gate in self.gates {
-            // A thread that waits at its gate holds the other end.
+            // A waiting thread holds the other end.
             let _ = gate.send(Arc::clone(&all));
         }
         Cores { threads: self.threads, pinned, all }
     }
 
-    /// Sends the threads home, waits for them, and returns what they panicked with.
+    /// Drops the gates, waits for the threads, and returns their panics.
     fn give_up(self) -> Vec<Box<dyn std::any::Any + Send>> {
         drop(self.gates);
         self.threads.into_iter().filter_map(|thread| thread.join().err()).collect()

@@ -64,11 +64,36 @@ impl<F> AddError<F> {
     }
 
     /// Returns the reason.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let error = local_timer().try_add(Duration::from_secs(30), || ()).unwrap_err();
+    /// assert_eq!(error.reason(), AddErrorReason::Full);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn reason(&self) -> AddErrorReason {
         self.reason
     }
 
     /// Returns the callback or payload that was not added.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let refused = local_timer().try_add(Duration::from_secs(30), || println!("timed out"));
+    /// let time_out = refused.unwrap_err().into_inner();
+    /// time_out(); // shed the load: time out at once
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn into_inner(self) -> F {
         self.rejected
     }
@@ -78,10 +103,10 @@ impl fmt::Display for AddErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ShutDown => {
-                "the timer has ended, as its thread is exiting or its shard was drained"
+                "the wheel has ended: its thread is exiting, or its shard was drained"
             }
-            Self::Full => "the shard can take no more timers",
-            Self::TooManyShards => "there are as many shards as there can be",
+            Self::Full => "the shard is full",
+            Self::TooManyShards => "too many shards",
         })
     }
 }
@@ -122,7 +147,7 @@ pub struct InsideCallback(pub(crate) ());
 
 impl fmt::Display for InsideCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a callback cannot wait for another one, which might wait for it")
+        f.write_str("a callback cannot wait for another callback")
     }
 }
 
@@ -159,9 +184,14 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TickTooShort { tick } => write!(f, "a tick of {tick:?} is too short: the least is 1 us"),
-            Self::AlreadyRunning => f.write_str("this thread has a timer already, or is exiting: install the configuration once, before the first use"),
-            Self::TooManyShards { max } => write!(f, "more than {max} shards cannot exist at a time"),
+            Self::TickTooShort { tick } => {
+                write!(f, "a tick of {tick:?} is too short: the minimum is 1 us")
+            }
+            Self::AlreadyRunning => f.write_str(
+                "this thread already has a wheel or is exiting: install the configuration once, \
+                 before the first use",
+            ),
+            Self::TooManyShards { max } => write!(f, "too many shards: the maximum is {max}"),
         }
     }
 }

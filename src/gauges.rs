@@ -178,7 +178,7 @@ impl Gauges {
     /// Publishes the number of occupied slots of each level.
     pub(crate) fn tell_levels(&self, occupied: impl Iterator<Item = u32>) {
         for (place, slots) in self.occupied.iter().zip(occupied) {
-            // Relaxed: independent words.
+            // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
         // Relaxed: a thread that asks again at this moment may have to ask once more.

@@ -1,4 +1,4 @@
-//! The user's hooks, and the fence around the user's code: a panic stays where it happened (P6).
+//! The user's hooks, and the guard around user code: a panic is caught where it happens (P6).
 
 use std::{
     any::Any,
@@ -16,38 +16,109 @@ use crate::{
     trace,
 };
 
-/// What a panic in a callback, a destructor, the wake hook or a delayed operation was; see [`Config::on_panic`](crate::Config::on_panic).
+/// A panic in a callback, a destructor, the wake hook or a delayed operation, as
+/// [`Config::on_panic`](crate::Config::on_panic) gets it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, PanicPlace, local_timer};
+/// use std::time::Duration;
+///
+/// Config::new()
+///     .on_panic(|report| {
+///         assert_eq!(report.place(), PanicPlace::Callback);
+///         assert_eq!(report.message(), Some("a bug"));
+///         assert!(report.payload().is::<&str>());
+///     })
+///     .install()?;
+/// local_timer().add(Duration::ZERO, || panic!("a bug"));
+/// # std::thread::sleep(Duration::from_millis(2));
+/// assert_eq!(local_timer().turn().fired, 1);
+/// assert_eq!(local_timer().counts().panicked, 1);
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
 pub struct PanicReport<'a> {
     place: PanicPlace,
     payload: &'a (dyn Any + Send),
 }
 
-/// Where a panic was.
+/// Which part of the user's code panicked.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, PanicPlace};
+///
+/// let config = Config::new().on_panic(|report| {
+///     if report.place() == PanicPlace::Wake {
+///         eprintln!("the wake hook is broken: {report:?}");
+///     }
+/// });
+/// # config.install()?;
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A callback or payload that was dropped because its timer was cancelled or its shard ended; a key or an operation of a purgatory.
+    /// The destructor of a callback or payload whose timer was cancelled or whose shard ended, or
+    /// of a key or an operation of a purgatory.
     Drop,
     /// The hook that wakes a sleeping owner.
     Wake,
-    /// A delayed operation, while it looked at its condition or completed.
+    /// A delayed operation, while it checked its condition or completed.
     Operation,
 }
 
 impl PanicReport<'_> {
-    /// Which of the user's code panicked.
+    /// Returns which part of the user's code panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    ///
+    /// let config = Config::new().on_panic(|report| eprintln!("a panic in {:?}", report.place()));
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn place(&self) -> PanicPlace {
         self.place
     }
 
-    /// What was thrown, as [`std::panic::catch_unwind`] gives it.
+    /// Returns the payload of the panic, as [`std::panic::catch_unwind`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    /// use std::io;
+    ///
+    /// let config = Config::new().on_panic(|report| {
+    ///     if let Some(error) = report.payload().downcast_ref::<io::Error>() {
+    ///         eprintln!("thrown by `panic_any`: {error}");
+    ///     }
+    /// });
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn payload(&self) -> &(dyn Any + Send) {
         self.payload
     }
 
-    /// The message of the panic, if it has one, as those of `panic!` have.
+    /// Returns the message of the panic, if it has one. Panics of `panic!` do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    ///
+    /// let config = Config::new().on_panic(|report| eprintln!("{:?}", report.message()));
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn message(&self) -> Option<&str> {
         let text = self.payload.downcast_ref::<&str>().copied();
         text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str))
@@ -66,7 +137,7 @@ impl fmt::Debug for PanicReport<'_> {
 pub(crate) type WakeHook = Box<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
-/// What a shard calls of the user's besides callbacks.
+/// A shard's hooks of the user, besides callbacks.
 pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
@@ -77,16 +148,16 @@ pub(crate) struct Hooks {
 /// How the owner is woken.
 enum Wake {
     Hook(WakeHook),
-    /// By default the thread that announced the sleep is unparked: a shard may have moved to another thread since it was
-    /// made. Nobody waits for this lock; see the two places that try it.
+    /// The default unparks the thread that announced the sleep, because a shard may have moved to
+    /// another thread. No thread waits for this lock; see the two places that try it.
     Unpark(TryLock<Thread>),
 }
 
-/// A wake hook that is being called: whose, and for which sleep.
+/// A wake hook that is being called: its shard, and the sleep.
 type Called = Cell<Option<(usize, Asleep)>>;
 
 per_thread! {
-    /// The wake hooks that this thread is in, the outermost one first.
+    /// The wake hooks that this thread is inside, the outermost first.
     static CALLED: [Called; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 
@@ -102,8 +173,8 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep. On any thread. False if the hook has panicked, is being called for that sleep by this thread
-    /// already, or would be one too many inside others.
+    /// Wakes the owner from a sleep, on any thread. Returns false if the hook panicked, is already
+    /// being called for that sleep by this thread, or would be nested too deep.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         self.descriptor.fire();
         match &self.wake {
@@ -117,21 +188,23 @@ impl Hooks {
                 });
                 has_woken
             }
-            // If it is taken, either another thread is about to unpark it, or the owner is about to announce its next sleep and will
-            // look for requests after that.
+            // If the lock is taken, another thread is about to unpark the owner, or the owner is
+            // about to announce its next sleep and will look for requests after that.
             Wake::Unpark(sleeper) => {
-                // Not while it is locked: who is woken might run at once, in this thread's stead, and find it so.
+                // Not under the lock: the woken thread might run at once in place of this one, and
+                // find the lock taken.
                 let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
                 sleeper.inspect(Thread::unpark).is_some()
             }
         }
     }
 
-    /// Calls the hook, unless it is what this thread is doing already on behalf of that sleep: a hook may ask something of its shard,
-    /// or of another one whose hook does, and is not called inside itself for that.
+    /// Calls the hook, unless this thread is already calling it for that sleep. A hook may send a
+    /// request to its own shard, or to a shard whose hook does, and is not called inside itself for
+    /// that.
     fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        // It has no destructor, and so outlasts those of the thread.
+        // It has no destructor, so it outlives thread-locals with one.
         let _ = CALLED.try_with(|called| {
             let outside = called.iter().take_while(|hook| hook.get().is_some());
             let is_inside = outside.clone().any(|hook| hook.get() == this);
@@ -143,7 +216,7 @@ impl Hooks {
         });
     }
 
-    /// The calling thread is going to sleep: remembers whom to unpark. False if a wake is under way at this moment.
+    /// Remembers the calling thread as the one to unpark. Returns false if a wake is under way.
     pub(crate) fn sleeper_is_this_thread(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {
@@ -155,7 +228,7 @@ impl Hooks {
         sleeper.try_with(remember).is_some()
     }
 
-    /// Runs the user's code and keeps its panic in.
+    /// Runs user code and catches its panic.
     #[inline]
     pub(crate) fn isolate(&self, place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
@@ -163,7 +236,7 @@ impl Hooks {
         }
     }
 
-    /// Drops a payload of the user's and keeps its panic in.
+    /// Drops a payload and catches its panic.
     #[inline]
     pub(crate) fn isolate_drop<T>(&self, payload: T) {
         if mem::needs_drop::<T>() {
@@ -171,15 +244,15 @@ impl Hooks {
         }
     }
 
-    /// How many panics were kept in.
+    /// Returns the number of caught panics.
     pub(crate) fn panicked(&self) -> u64 {
-        // Relaxed: a counter, read for its own sake.
+        // Relaxed: an independent counter.
         self.panicked.load(Ordering::Relaxed)
     }
 
     #[cold]
     pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
-        // Relaxed: a counter; other threads add to it when a wake panics.
+        // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
         let hook = || {
@@ -193,18 +266,19 @@ impl Hooks {
     }
 }
 
-/// Runs the user's code and keeps its panic in, where nothing can be reported: the thread is exiting, or the code is itself a
-/// reaction to a panic.
+/// Runs user code and catches its panic where nothing can be reported: the thread is exiting, or
+/// the code handles a panic.
 pub(crate) fn contain(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // What its destructor throws is of no use, and dropping that could throw again.
+        // A panic of the payload's destructor is leaked, because dropping it could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // What a hook captured may panic when it is dropped, and this may be any thread that had the last reference.
+        // Values that a hook captured may panic when they are dropped, on whichever thread had the
+        // last reference.
         let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
         let panic = self.panic.take();
         contain(|| drop(wake));

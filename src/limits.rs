@@ -1,23 +1,22 @@
 //! Every constant that bounds something, with its reason.
 //!
-//! Each has a tiny twin for unit tests and loom models, so that what is rare in production (a second page, a
-//! wrapped wheel level, an exhausted generation) is ordinary there.
+//! Each has a small twin for unit tests and loom models, so that a case that is rare in production
+//! (a second page, a wrapped wheel level, an exhausted generation) is ordinary there.
 
-/// Unit tests, loom models, shuttle's runs and whatever Miri interprets see the tiny twins.
+/// Unit tests, loom models, shuttle's runs and Miri use the small twins.
 const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
-/// As in `sync`.
+/// Repeats the condition in `sync`.
 const LOOM: bool = cfg!(all(loom, feature = "loom"));
 const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));
 
-/// Elements of a page, as a power of two. What 512 timers need is some 40 KiB, which costs about ten microseconds when
-/// they are first added; nothing that is there is ever moved.
+/// Entries of a page, as a power of two. 512 timers take about 40 KiB. Entries never move.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 9 };
 
-/// Empty pages that are always kept for the next timers.
+/// Minimum number of spare pages.
 pub(crate) const SPARE_PAGES_MIN: u32 = if TINY { 1 } else { 2 };
 
-/// Turns of an interval: an empty page that a whole interval did not need is freed (see `spare`). Under loom, where each turn
-/// multiplies the interleavings, one.
+/// Turns of an interval: an empty page that a whole interval did not need is freed (see `spare`).
+/// Under loom, where each turn multiplies the interleavings, one.
 pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
     1
 } else if TINY {
@@ -26,124 +25,133 @@ pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
     64
 };
 
-/// Pages that one search for an empty page looks at.
+/// Pages that one search for an empty page visits.
 pub(crate) const PAGES_SEARCHED: usize = if TINY { 2 } else { 32 };
 
-/// Entries from which on a pass fetches ahead. What fewer of them need fits in a second-level cache.
+/// Number of entries from which a pass prefetches. Fewer entries fit in a second-level cache.
 pub(crate) const LOOK_AHEAD_FROM: u32 = if TINY { 4 } else { 8192 };
 
-/// Revolutions that the first level of a wheel has room for, as a power of two. With those of a shard it reaches 129 s ahead: the
-/// timeouts of most servers are placed once and never cascade. (Fewer for a small wheel, so that its slots share the cache:
-/// no faster, and a loop that sleeps would be woken to cascade.)
+/// Revolutions that the first level of a wheel can hold, as a power of two. In a shard it reaches
+/// 129 s ahead, so that the timeouts of most servers are linked once and never cascade.
 pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 
-/// Slots of ticks to come whose entries are fetched ahead at the same time. Their lists are walked side by side, because a walk
-/// along one waits for each entry's line before it knows the next.
+/// Slots whose entries are prefetched at the same time. Their lists are walked side by side,
+/// because a walk along one list waits for each entry's cache line.
 pub(crate) const TICKS_AHEAD: usize = if TINY { 2 } else { 16 };
 
-/// Entries that have come to a slot since it was empty, beyond which they count as crowded. The entries of a slot that
-/// were moved away without being taken out are re-placed when its tick comes; crowded ones are taken out at once, so that no
-/// tick has more than this many to re-place.
+/// Entries that may come to a slot, since it was empty, before it counts as crowded. A reset to
+/// later leaves an entry in its slot, and the slot's tick relinks it. In a crowded slot the reset
+/// relinks it at once, so that no tick has more than this many to relink.
 pub(crate) const CROWD: u32 = if TINY { 2 } else { 96 };
 
-/// Entries of upper levels that one pass cascades little by little, some 0.2 ms' worth (P7).
+/// Entries of upper levels that one pass may move down ahead of time (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
-/// Bits of a revolution of the wheel of a shard: 2 s at a tick of a millisecond.
+/// Bits of a revolution of a shard's wheel: 2 s at a tick of a millisecond.
 pub(crate) const SHARD_BITS: u32 = if TINY { 3 } else { 11 };
 
-/// Levels of the wheel of a shard: together they reach every `u64` tick, so no deadline is out of range.
+/// Levels of a shard's wheel. Together they reach every `u64` tick, so no deadline is out of range.
 pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 
-/// The largest index of a timer, 33 million: some 3 GB of timers on one core. Index 0 means "none" in every link, and the
-/// upper bits say what a link is.
+/// The largest index of a timer, 33 million, about 3 GB of timers on one core. Index 0 means "none"
+/// in every link, and the upper bits say what a link is.
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
-/// The last generation of an entry of `Wheel<T>`: an index that reaches it is retired, never reused.
+/// The last generation of an entry of `Wheel<T>`. An index that reaches it is retired and never
+/// reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// The generation bit of timers that were armed by another thread, so that the owner's counter and the adders' never meet.
+/// The generation bit of timers that another thread armed, so that the owner's counter and the
+/// adders' counter never meet.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
 
-/// The last generation that either counter gives: 55 bits, beside the bit above and the 8 bits of the phase. At a hundred million
-/// timers a second it lasts 11 years; a shard that has used it up refuses further timers.
+/// The last generation of either counter: 55 bits, beside the bit above and the 8 bits of the
+/// phase. At a hundred million timers a second it lasts 11 years. A shard that has used it up
+/// refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
-/// The most timers that memory is reserved for in advance.
+/// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
-/// How often the end of a shard looks for garbage, so that its memory and hooks go at once where no other thread is
-/// looking: an epoch is left in at most three steps. Under loom, where each multiplies the interleavings, one.
+/// How often the end of a shard flushes the epoch, which ends in at most three steps. So memory and
+/// hooks are freed at once, unless another thread reads them. Under loom, where each step
+/// multiplies the interleavings, one.
 pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
-/// Retired pages that are freed in one step: more than are retired in one, so that they get fewer.
+/// Retired pages that are freed in one step. It is more than one step retires, so the backlog
+/// shrinks.
 pub(crate) const FREED_MAX: usize = 4;
 
-/// Retired pages that may wait for other threads to look away, 2.5 MiB: a few steps' worth if nobody stalls. If
-/// somebody does, pages stay in use meanwhile, so a shard never needs more memory than its timers did at once, and this
-/// (P8).
+/// Retired pages that may wait for readers: 2.5 MiB, a few steps' worth unless a reader stalls.
+/// While one stalls, further pages stay in use, so a shard never needs more memory than its timers
+/// did at once, and this (P8).
 pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 64 };
 
-/// Shards that can exist at the same time. A number that has been given back is used again.
+/// Shards that can exist at the same time. The number of an ended shard is reused.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
-/// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait for its next
-/// deadline (P8).
+/// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait
+/// for its next deadline (P8).
 pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
 
-/// Where the count of messages of a kind that wait goes round, over its last `DEBT_MAX`; below those it is exact.
+/// Where the count of queued messages of a kind wraps, to its last `DEBT_MAX`. Below those it is
+/// exact.
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
-/// Messages of a purgatory to one other core that go together at most.
+/// Messages of a purgatory to one other core that are sent together at most.
 pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
 
-/// Wake hooks that may be called inside one another, as each asks something of the next shard; beyond that none is.
+/// Wake hooks that may be called inside one another, as each sends a request to the next shard.
+/// Deeper ones are not called.
 pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
-/// So many operations of a purgatory may end inside one another, as their code completes the next; those deeper inside end when the
-/// outermost one has. Each takes some hundred bytes of the stack, and what the user's code takes.
+/// Operations of a purgatory that may end inside one another, as the code of one completes the
+/// next. Deeper ones end when the outermost has ended, to bound the stack.
 pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
 
-/// Room for the watchers of one event that a purgatory keeps for the next.
+/// Capacity for the watchers of one event that a purgatory keeps for the next event.
 pub(crate) const WATCHERS_KEPT: usize = 1024;
 
-/// A purgatory's arena with more slots than this, and its table of keys, give their memory back when nothing is in them.
+/// A purgatory's arena with more slots than this, and its table of keys, free their memory when
+/// they are empty.
 pub(crate) const SLOTS_KEPT: usize = if TINY { 2 } else { 1024 };
 
-/// Read letters that a purgatory keeps to write in: as many as come in a turn when there is much to say, with 1.5 KiB each
+/// Consumed letters that a purgatory keeps to write in: about a busy turn's worth, 1.5 KiB each
 /// where keys are small.
 pub(crate) const LETTERS_KEPT: usize = if TINY { 1 } else { 16 };
 
-/// An async sleep that is longer than this, in nanoseconds, adds its timer without another look at the clock, which
-/// would be a quarter of what a timeout costs that is added and cancelled. If it is over already, which is unlikely, the next
-/// turn says so.
+/// An async sleep of more than this many nanoseconds adds its timer without reading the clock
+/// again. If its deadline has already passed, the next turn fires it.
 pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 
-/// A sleep of so many nanoseconds is long: before it all memory goes that is not needed. In the shorter sleeps between equal batches of
-/// timers it stays.
+/// A sleep of this many nanoseconds is long: before it, all unneeded memory is freed. In shorter
+/// sleeps, between equal batches of timers, it stays.
 pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
 
-/// Messages of other cores that one turn takes in at most, some 50 us' worth: a flood of them is no pause (P7).
+/// Messages of other cores that one turn consumes at most, so that a flood is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before it leaves it to the next turn.
+/// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before
+/// it leaves it to the next turn.
 pub(crate) const SETTLES_MAX: usize = if TINY { 2 } else { 8 };
 
-/// Of the urgent messages that wait, so many are put into the order in which they came, in a pass: each costs about a miss of the cache.
+/// Urgent messages that one pass puts into the order of their arrival. Each costs about a cache
+/// miss.
 pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 
-/// Turns after which the owner of a shard tells what it has counted, also if its loop never asks how long it may sleep.
-/// Telling costs as much as a timer or two.
+/// Turns after which the owner of a shard publishes its counts, even if its loop never asks how
+/// long it may sleep. Publishing costs about the same as one or two timers.
 pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
 
-/// Counters that the owner of a shard publishes together. Under loom, where each adds interleavings, two.
+/// Counters that the owner of a shard publishes together. Under loom, where each adds
+/// interleavings, two.
 pub(crate) const COUNTED: usize = if LOOM { 2 } else { usize::MAX };
 
-/// Durations below two to this power, in nanoseconds, are all one to a histogram.
+/// A histogram does not distinguish durations below two to this power, in nanoseconds.
 pub(crate) const HISTOGRAM_FINEST: u32 = 10;
 
-/// Ranges of durations that are told apart: four for each doubling from a microsecond to more than an hour, what is below, and what
-/// is above.
+/// Ranges of a histogram: four per doubling from a microsecond to more than an hour, one below, and
+/// one above.
 pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick.

@@ -104,6 +104,19 @@ impl LocalTimer {
 impl TimerFd {
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
     /// deadline. Call it when the descriptor is readable; at other times it does no harm.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// local_timer().add(Duration::ZERO, || println!("at once"));
+    /// # std::thread::sleep(Duration::from_millis(2));
+    /// assert_eq!(timer.turn().fired, 1); // the descriptor is readable
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn turn(&self) -> Turn {
         self.turn_within(usize::MAX)
     }
@@ -140,6 +153,22 @@ impl TimerFd {
     /// Call it once before the first poll. Call it again after another announcement
     /// ([`LocalTimer::prepare_sleep`]), because a thread has only one at a time. In an exiting
     /// thread, whose wheel has ended, it does nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// use std::time::Duration;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// local_timer().add(Duration::from_secs(3600), || println!("an hour later"));
+    /// timer.arm();
+    /// let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+    /// let readable = poll(&mut [PollFd::new(&timer, PollFlags::IN)], Some(&no_wait))?;
+    /// assert_eq!(readable, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn arm(&self) {
         self.sleep.set(None);
         self.sleep.set(LocalTimer::prepare_sleep_on(&self.descriptor));

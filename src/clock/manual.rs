@@ -59,6 +59,15 @@ struct Time {
 
 impl ManualClock {
     /// Creates a clock that shows zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::ManualClock;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(ManualClock::new().elapsed(), Duration::ZERO);
+    /// ```
     pub fn new() -> Self {
         Self(Arc::new(Time { origin: Instant::now(), nanos: AtomicU64::new(0) }))
     }
@@ -106,6 +115,17 @@ impl ManualClock {
     }
 
     /// Returns the virtual time since the creation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::ManualClock;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.clone().advance(Duration::from_secs(7)); // a clone is the same clock
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(7));
+    /// ```
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.nanos())
     }

@@ -179,11 +179,9 @@ pub enum TimerFdError {
 impl fmt::Display for TimerFdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::VirtualTime => {
-                f.write_str("no file descriptor can follow a timer whose time is virtual")
-            }
-            Self::NoTimer(reason) => write!(f, "no timer to follow: {reason}"),
-            Self::System(_) => f.write_str("the system has no timer descriptor to give"),
+            Self::VirtualTime => f.write_str("no file descriptor can follow virtual time"),
+            Self::NoTimer(reason) => write!(f, "no wheel: {reason}"),
+            Self::System(_) => f.write_str("the system refused a timer descriptor"),
         }
     }
 }

@@ -38,8 +38,8 @@ impl Cells {
             self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
         self.nanos.store(total, Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
-        // Release: a thread that sees the count sees the sum and the maximum; pairs with the
-        // Acquire in `read`.
+        // Relaxed: one thread writes. Release: a thread that sees the count sees the sum and the
+        // maximum; pairs with the Acquire in `read`.
         cell.store(cell.load(Ordering::Relaxed).saturating_add(times.into()), Ordering::Release);
     }
 
@@ -107,21 +107,81 @@ pub struct Histogram {
 
 impl Histogram {
     /// Returns the number of durations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert_eq!(lateness.count(), 2);
+    /// ```
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// Returns the longest duration.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert!(lateness.max() >= Duration::from_millis(2));
+    /// ```
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
     /// Returns the average; zero without durations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert!(lateness.mean() <= lateness.max());
+    /// ```
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos.checked_div(self.count()).unwrap_or(0))
     }
 
     /// Returns the sum.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert_eq!(lateness.total() / 2, lateness.mean());
+    /// ```
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
@@ -130,6 +190,21 @@ impl Histogram {
     ///
     /// The result is too large by at most a quarter, or a microsecond if that is more. `percent` is
     /// clamped to 0 to 100.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert!(lateness.percentile(50.0) <= lateness.percentile(99.9));
+    /// ```
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
         // An `f64` is exact up to 2^53.
@@ -154,6 +229,21 @@ impl Histogram {
     }
 
     /// Returns the ranges that are not empty: the longest duration of each, and its count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::local_timer;
+    /// # use std::{thread, time::Duration};
+    /// # for delay in [1, 2] {
+    /// #     local_timer().add(Duration::from_millis(delay), || ());
+    /// # }
+    /// # thread::sleep(Duration::from_millis(5));
+    /// # local_timer().turn();
+    /// // two timers have fired late
+    /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
+    /// assert_eq!(lateness.ranges().map(|(_, count)| count).sum::<u64>(), 2);
+    /// ```
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         counted.map(|(cell, &count)| (self.longest_in(cell), count))

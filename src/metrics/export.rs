@@ -89,6 +89,15 @@ pub struct Exporter {
 
 impl Exporter {
     /// Creates an exporter that has exported nothing, and describes the metrics to the recorder.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::metrics::Exporter;
+    ///
+    /// let mut exporter = Exporter::new(); // after the recorder is installed
+    /// exporter.export();
+    /// ```
     pub fn new() -> Self {
         describe_counter!("corewheel_added_total", "timers added");
         describe_counter!("corewheel_fired_total", "timers that fired and so ended");
@@ -131,6 +140,21 @@ impl Exporter {
 
     /// Exports the changes since the previous call. If the recorder panics, the rest of that export
     /// is lost, and nothing is exported twice.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{local_timer, metrics::Exporter};
+    /// use std::time::Duration;
+    ///
+    /// let mut exporter = Exporter::new();
+    /// local_timer().add(Duration::from_millis(5), || ());
+    /// while !local_timer().is_empty() {
+    ///     local_timer().prepare_sleep().park();
+    ///     local_timer().turn();
+    ///     exporter.export();
+    /// }
+    /// ```
     pub fn export(&mut self) {
         let present: Vec<_> = registry::numbers()
             .filter_map(|number| Some((number, registry::shared(number)?)))

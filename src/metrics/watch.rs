@@ -16,6 +16,21 @@ const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A shard whose owner has not turned for too long while timers were due. A [`Watch`] reports it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::metrics::{Stall, Watch};
+/// use std::time::Duration;
+///
+/// let report = |stall: &Stall| {
+///     let place = if stall.is_in_turn { "in a callback" } else { "outside of its turns" };
+///     eprintln!("{} has hung for {:?}, {place}", stall.name, stall.lasted);
+/// };
+/// let watch = Watch::start(Duration::from_millis(100), report)?;
+/// # drop(watch);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
@@ -86,6 +101,17 @@ impl Watch {
     /// # Errors
     ///
     /// If the system cannot create a thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::metrics::Watch;
+    /// use std::time::Duration;
+    ///
+    /// let watch = Watch::start(Duration::from_millis(100), |stall| eprintln!("{stall}"))?;
+    /// # drop(watch);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
         let over = Arc::<Over>::default();
         let watched = Arc::clone(&over);

@@ -113,7 +113,7 @@ fn errors_are_sentences() {
     }
     assert_reads_well(&ConfigError::TickTooShort { tick: Duration::from_nanos(999) }, "999ns");
     assert_reads_well(&ConfigError::TickTooShort { tick: Duration::ZERO }, "tick");
-    assert_reads_well(&ConfigError::AlreadyRunning, "timer");
+    assert_reads_well(&ConfigError::AlreadyRunning, "wheel");
     assert_reads_well(&ConfigError::TooManyShards { max: 16_384 }, "16384");
     assert!(ConfigError::AlreadyRunning.source().is_none());
     let mut full = Shard::with_config(Config::new().limit(0)).expect("valid");
