@@ -1,4 +1,4 @@
-//! How a shard is made.
+//! The configuration of a shard.
 
 use std::{fmt, time::Duration};
 
@@ -10,10 +10,11 @@ use crate::{
     tick::{TickLength, saturating_nanos},
 };
 
-/// How a shard, or a thread's timer, is made: tick, clock, capacity and hooks.
+/// The configuration of a shard: tick, clock, capacity, limit, name and hooks.
 ///
-/// Use it with [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a thread, with
-/// [`Cores`](crate::Cores) for all of its threads, or with [`Shard::with_config`](crate::Shard::with_config).
+/// Call [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a
+/// thread. [`Cores`](crate::Cores) and [`Shard::with_config`](crate::Shard::with_config) also take
+/// one.
 ///
 /// # Examples
 ///
@@ -42,7 +43,18 @@ pub struct Config {
 }
 
 impl Config {
-    /// A tick of one millisecond, the monotonic clock, no memory reserved, no limit, no callback timed, no hooks.
+    /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
+    /// memory, no limit, no measured callbacks, no hooks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    ///
+    /// Config::new().install()?;
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn new() -> Self {
         Self {
             tick: Duration::from_millis(1),
@@ -57,103 +69,223 @@ impl Config {
         }
     }
 
-    /// The length of a tick, at least a microsecond. A timer fires in the first turn at or after its deadline,
-    /// rounded up to a tick; shorter ticks are more exact and wake a sleeping loop more often.
+    /// Sets the length of a tick, at least a microsecond.
+    ///
+    /// A timer fires in the first turn at or after its deadline, rounded up to a tick. Shorter
+    /// ticks are more exact, and wake a sleeping loop more often.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().tick(Duration::from_micros(100)).install()?;
+    /// local_timer().add(Duration::from_micros(250), || println!("at most 100 us late"));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// The clock: the monotonic one, another of the machine (see [`Clock`]), or virtual time for tests.
+    /// Sets the clock: a clock of the machine (see [`Clock`]), or virtual time for tests.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// local_timer().add(Duration::from_secs(3600), || ());
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(local_timer().turn().fired, 1);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = clock.into();
         self
     }
 
-    /// Timers for which memory is reserved from the start, about 90 bytes each
-    /// (in a `Shard<T>`, 48 and an `Option` of the payload); at most 16 million are. More can be added
-    /// at any time.
+    /// Sets the number of timers for which memory is reserved up front, at most 16 million. More
+    /// timers can be added at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    ///
+    /// Config::new().capacity(10_000).install()?;
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn capacity(mut self, timers: usize) -> Self {
         self.capacity = timers;
         self
     }
 
-    /// The most timers that may be live at the same time: a further one is refused, and `try_add` hands its callback back.
-    /// By default, and at most, 2^25 - 1.
+    /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
+    /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// On its own core a shard keeps to it exactly: an add that finds no room first drops timers that other threads have cancelled.
-    /// What other cores add ([`ShardRef`](crate::ShardRef)) is held against what the owner had when it last turned or asked how
-    /// long it may sleep, so there can be as many more for a moment as the owner has added itself since. Of timers that other
-    /// threads have cancelled and the owner has not met, up to 1,024 do not count for them.
+    /// The limit is exact for timers that the owner adds. An add that finds no room first drops
+    /// timers that other threads have cancelled. Remote adds ([`ShardRef`](crate::ShardRef)) are
+    /// checked against the number of live timers at the owner's last turn or announced sleep. So the
+    /// limit may be exceeded for a moment by the number of timers that the owner added since. Up to
+    /// 1,024 timers that other threads have cancelled, and the owner has not collected, do not count
+    /// against remote adds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(1).install()?;
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let error = local_timer().try_add(Duration::from_secs(30), || ()).unwrap_err();
+    /// assert_eq!(error.reason(), AddErrorReason::Full);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn limit(mut self, timers: usize) -> Self {
         self.limit = timers;
         self
     }
 
-    /// How the shard is called where several are told from one another, as in [`metrics`](crate::metrics). By default it has
-    /// the name of the thread that makes it.
+    /// Sets the name of the shard in [`metrics`](crate::metrics). The default is the name of the
+    /// thread that creates it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    ///
+    /// Config::new().name("core 0").install()?;
+    /// assert_eq!(local_timer().metrics().expect("the thread has a wheel").name, "core 0");
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Times one callback in so many of a thread's timer, all of them if that is one, and none, as by default, if it is zero. What
-    /// was measured is in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
+    /// Measures one callback in every `one_in`; 1 measures all, 0 (the default) none. The results are
+    /// in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
-    /// A callback that is timed costs two more readings of the timer's clock (with [`Clock::fast`], of the monotonic one). A
-    /// `Shard<T>` has no callbacks, and times nothing. Where callbacks of several kinds take turns, choose a number that is no
-    /// multiple of theirs.
+    /// A measured callback costs two more readings of the wheel's clock, or of the monotonic one
+    /// with [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If callbacks of
+    /// several kinds alternate, choose a number that is no multiple of theirs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().time_callbacks(1).install()?;
+    /// local_timer().add(Duration::ZERO, || ());
+    /// # std::thread::sleep(Duration::from_millis(2));
+    /// local_timer().turn();
+    /// let metrics = local_timer().metrics().expect("the thread has a wheel");
+    /// assert_eq!(metrics.callback_durations.count(), 1);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {
         self.timed = one_in;
         self
     }
 
-    /// How long what a cancelled callback captured may outlive a cancel on another thread, 100 ms by default. What
-    /// [`ShardRef`](crate::ShardRef) has added is dropped by the thread that cancels it. The rest is dropped by the owner, which
-    /// turns within this time: the first such cancel wakes it from a longer sleep, and until the time has passed it sleeps no
-    /// longer. Without such cancels nothing wakes it, and with many there are at most two wake-ups in the time.
+    /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default is
+    /// 100 ms.
     ///
-    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. One that sleeps by
-    /// `time_until_next` drops such payloads when it turns.
+    /// A callback that [`ShardRef`](crate::ShardRef) added is dropped by the thread that cancels it.
+    /// The owner drops all others, and turns within this time: the first such cancel wakes it from a
+    /// longer sleep, and its sleeps are no longer than this until the time has passed. Without such
+    /// cancels nothing wakes it. With many, there are at most two wake-ups in this time.
+    ///
+    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. A loop
+    /// that sleeps by `time_until_next` drops such payloads when it turns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().drop_within(Duration::from_millis(10)).install()?;
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn drop_within(mut self, time: Duration) -> Self {
         self.drop_within = time;
         self
     }
 
-    /// What wakes the owner from a sleep that it has announced with `prepare_sleep`: a write to an eventfd, a
-    /// `mio::Waker`. The wake must not be lost when it comes just before the sleep begins. By default the thread that
-    /// announced the sleep is unparked ([`std::thread::Thread::unpark`]), which does not end a poll.
+    /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
+    /// write to an eventfd or a `mio::Waker`.
     ///
-    /// It is called on whichever thread asks, while corewheel holds no borrow, and dropped on whichever thread frees
-    /// the shard last. (One that owns a [`ShardRef`](crate::ShardRef) of that shard is a cycle, and both leak.) Threads that ask
-    /// before a first call has returned call it as well: none relies on another that may be held up. If it panics, the owner sleeps on
-    /// until it would wake by itself, or until somebody else asks.
+    /// A wake just before the sleep must not be lost. The default unparks the thread that announced
+    /// the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
-    /// It may ask something of any shard, whose hook may then be called inside it, up to 32 deep. No hook is called inside itself for
-    /// the same sleep.
+    /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard
+    /// drops it. A hook that owns a [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both
+    /// leak. Several threads may call the hook for one sleep, so that none relies on another that
+    /// may be delayed. If the hook panics, the owner sleeps until it wakes by itself or another
+    /// thread calls the hook.
+    ///
+    /// The hook may send requests to any shard, whose hook is then called inside it, up to 32 deep.
+    /// No hook is called inside itself for the same sleep.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use mio::{Poll, Token, Waker};
+    ///
+    /// let poll = Poll::new()?;
+    /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
+    /// let config = Config::new().on_wake(move || waker.wake().expect("the poll is open"));
+    /// config.install().expect("first use");
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.wake = Some(Box::new(wake));
         self
     }
 
-    /// Called when a callback, a payload's destructor, a delayed operation or the wake hook has panicked, on the thread where
-    /// that was. The panic is caught; the standard panic hook has printed its message before. By default nobody is told, and
-    /// [`Counts::panicked`](crate::Counts::panicked) counts. What the report itself throws is dropped.
+    /// Sets the hook that is called when a callback, a payload's destructor, a delayed operation or
+    /// the wake hook has panicked, on the thread of the panic.
+    ///
+    /// The panic is caught, after the standard panic hook has printed its message.
+    /// [`Counts::panicked`](crate::Counts::panicked) counts it with or without a hook. A panic of
+    /// the hook itself is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    ///
+    /// Config::new().on_panic(|report| eprintln!("{report:?}")).install()?;
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
         self.panic = Some(Box::new(report));
         self
     }
 
-    /// One callback in so many is timed; none if zero.
+    /// Returns the value of [`time_callbacks`](Self::time_callbacks).
     pub(crate) fn timed(&self) -> u32 {
         self.timed
     }
@@ -169,7 +301,7 @@ impl Config {
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 pub(crate) struct Parts {
     pub(crate) tick: TickLength,
     pub(crate) clock: Clock,

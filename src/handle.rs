@@ -1,4 +1,5 @@
-//! Handles: a timer is cancelled, moved and asked about, from anywhere. The owner's own path or the registry: decided here, once.
+//! Handles: cancel, move and query a timer from any thread. The choice between the owner's path and
+//! the registry is made here.
 
 use std::{
     cell::Cell,
@@ -26,8 +27,8 @@ use crate::{
 
 /// Names one timer: a plain value that any thread may copy, send and keep.
 ///
-/// A handle keeps nothing alive and can be kept for as long as one likes: when its timer, its shard or its thread has
-/// gone, it is *stale* and answers [`Cancel::Ended`]; it never reaches another timer.
+/// A handle keeps nothing alive, and may be kept for ever. When its timer, its shard or its thread
+/// has ended, it is *stale*: it answers [`Cancel::Ended`] and never reaches another timer.
 ///
 /// # Examples
 ///
@@ -43,11 +44,12 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The index, the shard's number above it, and [`PLACE`]: two words travel in registers, three parts do not.
+    /// The index, with the shard's number above it, and [`PLACE`]. A handle of two words travels in
+    /// registers.
     place: NonZeroU64,
 }
 
-/// Set in every place: so none is zero.
+/// Set in every place, so that none is zero.
 const PLACE: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
@@ -67,7 +69,7 @@ impl TimerHandle {
         self.place.get() as u32
     }
 
-    /// Returns true if another thread has added the timer.
+    /// Returns true if another thread added the timer.
     #[inline]
     pub(crate) fn is_remote(self) -> bool {
         self.generation & REMOTE_GENERATION != 0
@@ -77,20 +79,35 @@ impl TimerHandle {
         self.generation
     }
 
-    /// Cancels the timer, and says at once who won. From any thread.
+    /// Cancels the timer, from any thread, and says at once whether this call ended it.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. If its timer is this thread's, or was added by a
-    ///   [`ShardRef`](crate::ShardRef), the callback has been dropped when this returns. Otherwise the owner drops it, and what it
-    ///   captured, in its next turn, or in a later one if more than 1,024 messages wait. An owner that announces its sleeps turns within
-    ///   [`Config::drop_within`](crate::Config::drop_within). (A third thread that is just moving the timer goes first.)
-    /// * [`Cancel::Running`]: it is running now, perhaps on this very thread: cancelling from inside one's own callback
-    ///   gives this. A periodic timer makes no further run.
-    /// * [`Cancel::Ended`]: it fired, was cancelled or handed back before, or the handle is stale. If it fired, this
-    ///   thread now sees everything that the callback did.
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped when
+    ///   this returns if the timer is this thread's, or was added by a [`ShardRef`](crate::ShardRef).
+    ///   Otherwise the owner drops it in its next turn, or in a later one if more than 1,024 messages
+    ///   wait. An owner that announces its sleeps turns within
+    ///   [`Config::drop_within`](crate::Config::drop_within). A thread that is moving the timer at
+    ///   that moment finishes first.
+    /// * [`Cancel::Running`]: the callback is running, perhaps on this very thread, as in a cancel
+    ///   from inside it. A periodic timer makes no further run.
+    /// * [`Cancel::Ended`]: the timer fired, was cancelled or handed back before, or the handle is
+    ///   stale. If it fired, this thread sees everything the callback did.
     ///
-    /// Cost: constant. On the owning core no lock and no system call; from elsewhere one compare-and-swap on the timer
-    /// and, for the winner, one on the owner's mailbox, and nobody ever waits for anybody. A destructor that panics is
-    /// reported as [`Config::on_panic`](crate::Config::on_panic) says.
+    /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
+    /// compare-and-swap on the timer and, if it wins, one on the owner's mailbox. No thread waits
+    /// for another. A destructor that panics is reported to
+    /// [`Config::on_panic`](crate::Config::on_panic).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// // The response arrives:
+    /// assert_eq!(timeout.cancel(), Cancel::Cancelled);
+    /// assert_eq!(timeout.cancel(), Cancel::Ended);
+    /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
         match Owner::of(self) {
@@ -104,7 +121,8 @@ impl TimerHandle {
             .unwrap_or(Cancel::Ended)
     }
 
-    /// Asks something of the shard, if it is there, and wakes its owner if that is needed: with nothing borrowed.
+    /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
+    /// borrowed.
     #[inline]
     fn ask_elsewhere<R>(self, ask: impl FnOnce(&Seen<'_, Shared>) -> Remote<R>) -> Option<R> {
         let (answer, sleeper, payload) = registry::with(self.shard(), |shared| {
@@ -121,33 +139,35 @@ impl TimerHandle {
         Some(answer)
     }
 
-    /// Drops the callback of a timer that this thread has cancelled, and keeps its panic in.
+    /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
     fn drop_cancelled(self, payload: Sent) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| Some(Arc::clone(shared?)));
         match shared {
             Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
-            // Nobody is left to report to.
+            // The shard has ended, and nothing can be reported.
             None => contain(|| panic::resume_unwind(panic)),
         }
     }
 
-    /// As [`cancel`](Self::cancel), and if the callback is running on another thread, waits until it has returned: then it
-    /// neither runs nor ever will, and what it has done is visible here. What it uses can be freed.
+    /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// The answer is that of `cancel`: [`Cancel::Running`] means that it was running.
+    /// When this returns, the callback neither runs nor ever will, and its effects are visible
+    /// here. So the values that it uses can be freed. The answer is that of
+    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
-    /// If it was running, what it captured is gone by then as well. Otherwise that may still be dropped later, by the owner in its
-    /// next turns, as after `cancel`: also when the answer is `Ended`, because somebody else had cancelled it.
+    /// After a running callback, its captures have been dropped when this returns. Otherwise the
+    /// owner may drop them later, as after `cancel`, also if the answer is `Ended` because another
+    /// thread had cancelled the timer.
     ///
-    /// Waiting costs the owner nothing; this thread looks again and again, at intervals that grow to a millisecond. It waits
-    /// for as long as the callback takes, so the callback must not wait for this thread (for a lock that it holds, say). A
-    /// thread that ends has no callback running, so this also returns when the shard ends.
+    /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. It waits
+    /// as long as the callback runs, so the callback must not wait for this thread. It also returns
+    /// when the shard ends, because a thread that has ended runs no callback.
     ///
     /// # Errors
     ///
-    /// Inside a callback, of whichever timer, or a destructor that a turn runs: two callbacks that wait for each other would
-    /// wait for ever. Then nothing has been cancelled.
+    /// If it is called inside a callback, or inside a destructor that a turn runs. Two callbacks
+    /// that wait for each other would wait for ever. Then nothing has been cancelled.
     ///
     /// # Examples
     ///
@@ -155,10 +175,10 @@ impl TimerHandle {
     /// use corewheel::{Cancel, local_timer};
     /// use std::{thread, time::Duration};
     ///
-    /// let handle = local_timer().add(Duration::from_secs(30), || println!("uses what is about to go"));
+    /// let handle = local_timer().add(Duration::from_secs(30), || println!("uses a buffer"));
     /// let answer = thread::spawn(move || handle.cancel_wait()).join().unwrap();
     /// assert_eq!(answer, Ok(Cancel::Cancelled));
-    /// // It is safe to free it now.
+    /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
         if Owner::is_turning_here() {
@@ -178,8 +198,22 @@ impl TimerHandle {
         })
     }
 
-    /// Whether the timer waits for its deadline: not while its callback runs, and not when it has ended. From any
-    /// thread; the answer may be outdated at once, as any other may cancel it. Cost: constant, some nanoseconds.
+    /// Returns true if the timer waits for its deadline: not while its callback runs, and not after
+    /// it has ended.
+    ///
+    /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add(Duration::from_secs(1), || println!("again"));
+    /// assert!(retry.is_pending());
+    /// retry.cancel();
+    /// assert!(!retry.is_pending());
+    /// ```
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.path.is_pending)(self),
@@ -189,15 +223,32 @@ impl TimerHandle {
         }
     }
 
-    /// Moves the timer to `delay` from now, earlier or later (on its own thread, never into a turn that has begun). From any thread.
-    /// The handle stays valid. A periodic timer makes its next run then and goes on with its period from there.
+    /// Moves the timer to `delay` from now, earlier or later, from any thread. The handle stays
+    /// valid.
     ///
-    /// True if it was moved: it will not fire by its old deadline. False if it has ended or is running, and nothing is
-    /// changed. Of several threads that move a timer at the same time each is told true, and the last of their moves takes
-    /// effect: the one which ends last, however long ago its thread has read the clock.
+    /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
+    /// it has ended or is running; then nothing changes. If several threads reset concurrently, all
+    /// get `true` and the last to complete wins.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation. From another core two compare-and-swaps on the
-    /// timer and at most one on the owner's mailbox; and the owner is woken if it sleeps beyond the new deadline.
+    /// On its own thread a timer is never moved into a turn that has begun. A periodic timer makes
+    /// its next run then, and keeps its period from there.
+    ///
+    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
+    /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
+    /// that sleeps beyond the new deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let idle = local_timer().add(Duration::from_secs(30), || println!("close the connection"));
+    /// // A packet arrives:
+    /// assert!(idle.reset(Duration::from_secs(30)));
+    /// idle.cancel();
+    /// assert!(!idle.reset(Duration::from_secs(30)));
+    /// ```
     #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, delay: Duration) -> bool {
@@ -214,18 +265,32 @@ impl TimerHandle {
         self.ask_elsewhere(reset).unwrap_or(false)
     }
 
-    /// Moves the timer to `instant` (of its own clock, see [`LocalTimer::now`](crate::LocalTimer::now)); if that has passed, it fires by
-    /// the next tick. Otherwise as [`reset`](Self::reset).
+    /// Moves the timer to `instant` of its clock, from any thread; see
+    /// [`LocalTimer::now`](crate::LocalTimer::now). An instant in the past is due at the next tick.
+    ///
+    /// Returns true if the timer was moved, and false if it has ended or is running; see
+    /// [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let lease = local_timer().add(Duration::from_secs(30), || println!("the lease has ended"));
+    /// let until = local_timer().now() + Duration::from_secs(60);
+    /// assert!(lease.reset_at(until));
+    /// ```
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset_at(self, instant: Instant) -> bool {
         let nanos = registry::with(self.shard(), |shared| {
             shared.map(|shared| shared.clock().nanos_at(instant))
         });
-        // If another shard has the number by now, the timer has ended.
+        // If another shard has the number already, the timer has ended.
         nanos.is_some_and(|nanos| self.reset_to(nanos))
     }
 
-    /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
+    /// Moves the timer to the time at which its clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.path.reset_to)(self, nanos),
@@ -235,7 +300,20 @@ impl TimerHandle {
         }
     }
 
-    /// A guard that cancels the timer when it is dropped.
+    /// Returns a guard that cancels the timer when it is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// {
+    ///     let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow"));
+    ///     let _guard = deadline.guard();
+    /// }
+    /// assert!(local_timer().is_empty());
+    /// ```
     pub fn guard(self) -> TimerGuard {
         TimerGuard(self)
     }
@@ -247,8 +325,10 @@ impl fmt::Debug for TimerHandle {
     }
 }
 
-/// A timer of this thread whose handle cannot leave it; from [`LocalTimer::add_local`](crate::LocalTimer::add_local).
-/// Since no other thread can race for its ending, neither cancelling nor firing it needs an atomic swap.
+/// Names a timer of this thread, and cannot leave the thread; from
+/// [`LocalTimer::add_local`](crate::LocalTimer::add_local).
+///
+/// No other thread can end the timer, so cancelling and firing need no atomic swap.
 ///
 /// # Examples
 ///
@@ -257,7 +337,9 @@ impl fmt::Debug for TimerHandle {
 /// use std::time::Duration;
 ///
 /// let retry = local_timer().add_local(Duration::from_millis(250), || println!("again"));
+/// assert!(retry.is_pending());
 /// assert!(retry.reset(Duration::from_millis(500)));
+/// assert!(retry.reset_at(local_timer().now() + Duration::from_secs(1)));
 /// assert_eq!(retry.cancel(), Cancel::Cancelled);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -271,13 +353,14 @@ impl LocalHandle {
         Self { handle, not_send: PhantomData }
     }
 
-    /// Cancels the timer; its callback has been dropped when this returns. See [`TimerHandle::cancel`].
+    /// Cancels the timer. Its callback has been dropped when this returns. See
+    /// [`TimerHandle::cancel`].
     #[inline]
     pub fn cancel(self) -> Cancel {
         Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.path.cancel)(self.handle))
     }
 
-    /// Whether the timer waits for its deadline.
+    /// Returns true if the timer waits for its deadline. See [`TimerHandle::is_pending`].
     pub fn is_pending(self) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
     }
@@ -295,13 +378,25 @@ impl LocalHandle {
         Owner::of(self.handle).is_some() && self.handle.reset_at(instant)
     }
 
-    /// As [`reset`](Self::reset), to the moment at which the timer's clock shows `nanos`.
+    /// Moves the timer to the time at which its clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.path.reset_to)(self.handle, nanos))
     }
 
-    /// A handle of the same timer that may leave the thread. From now on ending the timer takes a swap, as for any
-    /// other; this handle stays valid.
+    /// Returns a handle of the same timer that may leave the thread. From now on ending the timer
+    /// takes a swap. This handle stays valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// let shared = retry.share();
+    /// assert_eq!(thread::spawn(move || shared.cancel()).join().unwrap(), Cancel::Cancelled);
+    /// assert_eq!(retry.cancel(), Cancel::Ended);
+    /// ```
     pub fn share(self) -> TimerHandle {
         if let Some(owner) = Owner::of(self.handle) {
             (owner.path.share)(self.handle);
@@ -324,8 +419,9 @@ impl fmt::Debug for LocalHandle {
 /// use corewheel::local_timer;
 /// use std::time::Duration;
 ///
-/// let deadline = local_timer().add(Duration::from_secs(5), || println!("the request took too long")).guard();
-/// // ... serve the request; on every way out, also by `?` or a panic, the deadline goes with it:
+/// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+/// assert!(deadline.handle().is_pending());
+/// // Serve the request. Every way out cancels the deadline, also `?` and a panic.
 /// drop(deadline);
 /// assert!(local_timer().is_empty());
 /// ```
@@ -334,12 +430,23 @@ impl fmt::Debug for LocalHandle {
 pub struct TimerGuard(TimerHandle);
 
 impl TimerGuard {
-    /// The handle of the guarded timer.
+    /// Returns the handle of the timer.
     pub fn handle(&self) -> TimerHandle {
         self.0
     }
 
-    /// Lets the timer go on without a guard.
+    /// Releases the timer from the guard, and returns its handle.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let guard = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+    /// let handle = guard.disarm();
+    /// assert!(handle.is_pending());
+    /// ```
     pub fn disarm(self) -> TimerHandle {
         let handle = self.0;
         mem::forget(self);
@@ -354,18 +461,18 @@ impl Drop for TimerGuard {
 }
 
 per_thread! {
-    /// The timer of this thread, while it has one.
+    /// The wheel of this thread, while it has one.
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// This thread's own timer: what `local` puts here, so that a handle need not know about it.
+/// This thread's own wheel. `local` stores it here, so that a handle need not know `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
     pub(crate) path: &'static OwnerPath,
 }
 
-/// How a thread reaches its own timer.
+/// How a thread reaches its own wheel.
 pub(crate) struct OwnerPath {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
@@ -376,24 +483,25 @@ pub(crate) struct OwnerPath {
 }
 
 impl Owner {
-    /// From now on handles of this shard take the owner's path on this thread; `None`: no handle does.
+    /// Makes handles of this shard take the owner's path on this thread. With `None`, no handle
+    /// does.
     pub(crate) fn set(owner: Option<Self>) {
-        // A thread that is past its thread-locals has no use for one.
+        // A thread without thread-locals has no use for one.
         let _ = OWNER.try_with(|place| place.set(owner));
     }
 
-    /// The owner's path, if `handle` is one of this thread's own timers.
+    /// Returns the owner's path if `handle` names a timer of this thread.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
         Self::here().filter(|owner| owner.shard == handle.shard())
     }
 
-    /// Whether the shard of this number is this thread's own timer.
+    /// Returns true if this thread owns the shard of this number.
     pub(crate) fn is_of(shard: u32) -> bool {
         Self::here().is_some_and(|owner| owner.shard == shard)
     }
 
-    /// The number of the shard that is this thread's own timer, if it has one.
+    /// Returns the number of this thread's shard, if it has one.
     pub(crate) fn number() -> Option<u32> {
         Self::here().map(|owner| owner.shard)
     }
@@ -403,13 +511,13 @@ impl Owner {
         OWNER.try_with(Cell::get).ok().flatten()
     }
 
-    /// Whether this thread is in the middle of a turn.
+    /// Returns true if this thread is inside a turn.
     fn is_turning_here() -> bool {
         Self::here().is_some_and(|owner| (owner.path.is_turning)())
     }
 }
 
-/// How long to wait between two looks: at first not at all, then ever longer.
+/// The waits between two polls: at first a yield, then ever longer sleeps.
 #[derive(Debug, Default)]
 struct Patience(u32);
 

@@ -1,5 +1,5 @@
-//! Where in the program a timer was added, for whoever looks for those that nobody cancels. Without the feature `origins` it is
-//! all empty, and costs nothing.
+//! The code that added each timer, to find timers that are never cancelled. Without the feature
+//! `origins` it is empty and costs nothing.
 
 #[cfg(feature = "origins")]
 mod kept;

@@ -1,8 +1,8 @@
-//! Asking the processor to bring something closer before it is needed.
+//! Prefetching cache lines.
 
 #![allow(unsafe_code)]
 
-/// Begins to load the cache lines that `value` is in. Changes nothing but the time that a later access takes.
+/// Begins to load the cache lines of `value`. It changes only the time of a later access.
 #[inline(always)]
 #[allow(clippy::inline_always)] // A call would cost more than the instructions.
 pub(crate) fn prefetch<T>(value: &T) {

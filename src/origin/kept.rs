@@ -1,13 +1,13 @@
-//! Each timer has its place beside it, and when it was added.
+//! Each timer has its origin beside it: the call that added it, and the time.
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-/// Where a timer was added.
+/// The call that added a timer.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin(&'static Location<'static>);
 
 impl Origin {
-    /// The caller of the function that asks, which has to be `#[track_caller]` itself.
+    /// Returns the caller of the calling function, which must be `#[track_caller]` itself.
     #[inline]
     #[track_caller]
     pub(crate) fn caller() -> Self {
@@ -15,12 +15,12 @@ impl Origin {
     }
 }
 
-/// Where a timer was added, and when. Meaningless in a node without a timer.
+/// The call that added a timer, and the time. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added(Option<(Origin, u64)>);
 
 impl Added {
-    /// The timer was added when the clock showed what `now` says.
+    /// Records an add at the time that `now` returns.
     #[inline]
     pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {
         Self(Some((origin, now())))
@@ -32,32 +32,47 @@ impl Added {
     }
 }
 
-/// The live timers of a shard by where in the program they were added; from
-/// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and [`Shard::live_report`](crate::Shard::live_report). Needs the
-/// feature `origins`.
+/// The live timers of a shard, by the call that added them.
 ///
-/// A timer that a program forgets to cancel, and adds again and again, is the first line of it, or has the oldest timer. Shown with
-/// `{}`, it is a table.
+/// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A timer that a
+/// program adds again and again without cancelling is the first line, or has the oldest timer. `{}`
+/// prints a table.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// for _ in 0..3 {
+///     local_timer().add(Duration::from_secs(30), || ()); // leaked
+/// }
+/// let report = local_timer().live_report();
+/// println!("{report}");
+/// assert_eq!(report.most_frequent()[0].live, 3);
+/// assert_eq!(report.oldest().len(), 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveReport {
     places: Vec<LivePlace>,
 }
 
-/// A place in the program, and the live timers that were added there.
+/// A call in the program, and the live timers that it added. [`LiveReport`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LivePlace {
-    /// The call that added them; of a sleep or a timeout, the one that made the future.
+    /// The call that added them. For a sleep or a timeout, the call that created the future.
     pub location: &'static Location<'static>,
-    /// How many live timers were added there.
+    /// The number of live timers that it added.
     pub live: usize,
-    /// How long ago the oldest of them was added, whether it was moved since or not. (One from another core counts from when
-    /// the owner took it in.)
+    /// The age of the oldest of them, regardless of resets. A remote add counts from when the owner
+    /// admitted it.
     pub oldest: Duration,
 }
 
 impl LiveReport {
-    /// Returns the report on these timers when the clock shows `now`.
+    /// Builds the report at the time `now`.
     pub(crate) fn new(live: impl Iterator<Item = Added>, now: u64) -> Self {
         let mut places = HashMap::new();
         for (Origin(location), nanos) in live.filter_map(|Added(added)| added) {
@@ -74,12 +89,36 @@ impl LiveReport {
         Self { places }
     }
 
-    /// The places, the one with the most live timers first.
+    /// Returns the calls, the one with the most live timers first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let report = local_timer().live_report();
+    /// let place = report.most_frequent()[0];
+    /// println!("{} live timers from {}", place.live, place.location);
+    /// ```
     pub fn most_frequent(&self) -> &[LivePlace] {
         &self.places
     }
 
-    /// The places, the one with the oldest timer first.
+    /// Returns the calls, the one with the oldest timer first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let report = local_timer().live_report();
+    /// let place = report.oldest()[0];
+    /// println!("a timer from {} is {:?} old", place.location, place.oldest);
+    /// ```
     pub fn oldest(&self) -> Vec<LivePlace> {
         let mut places = self.places.clone();
         places.sort_by_key(|place| Reverse(place.oldest));

@@ -1,6 +1,6 @@
-//! Nobody wants to know.
+//! The empty origin, without the feature `origins`.
 
-/// Where a timer was added.
+/// The call that added a timer.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin;
 
@@ -11,7 +11,7 @@ impl Origin {
     }
 }
 
-/// Where a timer was added, and when.
+/// The call that added a timer, and the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added(());
 
