@@ -134,10 +134,10 @@ impl Config {
     ///
     /// The limit is exact for timers that the owner adds. An add that finds no room first drops
     /// timers that other threads have cancelled. Remote adds ([`ShardRef`](crate::ShardRef)) are
-    /// checked against the number of live timers at the owner's last turn or announced sleep. So the
-    /// limit may be exceeded for a moment by the number of timers that the owner added since. Up to
-    /// 1,024 timers that other threads have cancelled, and the owner has not collected, do not count
-    /// against remote adds.
+    /// checked against the number of live timers at the owner's last turn or announced sleep. So
+    /// the limit may be exceeded for a moment by the number of timers that the owner added since.
+    /// Up to 1,024 timers that other threads have cancelled, and the owner has not collected, do
+    /// not count against remote adds.
     ///
     /// # Examples
     ///
@@ -175,8 +175,8 @@ impl Config {
         self
     }
 
-    /// Measures one callback in every `one_in`; 1 measures all, 0 (the default) none. The results are
-    /// in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
+    /// Measures one callback in every `one_in`; 1 measures all, 0 (the default) none. The results
+    /// are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic one
     /// with [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If callbacks of
@@ -202,16 +202,17 @@ impl Config {
         self
     }
 
-    /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default is
-    /// 100 ms.
+    /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default
+    /// is 100 ms.
     ///
-    /// A callback that [`ShardRef`](crate::ShardRef) added is dropped by the thread that cancels it.
-    /// The owner drops all others, and turns within this time: the first such cancel wakes it from a
-    /// longer sleep, and its sleeps are no longer than this until the time has passed. Without such
-    /// cancels nothing wakes it. With many, there are at most two wake-ups in this time.
+    /// A callback that [`ShardRef`](crate::ShardRef) added is dropped by the thread that cancels
+    /// it. The owner drops all others, and turns within this time: the first such cancel wakes it
+    /// from a longer sleep, and its sleeps are no longer than this until the time has passed.
+    /// Without such cancels nothing wakes it. With many, there are at most two wake-ups in this
+    /// time.
     ///
-    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. A loop
-    /// that sleeps by `time_until_next` drops such payloads when it turns.
+    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. A
+    /// loop that sleeps by `time_until_next` drops such payloads when it turns.
     ///
     /// # Examples
     ///

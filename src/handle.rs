@@ -81,19 +81,19 @@ impl TimerHandle {
 
     /// Cancels the timer, from any thread, and says at once whether this call ended it.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped when
-    ///   this returns if the timer is this thread's, or was added by a [`ShardRef`](crate::ShardRef).
-    ///   Otherwise the owner drops it in its next turn, or in a later one if more than 1,024 messages
-    ///   wait. An owner that announces its sleeps turns within
-    ///   [`Config::drop_within`](crate::Config::drop_within). A thread that is moving the timer at
-    ///   that moment finishes first.
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped
+    ///   when this returns if the timer is this thread's, or was added by a
+    ///   [`ShardRef`](crate::ShardRef). Otherwise the owner drops it in its next turn, or in a
+    ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
+    ///   within [`Config::drop_within`](crate::Config::drop_within). A thread that is moving the
+    ///   timer at that moment finishes first.
     /// * [`Cancel::Running`]: the callback is running, perhaps on this very thread, as in a cancel
     ///   from inside it. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: the timer fired, was cancelled or handed back before, or the handle is
     ///   stale. If it fired, this thread sees everything the callback did.
     ///
     /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
-    /// compare-and-swap on the timer and, if it wins, one on the owner's mailbox. No thread waits
+    /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox. No thread waits
     /// for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///

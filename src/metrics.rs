@@ -85,8 +85,8 @@ pub struct ShardMetrics {
     /// empty without either.
     pub name: String,
     /// The counts of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and the
-    /// messages in the mailbox, a part of [`held`](Counts::held) and [`queued`](Counts::queued), are
-    /// current. The other counts are one snapshot.
+    /// messages in the mailbox, a part of [`held`](Counts::held) and [`queued`](Counts::queued),
+    /// are current. The other counts are one snapshot.
     pub counts: Counts,
     /// The lateness of timers that the first turn after their deadline fired: from the deadline,
     /// rounded up to a tick, to the beginning of that turn.
