@@ -93,8 +93,8 @@ impl TimerHandle {
     ///   stale. If it fired, this thread sees everything the callback did.
     ///
     /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
-    /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox. No thread waits
-    /// for another. A destructor that panics is reported to
+    /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
+    /// No thread waits for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
@@ -153,7 +153,7 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// When this returns, the callback neither runs nor ever will, and its effects are visible
-    /// here. So the values that it uses can be freed. The answer is that of
+    /// here. So the values that it uses can be freed. It answers like
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// After a running callback, its captures have been dropped when this returns. Otherwise the
