@@ -1,23 +1,26 @@
-//! When memory that others may look at can go: after the last thread that could have seen it has looked away. The only
-//! file that knows `crossbeam_epoch`.
+//! When shared memory can be freed: after the last thread that could have seen it has unpinned. The
+//! only file that knows `crossbeam_epoch`.
 //!
-//! A thread that looks is *pinned*, and [`Pinned`] is the proof: what it finds in a [`Published`] or a [`PublishedPointer`]
-//! stays until it is pinned no more. What is taken back is let go of when everybody who was pinned at that moment has
-//! looked away.
+//! A thread that reads shared memory is *pinned*, and [`Pinned`] proves it. Values that it finds in
+//! a [`Published`] or a [`PublishedPointer`] stay alive until it unpins. A value that is retracted
+//! is released when all threads that were pinned at that moment have unpinned.
 //!
 //! # Who frees
 //!
-//! The work of an epoch is done by whichever thread pins next, a canceller perhaps. So that work frees nothing of ours:
+//! Deferred work runs on whichever thread pins next, perhaps a canceller. So that work frees
+//! nothing of ours:
 //!
 //! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
-//! * A shard is *buried* by the epoch: handed to the next thread that ends a shard, which frees it with nothing pinned. A
-//!   thread that ends a shard while nobody is looking frees that shard's memory itself, at once.
+//! * The epoch *buries* a shard: it hands the shard to the next thread that ends one, which frees
+//!   it while it is not pinned. A thread that ends a shard while no thread is pinned frees the
+//!   memory of that shard itself, at once.
 //!
-//! The epochs are corewheel's own, not those that `crossbeam_epoch` keeps for everybody: so what another user of that crate
-//! defers is never done by a thread that pins here, and who stays pinned there holds nothing up here.
+//! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So a thread that pins
+//! here never runs deferred work of another user of that crate, and a thread that stays pinned
+//! there delays nothing here.
 //!
-//! Burying is deferred work, which an owner that goes on or a canceller may be doing: it tries a lock, and defers the work once more if
-//! somebody has that, so it waits for nobody.
+//! Burying is deferred work, which may run on an owner or a canceller. It tries a lock, and defers
+//! itself again if another thread holds it, so it never waits.
 
 use std::{
     mem::{self, ManuallyDrop},
@@ -41,36 +44,38 @@ lazy_per_thread! {
     static PARTICIPANT: LocalHandle = EPOCHS.register();
 }
 
-/// What no other thread can see any more.
+/// Values that no other thread can see.
 static BURIED: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// While it is there, nothing that this thread finds in a [`Published`] is freed. It should be short: it holds up what all
-/// threads want to free.
+/// While it exists, no value that this thread finds in a [`Published`] is freed. Keep it short: it
+/// delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
 /// Pins this thread.
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // A thread whose own values are gone already takes part for this once.
+    // A thread without thread-locals registers for this one time.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
 }
 
-/// A place where one thread publishes a value, others look at it without waiting, and the first takes it back.
+/// A cell in which one thread publishes a value, other threads read it without waiting, and the
+/// first thread retracts it.
 ///
-/// It points to what is in the `Arc`, and holds one of its references.
+/// It points into the `Arc`, and holds one of its references.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
-/// A published value as it is seen by a thread that is pinned.
+/// A published value as a pinned thread sees it.
 #[derive(Debug)]
 pub(crate) struct Seen<'p, T> {
-    /// The place's own reference, borrowed.
+    /// The cell's reference, borrowed.
     value: ManuallyDrop<Arc<T>>,
     pinned: &'p Pinned,
 }
 
-/// A place where any thread publishes a pointer if there is none, and one thread takes it back. It owns nothing.
+/// A cell in which any thread publishes a pointer if it is empty, and one thread retracts it. It
+/// owns nothing.
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
@@ -81,34 +86,37 @@ impl<T> Default for Published<T> {
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
-    /// Shows `value` to all threads. The place is empty before.
+    /// Publishes `value` to all threads. The cell must be empty.
     pub(crate) fn publish(&self, value: Arc<T>) {
         // Release: publishes the value to `load`.
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Takes the value back. Threads that are looking may go on; when they are done, some thread passes the reference held
-    /// here to `let_go`, which should be quick.
+    /// Retracts the value. Readers may continue. When they are done, some thread passes the cell's
+    /// reference to `let_go`, which should be quick.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, let_go: fn(Arc<T>)) {
         let Pinned(guard) = pin();
-        // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the Release of `publish`);
-        // Release, so that whoever finds the place empty sees what came before the end (pairs with `load`).
+        // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the
+        // Release of `publish`); Release, so that a thread that finds the cell empty sees
+        // everything before the end (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         if old.is_null() {
             return;
         }
         let let_go = move || {
-            // SAFETY: the pointer was made by `publish` from an `Arc`, whose reference the swap has taken out of the place;
-            // this runs once. Who loaded the pointer before is pinned in an epoch that ends before this runs.
+            // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
+            // out of the cell; this runs once. A thread that loaded the pointer before is pinned in
+            // an epoch that ends before this runs.
             let_go(unsafe { Arc::from_raw(old.as_raw()) });
         };
-        // SAFETY: the closure may run on another thread: what it captures is an `Arc<T>` in another form, which is `Send`, and
-        // a function. It may run after this function: it borrows nothing, and `old` owns a reference to what it points to.
+        // SAFETY: the closure may run on another thread: it captures a function, and an `Arc<T>` in
+        // another form, which is `Send`. It may run after this function: it borrows nothing, and
+        // `old` owns a reference to its target.
         unsafe { guard.defer_unchecked(let_go) };
     }
 
-    /// Looks at the value, if there is one, pinned meanwhile.
+    /// Calls `look` with the value, if there is one, while this thread is pinned.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&Seen<'_, T>>) -> R) -> R {
@@ -117,16 +125,17 @@ impl<T: Send + Sync + 'static> Published<T> {
         if pointer.is_null() {
             return look(None);
         }
-        // SAFETY: the pointer was made by `publish` from an `Arc`, which is alive: the reference held by the
-        // place goes only when this thread is pinned no more (`retract`), or when nobody borrows the place (`drop`). It is not dropped here, so
-        // the reference stays the place's.
+        // SAFETY: `publish` made the pointer from an `Arc`, which is alive: the cell's reference is
+        // released only after this thread has unpinned (`retract`), or when no thread borrows the
+        // cell (`drop`). It is not dropped here, so the reference stays the cell's.
         let value = ManuallyDrop::new(unsafe { Arc::from_raw(pointer.as_raw()) });
         look(Some(&Seen { value, pinned: &pinned }))
     }
 
     #[inline]
     fn load<'p>(&self, pinned: &'p Pinned) -> Shared<'p, T> {
-        // Acquire: pairs with the Release of `publish`, or of `retract` if the place is empty again.
+        // Acquire: pairs with the Release of `publish`, or of `retract` if the place is empty
+        // again.
         self.0.load(Ordering::Acquire, &pinned.0)
     }
 }
@@ -134,13 +143,13 @@ impl<T: Send + Sync + 'static> Published<T> {
 impl<T> Drop for Published<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: a pointer that is not null was made by `publish` from an `Arc`; it is turned back into one below, never into
-        // the `Box` that an `Owned` stands for.
+        // SAFETY: `publish` made a pointer that is not null from an `Arc`. It is turned back into
+        // one below, never into the `Box` that an `Owned` stands for.
         let Some(owned) = (unsafe { mem::take(&mut self.0).try_into_owned() }) else { return };
-        // SAFETY: nobody else can reach a place that is being dropped.
+        // SAFETY: no other thread can reach a cell that is being dropped.
         let alone = unsafe { epoch::unprotected() };
         let pointer = owned.into_shared(alone).as_raw();
-        // SAFETY: as above; the place's reference has been taken out of it.
+        // SAFETY: as above; the cell's reference has been taken out of it.
         drop(unsafe { Arc::from_raw(pointer) });
     }
 }
@@ -167,11 +176,12 @@ impl<T> Default for PublishedPointer<T> {
 }
 
 impl<T> PublishedPointer<T> {
-    /// Publishes `pointer` if the place is empty. Returns true if it was.
+    /// Publishes `pointer` if the cell is empty. Returns true if it was.
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
-        // Release: publishes what the pointer leads to (pairs with `look`). Relaxed: a failure is not looked at.
+        // Release: publishes the target of the pointer (pairs with `look`). Relaxed: a failure is
+        // not used.
         let swapped = self.0.compare_exchange(
             Shared::null(),
             new,
@@ -182,12 +192,12 @@ impl<T> PublishedPointer<T> {
         swapped.is_ok()
     }
 
-    /// Empties the place. When every thread that is pinned now has unpinned, some thread calls `then` with the pointer. The owner
-    /// must not free the target before that.
+    /// Empties the cell. When every thread that is pinned now has unpinned, some thread calls
+    /// `then` with the pointer. The owner must not free the target before that.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
-        // Release: a thread that finds the place empty sees what came before (pairs with `look`).
+        // Release: a thread that finds the cell empty sees everything before (pairs with `look`).
         let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
         let old = SendPointer(old);
@@ -195,43 +205,45 @@ impl<T> PublishedPointer<T> {
             let SendPointer(old) = { old };
             then(old);
         };
-        // SAFETY: the closure owns a pointer and a function, and borrows nothing, so it may run on another thread and after
-        // this function.
+        // SAFETY: the closure owns a pointer and a function, and borrows nothing, so it may run on
+        // another thread and after this function.
         unsafe { guard.defer_unchecked(then) };
     }
 
     /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
     #[inline]
     pub(crate) fn look(&self, pinned: &Pinned) -> Option<NonNull<T>> {
-        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is empty again.
+        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is
+        // empty again.
         let pointer = self.0.load(Ordering::Acquire, &pinned.0);
         NonNull::new(pointer.as_raw().cast_mut())
     }
 
-    /// Takes the pointer, if there is one, for the thread that has the place to itself.
+    /// Takes the pointer, if there is one, for a thread that has the cell to itself.
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned` stands for.
+        // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned`
+        // stands for.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
-        // SAFETY: no other thread can reach the place.
+        // SAFETY: no other thread can reach the cell.
         let alone = unsafe { epoch::unprotected() };
         NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
     }
 }
 
-/// A pointer that travels to the thread which runs deferred work.
+/// A pointer on its way to the thread that runs deferred work.
 struct SendPointer<T>(NonNull<T>);
 
-/// Hands what this thread has deferred to all threads, and helps the epochs on by one step. So a canceller that does the work of an
-/// epoch finds little of it together.
+/// Publishes this thread's deferred work and advances the epoch by one step, so that a canceller
+/// which does the work of an epoch finds little of it.
 pub(crate) fn help() {
     pin().0.flush();
 }
 
-/// Leaves a value that nobody can see any more to the next thread that ends a shard.
+/// Leaves a value that no thread can see to the next thread that ends a shard.
 pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCHS_ARE_LOOMS {
-        // Nothing of one execution of a model may be freed in the next.
+        // A model must not free values of an earlier execution.
         drop(value);
         return;
     }
@@ -242,7 +254,7 @@ pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Frees what threads have stopped looking at. For a thread that ends a shard.
+/// Frees values that no thread reads any more. A thread that ends a shard calls it.
 pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
         help();

@@ -1,9 +1,9 @@
-//! Which shards exist, so that a plain handle finds its owner.
+//! The table of shards, through which a plain handle finds its shard.
 //!
-//! A handle names its shard by a number. Numbers are used again, so they never run out; what keeps a stale handle from
-//! reaching a newer shard of its number is the generation: the registry remembers where the old shard's counters stood,
-//! and the new one goes on from there. So no two timers of one number ever share a generation. Remote timers have
-//! another counter, and a generation bit that says so.
+//! A handle names its shard by a number. Numbers are reused, so they never run out. The generation
+//! keeps a stale handle from a newer shard of its number: the registry stores the old shard's
+//! counters, and the new shard continues from them. So no two timers of one number ever share a
+//! generation. Remote timers have another counter, and a generation bit that says so.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,16 +22,16 @@ global! {
 
 struct Registry {
     places: Box<[Published<Shared>]>,
-    /// Taken when a shard is made and when it ends, never by a handle.
+    /// Locked when a shard is created and when it ends, never by a handle.
     vacancies: Mutex<Vacancies>,
 }
 
-/// The numbers that are free.
+/// The free numbers.
 #[derive(Debug)]
 struct Vacancies {
     returned: Vec<Vacancy>,
     never_used: u32,
-    /// Shards that were made so far.
+    /// Shards created so far.
     made: u64,
 }
 
@@ -50,7 +50,7 @@ impl Registry {
     }
 
     fn vacancies(&self) -> std::sync::MutexGuard<'_, Vacancies> {
-        // Nothing in the critical sections can panic half-way; a poisoned lock guards sound data.
+        // No critical section can panic half-way, so a poisoned lock guards sound data.
         self.vacancies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,14 +68,14 @@ impl Vacancies {
     }
 }
 
-/// A shard's number, and the generation its first timer gets.
+/// A shard's number, and the generation of its first timer.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) number: u32,
     pub(crate) first_generation: u64,
 }
 
-/// Gives a shard its number: from now on its handles find it.
+/// Gives a shard its number. From now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
     let (vacancy, made) = {
         let mut vacancies = REGISTRY.vacancies();
@@ -87,31 +87,31 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
     Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })
 }
 
-/// Takes a shard's number back; its handles find nothing from now on. `next_generation` is where a later shard of this
-/// number goes on.
+/// Takes a shard's number back. From now on its handles find nothing. A later shard of this number
+/// starts at `next_generation`.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.places[number as usize].retract(reclaim::bury);
     reclaim::free_garbage();
     slab::free_orphans();
-    // A number whose generations are used up is never given again.
+    // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
         REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
     }
 }
 
-/// Looks at the shard `number`, if it is there, as a stranger: pinned meanwhile.
+/// Calls `look` with the shard `number`, if it exists, while this thread is pinned.
 #[inline]
 pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Seen<'_, Shared>>) -> R) -> R {
     REGISTRY.places[number as usize].with(look)
 }
 
-/// What the shard `number` shares with others, if it is there.
+/// Returns the shared part of the shard `number`, if it exists.
 #[cfg(feature = "metrics")]
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
     with(number, |seen| seen.map(|shared| Arc::clone(shared)))
 }
 
-/// The numbers that have been given so far, of shards that exist or not.
+/// Returns the numbers that were ever used.
 pub(crate) fn numbers() -> std::ops::Range<u32> {
     0..REGISTRY.vacancies().never_used
 }

@@ -1,15 +1,17 @@
-//! When the next run of a periodic timer is due.
+//! The schedule of a periodic timer.
 
-/// When a periodic timer is due, in nanoseconds of the shard's clock.
+/// The schedule of a periodic timer, in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
-    /// The next time, before rounding to a tick: so a period that is no multiple of the tick does not drift.
+    /// The next run, before rounding to a tick, so that a period which is no multiple of the tick
+    /// does not drift.
     pub(crate) due: u64,
     pub(crate) period: u64,
 }
 
 impl Schedule {
-    /// Goes on to the first due moment after `now`, which it returns: runs that were missed are skipped, the phase is kept.
+    /// Advances to the first run after `now`, and returns its time. Missed runs are skipped, and
+    /// the phase is kept.
     pub(crate) fn after(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));

@@ -1,12 +1,14 @@
-//! The primitives of concurrency under one set of names: `std`'s, shuttle's or loom's.
+//! The concurrency primitives of `std`, shuttle or loom, under one set of names.
 //!
-//! This is the only module that knows which of them is in use. loom takes its flag and this crate's feature `loom`, which
-//! only `loom-tests` enables: a program that checks itself under `--cfg loom` gets an ordinary corewheel. shuttle works
-//! alike. `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom too; without it the registry, whose pointers
-//! loom does not see, is an ordinary global.
+//! Only this module knows which of them is in use. loom needs its flag and this crate's feature
+//! `loom`, which only `loom-tests` enables. So a program that tests itself under `--cfg loom` gets
+//! an ordinary corewheel. shuttle works the same way. `crossbeam_loom` is the flag under which
+//! `crossbeam-epoch` uses loom too. Without it the registry, whose pointers loom does not see, is
+//! an ordinary global.
 //!
-//! `Arc` and `Mutex` are `std`'s everywhere: they guard the creation and the end of a shard, never the race for a timer.
-//! The lock of the default wake-up, which is only ever tried, is loom's under loom.
+//! `Arc` and `Mutex` are `std`'s everywhere: they guard the creation and the end of a shard, never
+//! the race for a timer. The lock of the default wake-up, which is only ever tried, is loom's under
+//! loom.
 
 mod hint;
 #[cfg(all(loom, feature = "loom"))]
