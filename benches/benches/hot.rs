@@ -62,8 +62,8 @@ fn operations<const RESET: bool>(
     }
 }
 
-/// A minute of silence. With few timers this is the cost of empty ticks, with many that of
-/// expiring.
+/// A minute without events. With few timers this is the cost of empty ticks, with many timers the
+/// cost of expiry.
 fn wheel_drain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/drain");
     for live in LIVE {

@@ -1,4 +1,4 @@
-//! What a peer does where one core asks another one: for a timer, for another deadline, and for something to be run there.
+//! The interface of a peer for requests between cores: add a timer, move it, run a closure.
 //!
 //! The owner's timers belong to its thread, with whatever the peer needs for others to reach them.
 
@@ -31,7 +31,7 @@ thread_local! {
     static RAN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What is to be run, where the peer has no way of its own.
+/// The closure to run, where the peer has no call for that.
 struct Task(Box<dyn FnOnce() + Send>);
 
 impl Task {
@@ -50,7 +50,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What is run: on the owner's thread, once.
+/// Counts one run of a closure, on the owner's thread.
 pub fn note(payload: Payload) {
     RAN.set(RAN.get() + payload[0]);
 }
@@ -70,11 +70,11 @@ pub trait Owner: Sized {
     /// Who asks.
     type Asker: Asker + Send;
 
-    /// A thread without timers, and who asks it.
+    /// A thread without timers, and the requester.
     fn new() -> (Self, Self::Asker);
 
-    /// Takes in what was asked, and lets the timers have their turn, in which none may fire. Runs what is to be run, until so much
-    /// [has been](ran).
+    /// Consumes the requests and turns the timers, of which none may fire. Runs closures until
+    /// [`ran`] reaches the number.
     fn turn(&mut self, runs: u64);
 
     /// Whether nothing that was asked is left.
@@ -85,7 +85,7 @@ pub trait Owner: Sized {
 
 /// Another thread.
 pub trait Asker {
-    /// Names a timer that it has asked for.
+    /// Names a requested timer.
     type Handle;
 
     /// Adds a timer that is due in `delay` milliseconds.
@@ -316,9 +316,9 @@ impl<T: Shareable, L: Lock> Asker for LockAsker<T, L> {
     }
 }
 
-/// `tokio-sleep`: a current-thread runtime of tokio, entered by another thread: what is slept there is registered with the
-/// owner's driver, and what is spawned runs there. By the machine's clock. Each `Sleep` is pinned in a place that is used
-/// again, so that the allocator has no part in it.
+/// `tokio-sleep`: a current-thread runtime of tokio that another thread enters. Its sleeps are
+/// registered with the owner's driver, and its tasks run there. By the machine's clock. Each
+/// `Sleep` is pinned in a reused slot, so that the allocator has no part in it.
 #[derive(Debug)]
 pub struct Entered(Runtime);
 

@@ -1,4 +1,4 @@
-//! Two threads, each pinned to a core of its own.
+//! Two threads, each pinned to another core.
 
 use std::{
     fs,

@@ -1,7 +1,7 @@
-//! What a peer does where one core cancels another core's timers.
+//! The interface of a peer whose timers another core cancels.
 //!
-//! A peer has two ends, each on a core of its own. Timers are added at one end and cancelled at the other, which has
-//! their handles; then the first end takes them in: only then their memory can be used again.
+//! A peer has two ends on two cores. One end adds timers. The other has their handles and cancels
+//! them. Then the first end collects them, and only then their memory can be reused.
 
 mod floor;
 
@@ -32,7 +32,7 @@ pub const IN_FLIGHT: usize = 4096;
 /// How many timers are handed over at a time.
 pub const BATCH: usize = 64;
 
-/// The virtual time after so many timers have been added: the machine's own does not matter to those who read no clock.
+/// The virtual time after this number of adds, for peers that read no clock.
 fn tick(added: u64) -> u64 {
     added / OPERATIONS_PER_TICK as u64
 }
@@ -44,7 +44,7 @@ pub trait Crossing: Sized {
     /// What an end is made of, on its own thread.
     type Seed: Send + 'static;
 
-    /// For two ends that know each other, each with at most so many timers at a time.
+    /// Creates two connected ends, each for at most this number of timers at a time.
     fn seeds(timers: usize) -> [Self::Seed; 2];
 
     /// One end.
@@ -57,7 +57,7 @@ pub trait Crossing: Sized {
     /// takes it in looks whether it was live.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
-    /// Some were cancelled: what else the other end must be sent, for peers that need it.
+    /// Sends the other end more, after some cancels, for peers that need it.
     fn send(&mut self) {}
 
     /// Lets the timers have their turn, in which none may fire, and takes in those that the other end has cancelled;

@@ -35,7 +35,8 @@ pub trait Delayed: Sized + 'static {
     /// On the core's own thread.
     fn new(common: &Self::Common, core: &Core) -> Self;
 
-    /// Adds an operation that waits for an event on its key, so many ticks at most. `None` if it has completed.
+    /// Adds an operation that waits for an event on its key, at most this number of ticks. Returns
+    /// `None` if it has completed.
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<Self::Id>;
 
     /// There was an event on a key.
@@ -75,8 +76,8 @@ impl Layout {
     }
 }
 
-/// What the operations look at, and where they are counted. All relaxed: the figures stand for themselves, and who makes
-/// an event tells of it in a way that carries it.
+/// The state that operations check, and the counts. All relaxed: the counts are independent, and
+/// each event is sent by a call that synchronizes.
 #[derive(Debug)]
 pub struct Board {
     /// How many events there were on each key.
@@ -85,7 +86,7 @@ pub struct Board {
     pub ended: Vec<Ended>,
 }
 
-/// One core's operations, and what has become of them.
+/// One core's operations, and their counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Ended {
@@ -102,12 +103,12 @@ impl Ended {
     }
 }
 
-/// Waits until there were so many events on its key.
+/// Waits for this number of events on its key.
 #[derive(Debug)]
 pub struct Operation {
     /// Where it looks.
     pub board: &'static Board,
-    /// What it waits for.
+    /// The condition.
     pub key: u32,
     /// Whose it is.
     pub core: u32,
@@ -191,13 +192,13 @@ impl Delayed for Corewheel {
 #[derive(Debug)]
 pub struct Locked<T: Timers> {
     inner: Arc<Mutex<Inner<T>>>,
-    /// Room for what one call completes, kept for the next.
+    /// The operations that one call completes, a buffer that is kept.
     done: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
 }
 
-/// What is behind the lock.
+/// The state behind the lock.
 #[derive(Debug)]
 pub struct Inner<T: Timers> {
     watches: HashMap<usize, Vec<Id>>,

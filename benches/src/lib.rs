@@ -4,25 +4,25 @@
 //!
 //! What makes a comparison fair:
 //!
-//! * Every run is a fresh process. For each number of timers and each round the peers
-//!   come one after the other, so that other load on the machine affects all of them.
+//! * Every run is a fresh process. For each number of timers and each round the peers come one
+//!   after the other, so that other load on the machine affects all of them.
 //! * The loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All get the
 //!   same random numbers and keep their handles in the same kind of table; a payload is 24 bytes,
 //!   moved in by adding and out by firing.
 //! * A structure is new, filled outside of the timing, and warmed up until its timers have been
 //!   replaced twice or the time for that is over. A timer that fires in the warm-up is added anew,
 //!   so the number of live timers stays constant.
-//! * Slacks and ranges are tried in one process, each in a thread of its own with a new structure.
-//!   The [`schemes`] take turns in one process too: they are there for the shape of their curves.
+//! * Slacks and ranges share one process, each with its own thread and a new structure. The
+//!   [`schemes`] take turns in one process too, because only the shape of their curves matters.
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
 //!   ring for all peers ([`crossing`]), unless that way is compared ([`asked`]). Messages of all
 //!   [`mailboxes`] name the same nodes.
-//! * The cost of a timeout for a task ([`timeouts`]) is what all threads of the process ran for it,
-//!   less what they ran for the same tasks without timeouts, in turns with them.
+//! * The cost of a task's timeout ([`timeouts`]) is the CPU time of all threads of the process. The
+//!   CPU time of the same tasks without timeouts is subtracted; both take turns.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The
-//!   peers that were written for the comparison are in this crate and so inlined at will; of
-//!   corewheel and the published ones only what is generic or marked for it.
+//!   peers that were written for the comparison are in this crate, so the compiler inlines them
+//!   freely. Of corewheel and the published peers it inlines only generic or marked functions.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

@@ -1,8 +1,8 @@
 //! Ways for one core to tell another which of its timers were cancelled.
 //!
-//! A message is the number of a node, from 1; 0 is none. Who sends one has claimed its node, so nobody else sends the
-//! same, and who takes it frees the node. Some mailboxes link the nodes themselves and need no memory; others keep
-//! the numbers.
+//! A message is the number of a node, from 1; 0 is none. A sender has claimed its node, so no other
+//! thread sends it, and the receiver frees it. Some mailboxes link the nodes themselves and need no
+//! memory; others store the numbers.
 
 use std::{
     iter::from_fn,
@@ -29,7 +29,7 @@ pub trait Mailbox: Send + Sized {
     /// Sends the number of a node.
     fn push(&mut self, index: u32);
 
-    /// Takes what is there. What is sent meanwhile may be left for the next time.
+    /// Takes the messages. Messages that are sent during the call may stay for the next one.
     fn take(receiver: &mut Self::Receiver, on_message: impl FnMut(u32));
 }
 
@@ -45,7 +45,7 @@ struct Node {
 }
 
 impl Nodes {
-    /// So many, all free.
+    /// Creates this number of free nodes.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self((0..count + 2).map(|_| Node::default()).collect()))
     }
@@ -58,8 +58,8 @@ impl Nodes {
     /// Claims a node for a message, if it is free.
     pub fn claim(&self, index: u32) -> bool {
         let claimed = &self.0[index as usize].claimed;
-        // Acquire: whoever freed it has done with its link. Looked at before, so that waiting for it does not take
-        // its line away.
+        // Acquire: the thread that freed it is done with its link. It loads first, so that waiting
+        // does not take the cache line away.
         claimed.load(Ordering::Relaxed) == 0 && claimed.swap(1, Ordering::Acquire) == 0
     }
 
@@ -258,7 +258,7 @@ impl SwapQueue {
     }
 
     fn after(&self, index: u32) -> u32 {
-        // Acquire: what the sender of the next one did.
+        // Acquire: sees the writes of the next message's sender.
         self.nodes.link(index).load(Ordering::Acquire)
     }
 }
@@ -275,7 +275,7 @@ impl SwapReceiver {
         }
         let index = self.oldest;
         if self.queue.after(index) == 0 {
-            // Acquire: if it is the newest, nobody links it any more but whoever comes after the spare node.
+            // Acquire: if it is the newest, only the sender after the spare node links it.
             if self.queue.newest.0.load(Ordering::Acquire) != index {
                 return None;
             }
@@ -369,7 +369,7 @@ impl Mailbox for Channel {
     }
 }
 
-/// `ring`: of a single sender, bounded. What is left when there is only one other core.
+/// `ring`: bounded, for a single sender. The best case with one other core.
 pub type Ring = rtrb::Producer<u32>;
 
 impl Mailbox for Ring {

@@ -1,4 +1,4 @@
-//! How a load is timed, and what comes out.
+//! How a load is timed, and its results.
 
 use std::{
     hint::black_box,
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
-/// A load that goes on for ever, in batches that are long beside a reading of the clock.
+/// A load without an end, in batches that are long compared with a reading of the clock.
 pub trait Load {
     /// Does the next batch and returns its number of operations.
     fn batch(&mut self) -> u64;
@@ -38,7 +38,7 @@ impl Effort {
 pub struct Sample {
     /// The kind of figure: a workload, or a part of one.
     pub workload: String,
-    /// What the timers were asked for, where that changes and not their number.
+    /// The parameter of the timers, where that varies and not their number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
     /// The number of live timers.
@@ -133,7 +133,7 @@ pub fn cpu_nanos() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// What a single operation is measured by.
+/// Measures a single operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The time that the caller waits.
@@ -162,7 +162,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Starts now and goes on for `duration`.
+    /// Starts now and lasts for `duration`.
     pub fn start(duration: Duration) -> Self {
         Self { started: Instant::now(), elapsed: Duration::ZERO, duration, operations: 0 }
     }

@@ -4,7 +4,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What is compared.
+/// A peer of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Peer {
     /// corewheel's `Wheel`: no clock, no callbacks.
@@ -73,7 +73,7 @@ pub enum Peer {
     Ring,
 }
 
-/// What the peers are compared in.
+/// A workload of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Workload {
     /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every
@@ -145,8 +145,8 @@ pub enum Workload {
     /// `late` with a tick of 50 us.
     #[value(name = "late-50us")]
     Late50us,
-    /// What a loop saves when timers may fire later by some slack: wake-ups, entries touched per
-    /// timer, ns per timer. For `linked64` and `btree` the caller rounds the deadlines.
+    /// The savings of a loop whose timers may fire later by some slack: wake-ups, entries touched
+    /// per timer, ns per timer. For `linked64` and `btree` the caller rounds the deadlines.
     Within,
     /// How many timers share a tick, and the longest turn, when timers of one deadline are spread
     /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
@@ -173,12 +173,12 @@ pub enum Workload {
     /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
     /// after 64 cancels. `corewheel-local` stands for corewheel's other layers.
     Flood,
-    /// What a message to another core costs the sender and the receiver, by the number of nodes
-    /// that may be in flight.
+    /// The cost of a message to another core, for the sender and the receiver, by the number of
+    /// nodes that may be in flight.
     Mailbox,
-    /// What a second core adds where nothing crosses cores, as a factor. Empty: the floor of
-    /// `churn`, in turns with the peer, which shows what the machine allows. Share: the first by
-    /// the second. By the time that the threads ran.
+    /// The gain of a second core where nothing crosses cores, as a factor. Empty: the floor of
+    /// `churn`, in turns with the peer, which shows the limit of the machine. Share: the first
+    /// divided by the second. By the time that the threads ran.
     Scaling,
 }
 
@@ -196,8 +196,9 @@ impl Peer {
         )
     }
 
-    /// Returns whether it can stand in for corewheel: it takes any delay, is exact to the tick, and
-    /// its cancel answers for stale handles too; or it is a mailbox for any number of senders.
+    /// Returns true if the peer can replace corewheel. A timer then takes any delay, is exact to
+    /// the tick, and its cancel answers for stale handles too. A mailbox takes any number of
+    /// senders.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(
@@ -289,7 +290,7 @@ impl Workload {
     }
 }
 
-/// One run: a process of its own, so that each has the same fresh heap and clock.
+/// One run, in a separate process, so that each has the same fresh heap and clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The peer.

@@ -1,4 +1,4 @@
-//! What came out of all runs, as tables, JSON lines, plots, and the page `doc/figures.md`.
+//! The results of all runs, as tables, JSON lines, plots, and the page `doc/figures.md`.
 
 mod plot;
 
@@ -87,8 +87,8 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown: what is measured, and its tables. With a directory of plots,
-    /// they are referred to.
+    /// Writes the section as Markdown: its description and its tables. With a directory of plots,
+    /// it refers to them.
     fn markdown(&self, plots: Option<&str>) -> String {
         let (title, about) = match self.workload {
             Some(workload) => (workload.name(), workload.about()),
@@ -148,7 +148,7 @@ impl Section {
     }
 }
 
-/// What the columns of a chart are.
+/// The meaning of a chart's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
     Kinds,

@@ -190,7 +190,7 @@ fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// Each load in a thread of its own: some peers are the thread's.
+/// Each load has its own thread, because some peers are thread-local.
 fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
     alloc::start_counting();
     let churn = || {

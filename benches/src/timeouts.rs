@@ -18,7 +18,7 @@ use pingora_timeout::fast_timeout::FastOrTokioTimeout;
 
 use crate::peers::{LocalClock, RealTime};
 
-/// The longest sleep of a thread that has timers: what others have cancelled waits until it turns.
+/// The longest sleep of a thread that has timers. Remotely cancelled timers wait until it turns.
 const NAP: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_millis(1);
 
@@ -35,16 +35,16 @@ pub trait Timeouts: Clone + 'static {
 
 /// Those that also work on the runtime of a single thread.
 pub trait LocalTimeouts: Timeouts + Send + Sync {
-    /// Once in each thread: what a task does there all the time, so that they end. Nothing, where the runtime does it.
+    /// Drives the timers of a thread, in a task. Does nothing where the runtime drives them.
     fn drive() -> impl Future<Output = ()> + 'static {
         async {}
     }
 }
 
-/// What a timeout is put around.
+/// The operation inside a timeout.
 #[derive(Debug)]
 pub enum Operation {
-    /// Ready at the poll after so many that are not; it wakes its task at once each time.
+    /// Ready after this number of pending polls. It wakes its task at once each time.
     Yields(u32),
     /// Waits for what does not come.
     Never,

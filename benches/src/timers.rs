@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-/// What a timer carries and moves when it fires: 24 bytes, for every peer.
+/// The payload of a timer, which moves when it fires: 24 bytes, for every peer.
 pub type Payload = [u64; 3];
 
 /// The payload of the timer of a connection.
@@ -25,7 +25,7 @@ pub fn not_due(payload: Payload) {
 ///
 /// Time is a tick number. `deadline` is always later than the time of the last [`advance`](Self::advance).
 pub trait Timers: Sized {
-    /// Names a timer. What it must hold is the peer's business, and so is its size in the caller's table.
+    /// Names a timer. Each peer decides on its contents, and so on its size in the caller's table.
     type Handle: Clone + Debug;
 
     /// No timers, at tick 0.
@@ -34,7 +34,8 @@ pub trait Timers: Sized {
     /// Adds a timer that fires in the first `advance` that reaches `deadline`.
     fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
 
-    /// Ends a timer; false if it had ended. Nobody has to give the payload back: not all peers could.
+    /// Ends a timer. Returns false if it had ended. The payload is not returned, because not all
+    /// peers can.
     fn cancel(&mut self, handle: &Self::Handle) -> bool;
 
     /// Moves a timer; false if it had ended. The handle is changed by peers whose handles name the deadline.
@@ -43,8 +44,8 @@ pub trait Timers: Sized {
     /// Moves time to `now` and hands out what is due.
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
 
-    /// As [`advance`](Self::advance), but touches at most `budget` entries: handed out, or moved. What is left comes
-    /// first in the next call. A peer that cannot do so does all.
+    /// Advances the time, but touches at most `budget` entries. The next call begins with the rest.
+    /// A peer without budgets processes all.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         let _ = budget;
         self.advance(now, on_fire);
@@ -61,14 +62,14 @@ pub trait Waking: Timers {
     /// The tick until which there is nothing to do; `None` without timers.
     fn next_deadline(&self) -> Option<u64>;
 
-    /// Adds a timer that may fire up to `slack` ticks after `deadline`. Who keeps no slack leaves the choice to the caller,
-    /// who rounds to where most timers meet.
+    /// Adds a timer that may fire up to `slack` ticks after `deadline`. For a peer without slack
+    /// the caller chooses a tick that most timers share.
     fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Self::Handle {
         self.add(roundest(deadline, deadline + slack), payload)
     }
 
-    /// Adds a timer that fires at some tick from `deadline` to `range` later, other than those before it. Who does not
-    /// spread leaves the choice to the caller, who draws one.
+    /// Adds a timer that fires at a tick from `deadline` to `range` later, different from those
+    /// before it. For a peer that does not spread, the caller draws a tick.
     fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> Self::Handle {
         self.add(deadline + fastrand::u64(..=range), payload)
     }

@@ -1,4 +1,4 @@
-//! The program `compare`: what it writes can be read, and peers are compared with their own kind.
+//! The program `compare`: its output can be parsed, and peers are compared with their own kind.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Each peer against a model: what is compared must be right before it is fast.
+//! Each peer against a model: a peer must be right before it is fast.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;
 
-/// What a peer promises, beside being right.
+/// The properties of a peer, besides being right.
 #[derive(Clone, Copy)]
 struct Promise {
     longest_delay: u64,
@@ -26,7 +26,7 @@ struct Promise {
 
 const COMPLETE: Promise = Promise { longest_delay: 200_000, survives_reuse: true };
 
-/// The peer, and what it should hold: live timers by number, with deadline and handle.
+/// The peer, and its expected contents: live timers by number, with deadline and handle.
 struct Model<T: Timers> {
     timers: T,
     live: BTreeMap<usize, (u64, T::Handle)>,
@@ -116,7 +116,7 @@ impl<T: Timers> Model<T> {
 
 type Check = fn(Promise);
 
-/// In threads of their own: some peers are the thread's.
+/// Each has a thread, because some peers are thread-local.
 #[test]
 fn peers_keep_to_the_model() {
     let near = Promise { longest_delay: 65_535, ..COMPLETE };

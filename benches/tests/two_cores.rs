@@ -1,5 +1,6 @@
-//! What is compared between two cores: right before it is measured. Every timer that is handed over is cancelled once
-//! and taken in once, and every message arrives once; the loads assert that themselves.
+//! The peers between two cores: right before they are measured. Every timer that is handed over is
+//! cancelled once and collected once, and every message arrives once. The loads assert that
+//! themselves.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -129,7 +130,7 @@ fn timers_fire_in_a_flood_of_cancels() {
     check_flood(|load| flood::tokio(load, &two_workers()));
 }
 
-/// On one thread, in bursts: what was sent arrives, whatever was taken meanwhile.
+/// On one thread, in bursts: every message arrives, whatever was taken in between.
 fn keeps_messages<M: Mailbox>() {
     const COUNT: u32 = 70;
     let nodes = Nodes::new(COUNT as usize);
@@ -155,7 +156,7 @@ fn keeps_messages<M: Mailbox>() {
     }
 }
 
-/// The same, and between two threads.
+/// In bursts, between two threads.
 fn check_mailbox<M: Mailbox>() {
     keeps_messages::<M>();
     for nodes in [64, 1000] {

@@ -39,7 +39,7 @@ fn keeps_windows<T: Waking>(add: fn(&mut T, u64, u64, usize)) {
     }
 }
 
-/// In threads of their own: some peers are the thread's.
+/// Each has a thread, because some peers are thread-local.
 fn check<T: Waking + 'static>() {
     let adds: [fn(&mut T, u64, u64, usize); 2] = [
         |timers, deadline, slack, id| _ = timers.add_within(deadline, slack, payload(id)),
@@ -63,7 +63,7 @@ fn others_keep_windows() {
     check::<BTree>();
 }
 
-/// A turn does as much as it may, and what it leaves comes next, in order.
+/// A turn uses its budget, and the rest comes next, in order.
 fn keeps_budget<T: Timers>() {
     const BUDGET: usize = 7;
     let mut timers = T::new();

@@ -1,6 +1,7 @@
-//! What loom cannot hold: several threads with hundreds of timers that do all that can be done to them, in interleavings
-//! that shuttle draws from a seed. Where loom proves small models, this looks at large ones, and at operations after one another
-//! that nobody thought of. It knows nothing of weak orderings: all atomics are sequentially consistent here.
+//! The programs that are too large for loom: several threads with hundreds of timers and all
+//! operations, in interleavings that shuttle draws from a seed. Where loom proves small models,
+//! these explore large ones, and sequences of operations that no model has. They do not see weak
+//! orderings: all atomics are sequentially consistent here.
 //!
 //! The run itself is in `tests/`. Without `--cfg shuttle` this package is empty.
 //!
@@ -24,7 +25,7 @@ use shuttle::{
 /// Interleavings for each seed and each of the two schedulers.
 const INTERLEAVINGS: usize = 20;
 
-/// The preemptions that one scheduler spends, so many in an interleaving, where they do most.
+/// The preemptions that one scheduler spends per interleaving, where they have most effect.
 const PREEMPTIONS: usize = 4;
 
 /// Runs `program` in interleavings that are drawn from seeds: `COREWHEEL_SHUTTLE_SEED` is the only one, or

@@ -88,7 +88,7 @@ pub fn drawn(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure
     episode::run(&Plan::draw(length, choose), None)
 }
 
-/// Leaves out steps and their arguments for as long as what is left still fails, and returns how that fails.
+/// Leaves out steps and arguments while the rest still fails, and returns that failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
     let until = Instant::now() + PATIENCE;
     if failure.hangs {

@@ -1,4 +1,4 @@
-//! What a simulation has done: operations, faults, and which operation came right after which fault.
+//! The coverage of a simulation: operations, faults, and which operation followed which fault.
 
 use std::fmt::Write;
 
@@ -95,7 +95,7 @@ const FAULTS: usize = Fault::NAMES.len();
 /// An operation counts for a fault if it is among the next sixteen on that core.
 const UNDER: u8 = 16;
 
-/// How often each operation and each fault has come, and each operation under each fault.
+/// Counts each operation, each fault, and each operation under each fault.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
     pub(crate) episodes: u64,

@@ -22,12 +22,12 @@ use crate::{
 /// A core that has not answered for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was wrong in an episode.
+/// The failure of an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The number of the step that ran.
     pub step: usize,
-    /// What was expected, and what was found.
+    /// The expected and the actual result.
     pub what: String,
     /// A core hangs. Each further try would hang as well.
     pub hangs: bool,
@@ -50,7 +50,7 @@ struct Thread {
 /// A core does not answer.
 struct Hangs;
 
-/// Runs an episode to its end, or to what is wrong.
+/// Runs an episode to its end, or to its failure.
 pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
     number_shards_from_zero();
     let model = Some(Box::new(Model::new(plan, bug, core::payload_dropped)));

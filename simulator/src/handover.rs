@@ -8,7 +8,7 @@ use std::{
 
 use crate::model::Model;
 
-/// What a core is to do with the model.
+/// A core's task with the model.
 #[derive(Debug)]
 pub(crate) enum Job {
     Steps(Range<usize>),

@@ -1,4 +1,4 @@
-//! What is counted where no model can be asked: payloads that are dropped, panics that are thrown on purpose, wake-ups.
+//! Counters outside the model: dropped payloads, intentional panics, wake-ups.
 //!
 //! One thread runs at a time. The atomics stand for cells that every thread can reach, also a thread that is ending.
 
@@ -46,7 +46,7 @@ pub(crate) struct Totals {
     pub(crate) wakes: u64,
 }
 
-/// What is thrown on purpose.
+/// The payload of an intentional panic.
 struct Planned;
 
 impl Ledger {
@@ -110,7 +110,7 @@ impl Ledger {
     }
 }
 
-/// What a shard holds, or a callback captures.
+/// The payload of a shard, or the capture of a callback.
 #[derive(Debug)]
 pub(crate) struct Payload {
     ledger: Arc<Ledger>,

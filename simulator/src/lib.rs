@@ -1,6 +1,7 @@
-//! A simulation of corewheel, and the model of a shard that all random runs share: virtual cores do everything to their
-//! timers and to each other's, in virtual time, while clocks go back, jump and stall, callbacks panic, shards and threads
-//! end, and floods come. A seed, or the bytes of a fuzzer, choose the steps. A failure is shrunk to few steps.
+//! A simulation of corewheel, and the model of a shard that all random runs share. Virtual cores do
+//! everything to their timers and to each other's, in virtual time. Clocks jump and go backwards,
+//! callbacks panic, shards and threads end, and floods arrive. A seed, or the bytes of a fuzzer,
+//! choose the steps. A failure is shrunk to few steps.
 //!
 //! * `plan`: an episode as data, drawn from choices.
 //! * `model`: what must be true. It foresees each answer.
@@ -9,7 +10,7 @@
 //!   call. The threads hand the model on, and only the thread that has it runs, so an episode is deterministic. A callback
 //!   can hand the model on as well.
 //! * `episode`, `campaign`: one episode, many episodes, and a failure made small.
-//! * `coverage`: what was done.
+//! * `coverage`: the operations and faults of a run.
 
 mod campaign;
 mod core;

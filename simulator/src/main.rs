@@ -1,4 +1,5 @@
-//! The simulation as a program: for a time or a number of operations, and then a table of what was done.
+//! The simulation as a program: it runs for a time or a number of operations, and prints a table of
+//! its coverage.
 
 use std::{
     process::ExitCode,
@@ -9,7 +10,7 @@ use clap::Parser;
 use corewheel_simulator::{Coverage, Extent, simulate};
 use serde_json::json;
 
-/// From this number of operations on, each pair of fault and operation must have come.
+/// From this number of operations on, each pair of fault and operation must occur.
 const ALL_PAIRS_FROM: u64 = 20_000_000;
 
 /// Simulate many cores in virtual time, with every fault, and check everything against a model.

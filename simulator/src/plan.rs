@@ -134,7 +134,7 @@ pub(crate) enum Move {
     Stall,
 }
 
-/// What a flood consists of.
+/// The kind of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum With {
     Adds,
@@ -142,7 +142,7 @@ pub(crate) enum With {
     Resets,
 }
 
-/// What a callback does, or the loop that receives a payload.
+/// The action of a callback, or of the loop that receives a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Script {
     #[default]

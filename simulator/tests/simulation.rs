@@ -13,8 +13,8 @@ use corewheel_simulator::{Bug, Coverage, Extent, Found, drawn, episode, simulate
 
 use common::{operations, seeded};
 
-/// Shards are numbered in the order in which the process makes them, and the numbers say where spread timers go: an episode is
-/// the same again only where no other one runs beside it.
+/// Shards are numbered in the order of their creation, and spread timers depend on the number. So
+/// an episode repeats only while no other episode runs in the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

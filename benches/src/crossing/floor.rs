@@ -1,10 +1,10 @@
 //! The least that a timer costs which is cancelled by another core: its line goes there and comes back.
 //!
-//! The owner writes a line. The other end claims it by one swap, links it and puts it on the owner's stack by one
-//! compare-and-swap. The owner takes the stack by one swap, looks into each line again, and has it free. (A link leads to
-//! the line after the next, as in corewheel's mailbox: so two of them are on their way at once.) That is the
-//! traffic of any timer that has an answer for who cancels it and is not allocated for; there is no wheel, no
-//! deadline that anybody keeps, no epoch and nobody to wake.
+//! The owner writes a line. The other end claims it by one swap, links it, and pushes it on the
+//! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
+//! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
+//! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
+//! has this traffic. There is no wheel, no deadline, no epoch and no wake-up.
 
 use std::{
     hint::black_box,
@@ -73,7 +73,7 @@ impl Lines {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return [0; 2];
         }
-        // Acquire: the links, and what was done to the lines.
+        // Acquire: sees the links, and the writes to the lines.
         let head = self.head.0.swap(0, Ordering::Acquire);
         [head as u32, (head >> 32) as u32]
     }
@@ -102,7 +102,7 @@ impl Crossing for FloorEnd {
         }
         // A u32: a run has fewer.
         self.generation += 1;
-        // Release: publishes the line to whoever has the handle; on x86 a plain store.
+        // Release: publishes the line to the holder of the handle; on x86 a plain store.
         line.state.store(self.generation, Ordering::Release);
         LineHandle { index, generation: self.generation as u32 }
     }

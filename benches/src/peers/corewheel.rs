@@ -124,7 +124,7 @@ impl Waking for CorewheelShard {
 }
 
 thread_local! {
-    /// What the callbacks bring.
+    /// The results of the callbacks.
     static FIRED: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
 }
 

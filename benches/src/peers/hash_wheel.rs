@@ -17,7 +17,7 @@ pub struct HashWheel {
     next_id: u64,
 }
 
-/// What the wheel holds; the handle keeps it as well, for its reset.
+/// An entry of the wheel. The handle has it too, for a reset.
 #[derive(Debug)]
 pub struct Entry {
     id: u64,

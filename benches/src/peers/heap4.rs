@@ -1,5 +1,5 @@
-//! A 4-ary heap that knows where each timer stands, so any can be taken out. What the heap needs (deadlines; positions
-//! and generations) is apart from the payloads.
+//! A 4-ary heap that knows the position of each timer, so that any can be removed. Deadlines,
+//! positions and generations are apart from the payloads.
 
 use super::table::{Handle, Table, put};
 use crate::timers::{Payload, Timers};

@@ -1,6 +1,7 @@
-//! A linked-list wheel of the tokio and Linux kind: 64 slots a level, each a doubly linked list through nodes of a cache
-//! line. A node stands in the lowest level that tells its deadline from now; when time reaches the start of a slot above
-//! the first level, its nodes move down (a cascade). Any delay, exact.
+//! A linked-list wheel of the tokio and Linux kind: 64 slots a level, each a doubly linked list
+//! through nodes of a cache line. A node is in the lowest level that distinguishes its deadline
+//! from the current time. When time reaches the start of an upper slot, its nodes move down (a
+//! cascade). Any delay, exact.
 
 use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
@@ -35,7 +36,8 @@ struct CacheLine;
 const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
 
 impl Linked64 {
-    /// The slot of `deadline`: its level is that of the highest bit in which it differs from now.
+    /// Returns the slot of `deadline`. The highest bit that differs from the current time selects
+    /// its level.
     fn slot_of(&self, deadline: u64) -> u32 {
         let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
         let position = (deadline >> (level * BITS)) % SLOTS as u64;

@@ -1,4 +1,5 @@
-//! Timers that are found by handles: what the peers have in common that were written for the comparison.
+//! Timers that are found by handles: the common part of the peers that were written for the
+//! comparison.
 
 use std::{
     mem,
@@ -56,7 +57,7 @@ impl<T: Default, A> Table<T, A> {
         Self { nodes: Vec::new(), free: NIL }
     }
 
-    /// Begins a timer in a free node, if there is one. What was in it is to be overwritten.
+    /// Begins a timer in a free node, if there is one. The caller overwrites the node's contents.
     pub(super) fn take(&mut self) -> Handle {
         let index = if self.free == NIL {
             let value = T::default();

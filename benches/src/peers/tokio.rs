@@ -1,8 +1,9 @@
 //! tokio's `Sleep` and tokio-util's `DelayQueue`.
 //!
-//! Each sleep is kept pinned in a slot that is used again, so that nothing is allocated for it in the steady state; it
-//! is polled once when it is added. In virtual time its waker notes the slot, as a task's waker would note the task. By the
-//! machine's clock the waker does nothing, and an elapsed sleep stays until it is cancelled.
+//! Each sleep is pinned in a reused slot, so that nothing is allocated for it in the steady state.
+//! It is polled once when it is added. In virtual time its waker notes the slot, as a task's waker
+//! would note the task. By the machine's clock the waker does nothing, and an elapsed sleep stays
+//! until it is cancelled.
 //!
 //! The queue's keys are plain indices: one whose timer has ended may find another one.
 

@@ -22,12 +22,12 @@ const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
 /// The least distance of two names.
 const NAME_STEP: i32 = 15;
-/// The least time that is shown: what is subtracted from a time, such as a reading of the clock, is
-/// no more exact.
+/// The smallest time that is shown. Values that are subtracted from a time, such as a reading of
+/// the clock, are no more exact.
 const LEAST_NANOS: f64 = 0.5;
 
-/// Draws the figures of a section into a directory: time against the number of timers, the first
-/// kind of figures against its settings, the distribution of the time that a turn takes, memory.
+/// Draws the figures of a section into a directory: time by the number of timers, the first kind of
+/// figures by its settings, the distribution of the length of turns, memory.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
 //! Scheme 3 of Varghese and Lauck with a binary heap. Each timer knows its place in the heap, so
-//! that it can be taken out of the middle; a heap without places (Java's `DelayQueue`) has to
-//! search, or to keep what was stopped. A start is O(1) on average: a new timer seldom rises far.
+//! that it can be removed from the middle. A heap without places (Java's `DelayQueue`) has to
+//! search, or to keep stopped timers. A start is O(1) on average, because a new timer seldom rises
+//! far.
 
 use super::{Scheme, Timers};
 

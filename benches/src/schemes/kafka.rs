@@ -1,8 +1,7 @@
 //! Kafka's timer (`SystemTimer`, `TimingWheel`, `TimerTaskList` of
-//! org.apache.kafka.server.util.timer): scheme 7 with 20 slots a level, levels ("overflow wheels")
-//! that are made when an interval first needs them, and a queue of the slots that are in use,
-//! ordered by when time enters them. So time jumps from slot to slot, and an empty tick costs
-//! nothing.
+//! org.apache.kafka.server.util.timer). It is scheme 7 with 20 slots a level. A level ("overflow
+//! wheel") is created when an interval first needs it. A queue holds the occupied slots, ordered by
+//! the time at which they start. So time jumps from slot to slot, and an empty tick costs nothing.
 //!
 //! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
 //! stands at the last slot that was taken from the queue. A timer that is due by that clock is

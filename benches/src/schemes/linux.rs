@@ -1,11 +1,11 @@
 //! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): levels as in scheme 7, but nothing
 //! ever cascades.
 //!
-//! 9 levels of 64 slots (for HZ > 100); a slot of one level is 8 times as wide as one of the level
-//! below, so that the levels overlap and a level is entered when 63 slots of the one below do not
-//! suffice. A timer stays in its slot and fires when time has passed the slot's end: never early,
-//! and the later the farther away it was. That suits timeouts, which are mostly cancelled and need
-//! no exactness.
+//! 9 levels of 64 slots (for HZ > 100). A slot of one level is 8 times as wide as a slot of the
+//! level below, so the levels overlap. A timer goes to a level when 63 slots of the level below do
+//! not suffice. It stays in its slot and fires when time has passed the end of the slot: never
+//! early, and later for longer intervals. That suits timeouts, which are mostly cancelled and need
+//! not be exact.
 //!
 //! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
 //! is left. Above, it is late by at most the width of a slot, which is at most 8/63 of the

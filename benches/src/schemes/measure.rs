@@ -57,8 +57,8 @@ struct Round {
 impl Visitor for Round {
     fn visit<S: Scheme>(&mut self) {
         let mut run = Run::<S>::new(self);
-        // The first pass fetches what memory a scheme needs for what was stopped and not yet
-        // cleared away.
+        // The first pass allocates the memory that a scheme needs for stopped timers that it has
+        // not cleared away.
         run.start_and_stop();
         let [start, stop] = run.start_and_stop();
         let expiry = run.expiry();
@@ -109,7 +109,7 @@ impl<S: Scheme> Run<S> {
         self.module.start_timer(interval, interval).expect("within the range of every scheme")
     }
 
-    /// Returns the nanoseconds since `started`, without those of reading the clock.
+    /// Returns the nanoseconds since `started`, minus the cost of reading the clock.
     fn since(&self, started: Instant) -> f64 {
         nanos_since(started) - self.clock
     }
@@ -170,8 +170,7 @@ impl<S: Scheme> Run<S> {
         busy.iter().map(|nanos| nanos - usual).sum::<f64>() / (self.batch * batches) as f64
     }
 
-    /// Lets time pass until the batch has expired; each tick is timed by itself, and is busy or
-    /// quiet.
+    /// Advances time until the batch has expired. Each tick is timed separately, as busy or quiet.
     fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
         let mut expired = 0;
         for _ in 0..EXPIRED {

@@ -1,5 +1,5 @@
 //! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 with one level of 512 slots, and a
-//! worker with a tick of its own, 100 ms by default, that is here `TICK` ticks of the clock.
+//! worker. The worker has another tick, 100 ms by default, which is here `TICK` ticks of the clock.
 //!
 //! Callers do not touch the wheel: a new timeout goes to a queue, a cancelled one to another. When
 //! the worker wakes, it unlinks the cancelled timeouts, links at most 100,000 new ones into their
@@ -8,7 +8,7 @@
 //! and stop leave to the worker is paid in the tick.
 //!
 //! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after
-//! its deadline; later if more than 100,000 are new in one tick.
+//! its deadline. It fires later if one tick has more than 100,000 new ones.
 
 use super::{Scheme, Timers, store::slot};
 

@@ -1,6 +1,6 @@
 //! Scheme 3 of Varghese and Lauck with a balanced tree: the B-tree of the standard library, as many
-//! runtimes use it. The paper's O(1) for a stop is for trees that need no balancing, and that for a
-//! tick for trees that know their first key; this one walks down its left edge.
+//! runtimes use it. In the paper a stop is O(1), for trees that need no balancing, and so is a
+//! tick, for trees that know their first key. This tree walks down its left edge.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! What a request to another core costs: one core asks so many times, then the other takes all of it in, in a turn, as a loop
-//! does that had something else to do meanwhile. What the two spend is timed apart, so neither waits for the other in it.
+//! The cost of requests to another core. One core sends many requests, and then the other consumes
+//! all of them in a turn, like a loop that was busy. Both are timed separately, so neither waits
+//! for the other.
 
 use std::{
     sync::mpsc,
@@ -20,10 +21,10 @@ use crate::{
 const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// Timers that are there all the time, and are moved.
 const LIVE: usize = 10_000;
-/// Of a size's rounds, one in so many is a warm-up.
+/// One in this number of a size's rounds is a warm-up.
 const WARM_UP: usize = 4;
 
-/// What is asked for.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Add,
@@ -34,7 +35,7 @@ enum Request {
 const REQUESTS: [(Request, &str); 3] =
     [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
-/// ns per request, by both sides together, and for the one who asks; of each kind.
+/// ns per request of each kind, on both sides together, and for the requester.
 pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
     let (baton, (sender, askers)) = (Baton::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
@@ -152,7 +153,7 @@ fn take_in<O: Owner>(
                 assert!(owner.is_settled(), "a turn takes in all");
                 taken
             }));
-            // What was added has been cancelled, which is not timed.
+            // Added timers are cancelled, which is not timed.
             runner.run(|| owner.turn(runs));
         }
     }

@@ -1,4 +1,5 @@
-//! Timers that nobody cancels: all are added, and then time passes tick by tick until all have fired.
+//! Timers that are never cancelled: all are added, and then time passes tick by tick until all have
+//! fired.
 
 use std::{
     hint::black_box,

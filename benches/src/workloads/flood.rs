@@ -1,6 +1,6 @@
-//! Punctuality under a flood of cancels: one core has timers that are due over some seconds by the machine's clock,
-//! and very many others that are not; half-way, another core cancels all of those as fast as it can. How late does
-//! the first core fire?
+//! Punctuality under a flood of cancels, by the machine's clock. One core has timers that are due
+//! over some seconds, and very many others that are not. Half-way, another core cancels all of
+//! those as fast as it can. How late does the first core fire?
 //!
 //! Its loop sleeps until the next timer is due. What takes in all that was cancelled at once may be busy with that
 //! while timers come due; where it can be bounded, it is measured bounded too.
@@ -53,7 +53,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -82,7 +82,7 @@ pub struct Load {
     pub setting: Setting,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug)]
 pub struct Outcome {
     /// How late each timer fired, in microseconds.
@@ -95,7 +95,7 @@ pub struct Outcome {
 pub trait Owner {
     /// Names a timer on the other core.
     type Handle: Send;
-    /// What the other core cancels by.
+    /// The other core's handle.
     type Other: Send;
 
     /// Without timers.
@@ -107,10 +107,11 @@ pub trait Owner {
     /// Adds a timer, and notes how late it is when it fires.
     fn add(&mut self, delay: Duration) -> Self::Handle;
 
-    /// Cancels a timer, on the other core; false if it is told that it had ended.
+    /// Cancels a timer on the other core. Returns false if it had ended.
     fn cancel(other: &Self::Other, handle: Self::Handle) -> bool;
 
-    /// Fires what is due and takes in what was cancelled, at most so many of each, where it can be bounded.
+    /// Fires the due timers and collects the cancelled ones, at most this number of each, if the
+    /// peer can be bounded.
     fn turn(&mut self, budget: usize);
 
     /// Sleeps until the next turn is wanted.
@@ -325,7 +326,7 @@ impl<T: Waking + Shareable, L: Lock> Owner for Locked<T, L> {
     }
 }
 
-/// `channel`. A request wakes nobody.
+/// `channel`. A request wakes no thread.
 #[derive(Debug)]
 pub struct Channel<T: Waking> {
     timers: Ticking<T>,
@@ -382,8 +383,8 @@ impl<T: Waking<Handle: Send>> Owner for Channel<T> {
     }
 }
 
-/// The flood in a tokio runtime with two workers: a task for each timer that is due; one task drops the others, and
-/// gives way after each batch, as a task should.
+/// The flood in a tokio runtime with two workers. Each due timer has a task. One task drops the
+/// others, and yields after each batch, as a task should.
 pub fn tokio(load: Load, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
         let registered = tokio::spawn(unconstrained(async move { register(load) }));

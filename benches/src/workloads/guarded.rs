@@ -1,6 +1,6 @@
-//! Tasks that wrap one short operation after the other in a timeout of 30 s. What a timeout costs is the time that the
-//! threads of the process ran for it, whichever they were, less what they ran for the same tasks without timeouts, in
-//! turns with them.
+//! Tasks that wrap one short operation after another in a timeout of 30 s. The cost of a timeout is
+//! the CPU time of all threads of the process, minus the CPU time for the same tasks without
+//! timeouts. Both take turns.
 
 use std::{
     mem,
@@ -26,7 +26,7 @@ use crate::{
     timeouts::{LocalTimeouts, Operation, Timeouts, Unguarded},
 };
 
-/// After the tasks of a stretch: what they have left to other threads belongs to it.
+/// Called after the tasks of a stretch, whose work on other threads belongs to it.
 const SETTLE: Duration = Duration::from_millis(25);
 /// Of every timeout that is not there to end.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -115,7 +115,7 @@ pub fn late(name: &str, size: late::Size, stage: &dyn Stage) -> Vec<Sample> {
     })
 }
 
-/// What a task does.
+/// The work of a task.
 #[derive(Clone, Debug)]
 pub enum Errand {
     /// Operations in timeouts, one after the other.
@@ -198,7 +198,7 @@ impl Dropped {
             // It may go on in another worker.
             yield_now().await;
         }
-        // AcqRel: who finds that none is to come sees what became of all.
+        // AcqRel: the thread that finds the last one sees the results of all.
         self.expected.fetch_sub(1, Ordering::AcqRel);
     }
 

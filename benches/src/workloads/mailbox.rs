@@ -1,5 +1,5 @@
-//! What a message costs who sends it, and who receives it: one core claims nodes and sends their numbers, the other
-//! takes what there is every few microseconds, as turns do, and frees the nodes.
+//! The cost of a message for its sender and its receiver. One core claims nodes and sends their
+//! numbers. The other takes all messages every few microseconds, as turns do, and frees the nodes.
 
 use std::{
     hint::spin_loop,
@@ -18,10 +18,10 @@ use crate::{
 
 /// Messages between two readings of the clock.
 const BATCH: usize = 64;
-/// Between two looks of the receiver: what a turn of a busy loop does besides.
+/// The receiver's pause between two looks: the rest of a turn of a busy loop.
 const PAUSE: Duration = Duration::from_micros(2);
 
-/// Parts of a run. What is shown is the median of them; the first few are the warm-up.
+/// Parts of a run. The result is the median of them; the first few are the warm-up.
 const STRETCHES: usize = 200;
 const WARM_UP: usize = 40;
 

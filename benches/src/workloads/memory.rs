@@ -18,7 +18,7 @@ use crate::{
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;
 
-/// What is in use, by the allocator and by the operating system.
+/// The memory in use, by the allocator and by the operating system.
 #[derive(Clone, Copy)]
 struct Used {
     allocated: f64,
@@ -49,8 +49,9 @@ fn resident() -> f64 {
     kilobytes.unwrap_or(0.0) * 1024.0
 }
 
-/// Bytes per timer while `n` are live over 1 to 60 s, and per timer that was, when all have been cancelled in random
-/// order and 10 000 ticks have passed. The caller's table of handles is in memory before and does not count.
+/// Bytes per timer while `n` are live over 1 to 60 s. Then bytes per former timer, when all have
+/// been cancelled in random order and 10,000 ticks have passed. The caller's table of handles is
+/// allocated before and does not count.
 pub fn run<T: Timers>(n: usize) -> Vec<Sample> {
     let mut rng = Rng::with_seed(SEED);
     let mut handles: Vec<Option<T::Handle>> = vec![None; n];
@@ -72,7 +73,8 @@ pub fn run<T: Timers>(n: usize) -> Vec<Sample> {
     samples
 }
 
-/// What churn of so many pairs, or as many as can be done in the time, has added to the memory after the warm-up.
+/// The memory that this number of churned pairs, or the largest number in the given time, adds
+/// after the warm-up.
 pub fn run_churn<T: Timers>(n: usize, pairs: u64, longest: Duration) -> Vec<Sample> {
     let mut churn = Churn::<T>::new(n, Delay::MIXED);
     warm_up(&mut churn, settled(n), Effort { timed: longest, warm_up_max: longest });

@@ -1,4 +1,4 @@
-//! The loads, each generic over the peer, and what they measure.
+//! The loads, each generic over the peer, and their measurements.
 //!
 //! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
 
@@ -28,7 +28,7 @@ pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
 
-/// Runs it in a thread of its own.
+/// Runs it in a new thread.
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }

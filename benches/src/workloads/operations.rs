@@ -214,7 +214,7 @@ fn timed(
     vec![Sample::nanos(workload, n, ns_per_operation(load, warm_up, effort))]
 }
 
-/// The longest single pair or tick, in a run of its own because of the readings of the clock.
+/// The longest single pair or tick, in a separate run, because it reads the clock often.
 pub fn churn_longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
     let mut churn = Churn::<T>::new(n, Delay::MIXED);
     warm_up(&mut churn, settled(n), effort);

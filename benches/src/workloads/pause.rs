@@ -16,16 +16,16 @@ const MINUTE: u64 = 60_000;
 /// Entries that a turn may touch, where there is a budget.
 const BUDGET: usize = 64;
 
-/// What comes before the turns.
+/// The preparation before the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// Timers uniform over the next 120 s. Each that fires is added anew, 120 s ahead.
     Plain,
     /// All timers due in one tick; turns have a budget and go on until all have fired.
     AllDue,
-    /// As `Plain`, after every deadline was moved a minute ahead.
+    /// `Plain` after every deadline was moved a minute ahead.
     AfterReset,
-    /// As `Plain`, after the loop slept for 10 s; turns have a budget.
+    /// `Plain` after the loop slept for 10 s; turns have a budget.
     AfterSleep,
 }
 
@@ -64,7 +64,7 @@ impl<T: Timers> Pause<T> {
                 timers.reset(handle, deadline + MINUTE);
             }
         }
-        // Room for all, and in memory: what the caller does with them is not the peer's pause.
+        // Allocated and touched up front, because the caller's memory is not the peer's pause.
         let mut fired = vec![payload(0); n];
         fired.clear();
         Self {
@@ -123,8 +123,8 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// The distribution of the time a turn takes, one reading of the clock included. The longest by CPU time, which leaves
-/// out what else the machine did meanwhile, includes a system call.
+/// The distribution of the length of a turn, one reading of the clock included. The longest turn by
+/// CPU time, which leaves out the machine's other work, includes a system call.
 pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> Vec<Sample> {
     let mut pause = Pause::<T>::new(variant, n);
     if variant == Variant::AllDue {

@@ -1,5 +1,6 @@
-//! Delayed operations: of four, two complete by an event, which on two cores the other core makes, one is forced and one
-//! times out. How many a second, and what one costs from being added to being over.
+//! Delayed operations. Of four, two complete by an event, one is forced, and one times out. On two
+//! cores the other core makes the events. The results are operations per second, and the cost of
+//! one from its add to its end.
 
 use std::{
     sync::Arc,
@@ -82,7 +83,7 @@ fn ended(board: &Board) -> [u64; 2] {
     board.ended.iter().map(Ended::read).fold([0, 0], sum)
 }
 
-/// What one core does.
+/// The work of one core.
 struct Load<D: Delayed> {
     delayed: D,
     board: &'static Board,
@@ -143,8 +144,8 @@ impl<D: Delayed> Load<D> {
         self.to_force.extend(id.filter(|_| kind == 2));
     }
 
-    /// As many as the other core has added operations that wait for one. A core that runs while the other does not would
-    /// fill its mailbox with events that nobody waits for.
+    /// As many events as the other core has added operations that wait for one. Otherwise a core
+    /// that runs while the other does not would fill its mailbox with needless events.
     fn events_wanted(&self) -> u64 {
         let keys = self.board.events.len() as u64;
         let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);

@@ -1,7 +1,8 @@
-//! What a second core adds, where nothing crosses cores: churn on one core, and on both at once with timers of their
-//! own. The machine itself does not scale: the cores share memory, a cache and power. So the same loop is measured on
-//! an array that is private to each thread (the floor of `churn`: a node is taken from a free list, written, stored
-//! in a table), in turns with the other in one process; what counts is how much of the array's scaling is left.
+//! The gain of a second core where nothing crosses cores: churn on one core, and on both at once
+//! with separate timers. The machine itself does not scale, because the cores share memory, a cache
+//! and power. So the floor of `churn` is measured in turns with it, in one process: each thread
+//! takes a node from a free list of a private array, writes it, and stores it in a table. The
+//! result is the share of that scaling.
 
 use std::{sync::Barrier, time::Duration};
 
@@ -42,7 +43,7 @@ pub fn run<T: Timers>(name: &str, n: usize, rounds: usize, effort: Effort) -> Ve
     ]
 }
 
-/// What one core does.
+/// The work of one core.
 fn rates<T: Timers>(
     n: usize,
     rounds: usize,
@@ -65,7 +66,7 @@ fn rates<T: Timers>(
     (0..rounds).map(|_| ROUND.map(&mut slice)).collect()
 }
 
-/// Operations per second of the time that the thread ran: what else the machine did meanwhile is left out.
+/// Operations per second of CPU time of the thread, which leaves out the machine's other work.
 fn rate(load: &mut impl Load) -> f64 {
     let (mut timing, ran) = (Timing::start(SLICE), Clock::Cpu.read());
     while timing.goes_on() {

@@ -1,5 +1,5 @@
-//! Timeouts that need not be exact: what a loop saves when timers may wait for one another, and what it is spared when
-//! timers that are added at the same moment with the same delay are spread out.
+//! Timeouts that need not be exact: the savings of a loop whose timers may wait for one another,
+//! and of a loop that spreads timers which are added together with one delay.
 
 use std::{hint::black_box, ops::RangeInclusive, time::Instant};
 
@@ -18,7 +18,7 @@ const SECONDS: u64 = 120;
 
 /// The delay of timers that are spread out: one second.
 const SPREAD_DELAY: u64 = 1000;
-/// What they are spread over, in ticks.
+/// The range of the spread, in ticks.
 const RANGES: [(&str, u64); 5] =
     [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
@@ -134,7 +134,7 @@ fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
     for id in 0..n {
         black_box(timers.add_spread(SPREAD_DELAY, range, payload(id)));
     }
-    // Room for all, and in memory: what the caller does with them is not the peer's time.
+    // Allocated and touched up front, because the caller's memory is not the peer's time.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
     let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);

@@ -2,8 +2,8 @@
 //! timers and hands older ones over, by a ring, in batches; the other cancels them; the first takes them in. One way,
 //! or both at once.
 //!
-//! A number of timers is live that nobody has handed over yet: for each that is added, a random one of them goes. So
-//! with few of them the lines travel between caches, and with many they come from memory.
+//! A number of live timers has not been handed over. For each add, a random one of them is handed
+//! over. So with few of them the lines travel between caches, and with many they come from memory.
 
 use std::{
     hint::spin_loop,
@@ -52,16 +52,16 @@ pub struct Size {
     pub stretches: usize,
 }
 
-/// What one end did in a stretch.
+/// The counts of one end in a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch {
     /// From the first timer it added to the last that it has taken in.
     pub elapsed: Duration,
     /// Spent in calls of `cancel`.
     pub busy: Duration,
-    /// Timers of the other end that it cancelled, and was told so.
+    /// Timers of the other end that it cancelled successfully.
     pub cancelled: u64,
-    /// Timers of its own that were handed over and taken in.
+    /// Its own timers that were handed over and collected.
     pub taken_in: u64,
     /// Its thread kept its core. One that has lost it makes the other wait for milliseconds.
     pub undisturbed: bool,
@@ -70,7 +70,7 @@ pub struct Stretch {
 /// One end at work.
 struct Party<T: Crossing> {
     end: T,
-    /// Those that nobody has handed over.
+    /// Timers that have not been handed over.
     live: Vec<T::Handle>,
     batch: Vec<T::Handle>,
     to_other: Producer<T::Handle>,
@@ -86,7 +86,7 @@ struct Party<T: Crossing> {
     core_losses: Option<u64>,
 }
 
-/// What a party is made of, on its thread.
+/// The parts of a party, on its thread.
 struct Start<T: Crossing> {
     seed: T::Seed,
     /// To the other end, and from it.
@@ -191,7 +191,7 @@ impl<T: Crossing> Party<T> {
         true
     }
 
-    /// One stretch, on a thread of its own.
+    /// One stretch, on a new thread.
     fn run(&mut self) -> Stretch {
         let started = self.begin();
         while !self.is_done() {
@@ -233,7 +233,7 @@ pub fn on_threads<T: Crossing>(direction: Direction, size: Size) -> Vec<[Stretch
     side_by_side(first, second)
 }
 
-/// The same in two tasks of a runtime.
+/// The stretch in two tasks of a runtime.
 pub fn in_tasks<T>(direction: Direction, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
 where
     T: Crossing + Send + 'static,
@@ -262,9 +262,9 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
     first.into_iter().zip(second).map(Into::into).skip(warm_up).collect()
 }
 
-/// ns per timer from the first that is added to the last that is taken in, and ns per call of `cancel`: over all
-/// timers of the directions measured, the medians of the stretches that nothing disturbed, if there are any; and how
-/// many of a hundred these were.
+/// ns per timer from the first add to the last collection, and ns per call of `cancel`, over all
+/// timers of the measured directions. They are medians of the undisturbed stretches, if there are
+/// any. `undisturbed` is their percentage.
 pub fn samples(
     name: &str,
     direction: Direction,
