@@ -73,7 +73,8 @@ impl Told {
     }
 }
 
-/// What has been told of the shard of that name since the last look, by metric and who did it.
+/// Returns the counts that were exported for the shard of that name since the last call, by metric
+/// and by label.
 fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
     let name_of = |key: &CompositeKey| {
         let label =
@@ -114,7 +115,7 @@ fn the_recorder_is_told_what_has_changed() {
         assert!((0.9..1.1).contains(&first.gauge("corewheel_live")));
         first.assert_durations("corewheel_lateness_seconds loop", 2, 0.002..0.002_5);
 
-        // Only what has come since.
+        // Only the changes since then.
         shard.add(TICK, 6);
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
@@ -257,7 +258,8 @@ fn a_successor_is_told_from_its_first_timer_on() {
     });
 }
 
-/// What a shard did last is told after its end, and that nothing of it is left; a successor's gauges are its own.
+/// The last counts of a shard are exported after its end, and its gauges are zero. A successor has
+/// its own gauges.
 #[test]
 fn the_end_of_a_shard_is_told() {
     recorded(|snapshotter| {
@@ -281,7 +283,7 @@ fn the_end_of_a_shard_is_told() {
         );
         drop(ends);
 
-        // With timers that nobody hears of any more.
+        // With timers that no thread sees again.
         let (mut dropped, clock) = shard("dropped");
         (0..3).for_each(|timer| _ = dropped.add(TICK, timer));
         dropped.turn();
@@ -342,7 +344,7 @@ fn a_stall_is_an_event() {
     let writer = Moody::default();
     let subscriber =
         tracing_subscriber::fmt().with_ansi(false).with_writer(writer.clone()).finish();
-    // The watch has a thread of its own.
+    // The watch runs on another thread.
     tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
     let (tell, told) = std::sync::mpsc::channel();
     let watch = Watch::start(TICK * 10, move |stall| {

@@ -1,8 +1,10 @@
 //! A process that forks. The child has a copy of everything and one thread, the one that forked; the defined answer is:
 //!
-//! * The timer of the thread that forked exists in both processes, each with its own copy of every callback, and goes on in both.
-//! * The timers of the other threads are still known in the child and nobody turns them: they never fire there. Their handles
-//!   answer as before the fork, and cancel and move them, in the child's copy only. Adding to them works and fires nothing.
+//! * The timers of the thread that forked exist in both processes, each with its own copy of every
+//!   callback, and continue in both.
+//! * The timers of the other threads are known in the child, but no thread turns them, so they
+//!   never fire there. Their handles answer as before the fork, and cancel and move them, in the
+//!   child's copy only. Adding to them works and fires nothing.
 //! * A callback that ran on another thread at the moment of the fork runs for ever in the child: `cancel` answers `Running`, and
 //!   `cancel_wait` would wait for ever.
 //! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of the registry. It hangs if
@@ -31,7 +33,8 @@ use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What a child found wrong; nothing, if it exits with success. It must not panic: printing takes locks.
+/// The failure of a child; nothing if it exits with success. It must not panic, because printing
+/// takes locks.
 type Found = Result<(), &'static str>;
 
 fn check(holds: bool, what: &'static str) -> Found {
@@ -46,8 +49,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Forks, runs `child` there, and waits for it here.
 fn in_a_child(child: impl FnOnce() -> Found) {
-    // SAFETY: the child touches nothing that a thread which it does not have could have left half-done, but what the tests
-    // are about; the allocator of glibc works after a fork.
+    // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
+    // subject of the tests. The allocator of glibc works after a fork.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "it forks");
     if pid == 0 {
@@ -77,7 +80,7 @@ fn turn_until(happened: impl Fn() -> bool) {
     }
 }
 
-/// Threads that turn their timers until they are told to end.
+/// Threads that turn their wheels until they are asked to end.
 struct Others {
     cores: Cores<()>,
     over: Arc<AtomicBool>,
@@ -109,7 +112,7 @@ impl Others {
     }
 }
 
-/// What the child may do with a timer of a thread that it does not have.
+/// The child's permitted uses of a timer of a missing thread.
 fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
     check(handle.is_pending(), "it is pending in both")?;
     check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "it can be moved")?;
@@ -122,7 +125,7 @@ fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
     check(handle.cancel_wait() == Ok(Cancel::Ended), "and then it has ended")
 }
 
-/// What the child may do with the timer of its only thread.
+/// The child's permitted uses of the wheel of its only thread.
 fn use_the_own_timer(handle: TimerHandle) -> Found {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {

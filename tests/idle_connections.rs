@@ -18,15 +18,15 @@ const IDLE_TICKS: u64 = 30_000;
 /// Long enough for the last of the silent ones, and beyond tick 65 536, where a wheel of 16 bits begins a revolution.
 const TICKS: u64 = 92_000;
 
-/// Connections come in groups of a thousand that do the same at the same time, so that a larger run is the smaller one
-/// many times over and the work of the two can be compared exactly.
+/// Connections come in groups of a thousand that act at the same time. So a larger run repeats the
+/// smaller one, and their work can be compared exactly.
 const GROUP: u64 = 1_000;
-/// Each connection of a group has something to do once in so many ticks, ...
+/// Each connection of a group acts once in this number of ticks, ...
 const ROUND: u64 = 10_000;
-/// ... always at its own tick of the round. Between two such ticks lie nine in which nobody does anything.
+/// ... always at its own tick of the round. Nine idle ticks lie between two of them.
 const STEP: u64 = ROUND / GROUP;
 
-/// What a connection does at its tick of a round.
+/// A connection's action at its tick of a round.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Act {
     Connects,
@@ -75,13 +75,13 @@ impl Work {
         self.most = self.most.max(touched);
     }
 
-    /// The same, done by so many more at the same cost for each.
+    /// Scales the counts to this many more connections, at the same cost for each.
     fn times_over(self, factor: u64) -> Self {
         Self { times: self.times * factor, touched: self.touched * factor, ..self }
     }
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Debug)]
 struct Found {
     /// (tick, connection) of every one that was closed for being silent.
@@ -184,7 +184,7 @@ fn index(id: u64) -> usize {
     usize::try_from(id).expect("a connection's number is small")
 }
 
-/// On a thread of its own, because a thread has one timer and its clock is chosen once.
+/// On a new thread, because a thread has one wheel whose clock is chosen once.
 fn simulate(groups: u64) -> Found {
     let run = thread::spawn(move || Simulation::new(groups).run(groups));
     let mut found = run.join().expect("the simulation panicked");

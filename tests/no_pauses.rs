@@ -14,17 +14,18 @@ use kinds::{Handle, Timers, for_each_kind, for_each_shard};
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
-/// Ticks of a revolution: in so many, the entries of a slot of the second level are handed down.
+/// Ticks of a revolution, during which the entries of a slot of the second level are moved down.
 const REVOLUTION: usize = 2_048;
 /// Entries that were reset to later and wait in the slot of one tick at most.
 const CROWD: usize = 96;
 
-/// What a tick may touch besides what it fires, if `crowd` entries were put into one slot of an upper level.
+/// The entries that a tick may touch besides those it fires, if `crowd` entries were put into one
+/// slot of an upper level.
 fn bound(crowd: usize) -> usize {
     CROWD + crowd.div_ceil(REVOLUTION) + 1
 }
 
-/// Time goes on tick by tick until nobody is left. No tick touches more than it fires and `most`.
+/// Advances tick by tick until no timer is left. No tick touches more than it fires and `most`.
 fn go_on(wheel: &mut Wheel<u32>, most: usize, what: &str) {
     let mut touched = wheel.touched();
     while !wheel.is_empty() {
@@ -172,8 +173,8 @@ fn a_flood_of_cancels_is_taken_in_within_the_budget() {
 /// Entries that one turn cascades from upper levels at most.
 const PORTION: u64 = 8_192;
 
-/// Timers of ten minutes that were started within a second and a half, and a loop that turns only when it is told to, or by a
-/// heartbeat as well.
+/// Timers of ten minutes that were started within a second and a half. The loop turns only when the
+/// shard wants a turn, or by a heartbeat too.
 #[test]
 fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
     let many = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
@@ -197,7 +198,7 @@ fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
             );
             early += u64::from(fired == 0 && next < beat);
         }
-        // It asks for no more turns than it has portions, and for one where each slot starts.
+        // It wants one turn per portion, and one where each slot starts.
         assert!(early <= many / PORTION + 8, "{early} early turns, heartbeat {heartbeat:?}");
     }
 }

@@ -172,7 +172,7 @@ fn the_most_frequent_and_the_oldest_come_first() {
     });
 }
 
-/// An index that is used again, after its page has gone and come, is that of the new timer.
+/// The origin of a reused index, after its page was freed and allocated again, is the new timer's.
 #[test]
 fn what_has_ended_is_forgotten() {
     in_virtual_time(|clock| {

@@ -1,6 +1,7 @@
-//! Short races for every ending, without a lock or a channel that would order what the library itself must order. They are small
-//! enough for Miri, which runs them in many schedules and reads old values wherever an ordering allows it; on a real
-//! processor, and under the sanitizers, they run many times.
+//! Short races for every ending, without a lock or a channel that would order accesses for the
+//! library. They are small enough for Miri, which runs them in many schedules and returns old
+//! values wherever an ordering allows it. On a real processor, and under the sanitizers, they run
+//! many times.
 #![cfg(feature = "std")]
 
 mod common;
@@ -19,7 +20,7 @@ use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
 
-/// What is known of one timer. All of it is relaxed: what orders it is the library.
+/// The record of one timer. All of it is relaxed, because the library must order it.
 #[derive(Default)]
 struct Record {
     /// Its payload was handed out, or its callback ran.
@@ -52,7 +53,8 @@ impl Drop for Payload {
 /// A timer as another thread knows it.
 type Given = (TimerHandle, Arc<Record>);
 
-/// Cancels everything as the canceller `own`, and says of each timer what the answer was and whether it had fired by then.
+/// Cancels every timer as the canceller `own`, and records each answer, and whether the timer had
+/// fired before.
 fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, record): &Given| {
         record.work[own].store(1, Ordering::Relaxed);
@@ -176,7 +178,7 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
             (given, cancellers)
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
-        // What was pending when the thread exited was dropped; nobody else knows how many that were.
+        // Pending timers were dropped when the thread exited; only that thread knows their number.
         let pending = given.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Ordering::Relaxed) == 0
@@ -226,7 +228,7 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
     });
 }
 
-/// Shards that come and go under one number, while a thread asks for timers of each.
+/// Shards come and go under one number, while a thread queries timers of each.
 #[test]
 fn handles_outlive_shards_while_others_take_their_place() {
     seeded(races(100), |_| {

@@ -82,7 +82,7 @@ struct Home {
     instead: &'static str,
 }
 
-/// A line, counted from 1, and what is wrong there.
+/// A line, counted from 1, and its fault.
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 

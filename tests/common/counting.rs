@@ -76,8 +76,8 @@ pub(crate) fn calls(run: impl FnOnce()) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// One test at a time: they count what all threads hold, and what a shard leaves behind when it ends may be freed by whichever
-/// thread comes along.
+/// One test at a time: they count the memory of all threads, and any thread may free the memory of
+/// a shard that has ended.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)

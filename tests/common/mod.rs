@@ -1,4 +1,4 @@
-//! What the tests share: how much to do, virtual time, and a seeded source of chance.
+//! The common part of the tests: how much to do, virtual time, and a seeded source of chance.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -11,7 +11,7 @@ use corewheel::{Config, ManualClock};
 /// A tick of the tests that use virtual time.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// The same in nanoseconds.
+/// A tick in nanoseconds.
 pub(crate) const TICK_NANOS: u64 = 1_000_000;
 const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
 
@@ -59,7 +59,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Runs `test` on a thread of its own, whose timer counts virtual time, and passes its panic on.
+/// Runs `test` on a new thread whose wheel is in virtual time, and passes its panic on.
 pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
     let clock = ManualClock::new();
     let config = Config::new().tick(TICK).clock(&clock);
@@ -69,7 +69,7 @@ pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Se
     })
 }
 
-/// Runs `test` on a thread of its own and passes its panic on.
+/// Runs `test` on a new thread, and passes its panic on.
 pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic))

@@ -23,8 +23,9 @@ use crate::{
     counter, expired, never, on_a_core, shard, turn_after, turn_twice,
 };
 
-/// tokio #6714: entries were fired straight from their slot, and one that was reset and dropped meanwhile broke the walk.
-/// Here one of a due batch is cancelled and others are moved while `before` of them have been handed out.
+/// tokio #6714: entries were fired straight from their slot, and an entry that was reset and
+/// dropped during the walk broke it. Here one of a due batch is cancelled, and others are moved,
+/// after `before` of them have been handed out.
 fn changes_in_the_middle_of_a_batch(batch: usize, before: usize) {
     let clock = ManualClock::new();
     let mut shard: Shard<usize> = shard(&clock);
@@ -377,7 +378,7 @@ fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     }
 }
 
-/// What another thread adds while a pass runs its callbacks fires in a later one.
+/// A timer that another thread adds while a pass runs its callbacks fires in a later pass.
 #[test]
 fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     fn again(owner: ShardRef, runs: Arc<AtomicUsize>) {
@@ -430,8 +431,9 @@ fn bug_23_cancelling_all_missed_those_about_to_run() {
     });
 }
 
-/// folly b5759618, 6ea3ec05: within one pass, entries were moved down by one "now" and fired by another. Here the clock
-/// goes on, and at times back, while a pass hands out its timers; a pass keeps to the time that it began with.
+/// folly b5759618, 6ea3ec05: within one pass, entries were moved down by one "now" and fired by
+/// another. Here the clock moves forward, and at times back, while a pass hands out its timers. A
+/// pass keeps the time at which it began.
 #[test]
 fn bug_24_one_pass_used_two_different_nows() {
     seeded(0..operations(30).min(300), |random| {
@@ -469,8 +471,9 @@ fn bug_24_one_pass_used_two_different_nows() {
     });
 }
 
-/// libuv #4304: a timer was stopped and its memory freed, while the queue of due timers still led through it. The first of
-/// a batch cancels all others, which frees their captures, and adds new ones in their nodes; then the pass goes on.
+/// libuv #4304: a timer was stopped and its memory freed while the queue of due timers still
+/// contained it. The first of a batch cancels all others, which frees their captures, and adds new
+/// ones in their nodes. Then the pass continues.
 #[test]
 fn bug_39_the_queue_led_through_a_timer_that_was_stopped() {
     for (cancel, is_freed_at_once) in CANCELS.into_iter().zip([true, false]) {
@@ -495,9 +498,9 @@ fn bug_39_the_queue_led_through_a_timer_that_was_stopped() {
     }
 }
 
-/// Seastar #2318, #3013: after the earliest timer had been cancelled in a periodic callback, the next timeout was still that
-/// of the timer that was gone, and the clock was not set for those that came later. Here each of so many runs cancels
-/// the earliest of the others, and the last run cancels its own timer, too.
+/// Seastar #2318, #3013: after a periodic callback had cancelled the earliest timer, the next
+/// timeout was still that timer's, and the clock was not set for later ones. Here each of several
+/// runs cancels the earliest of the others, and the last run cancels its own timer too.
 fn the_earliest_are_cancelled_in_callbacks(runs: u32) {
     on_a_core(|clock| {
         let handles: Rc<RefCell<Vec<TimerHandle>>> = Rc::default();
@@ -517,7 +520,7 @@ fn the_earliest_are_cancelled_in_callbacks(runs: u32) {
             let next = if ran < runs { TICK } else { TICK * 50 * (runs + 1) - TICK * runs };
             assert_eq!(local_timer().time_until_next(), Some(next), "after {ran} of {runs} runs");
         }
-        // The clock is set for who comes later, before the earliest and after it.
+        // The clock is set for later timers, before the earliest and after it.
         let (fired, run) = counter();
         for delay in [TICK * 2, TICK] {
             local_timer().add(delay, run.clone());

@@ -188,7 +188,7 @@ fn bug_30_stop_and_reset_gave_answers_that_contradict() {
     });
 }
 
-/// A callback that cancels its own one-shot timer is told `Running`, and the run goes on.
+/// A callback that cancels its own one-shot timer gets `Running`, and the run continues.
 #[test]
 fn bug_30_stop_while_running_claimed_to_have_stopped() {
     on_a_core(|clock| {
@@ -210,8 +210,9 @@ fn bug_30_stop_while_running_claimed_to_have_stopped() {
     });
 }
 
-/// Kafka #2195, #8657: two locks, taken in two orders. Here a callback runs and waits for a lock of the user's, whose
-/// holder does with that timer, its owner and others what it likes: nothing of ours is locked while user code runs.
+/// Kafka #2195, #8657: two locks, taken in two orders. Here a callback waits for a lock of the
+/// user's, whose holder uses that timer, its owner and others freely. Nothing of ours is locked
+/// while user code runs.
 #[test]
 fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
     ends_soon(|| {
@@ -246,7 +247,8 @@ fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
     });
 }
 
-/// Agrona. Its identifiers carry no generation: a stale one cancels whoever has the place now.
+/// Agrona. Its identifiers have no generation: a stale identifier cancels the present timer of its
+/// slot.
 #[test]
 fn bug_38_a_stale_id_cancelled_a_stranger() {
     let mut wheel = Wheel::<u32>::new();

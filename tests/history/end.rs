@@ -97,9 +97,9 @@ fn add_everywhere<T>(
     deadlines
 }
 
-/// Go #45716: when fewer processors were to be used, timers of those that went were lost. Here a shard is ended after so
-/// many timers were handed out by a pass that is not over; another one takes what is left, and each fires at its own
-/// time.
+/// Go #45716: when the number of processors was reduced, the timers of the removed ones were lost.
+/// Here a shard is ended in the middle of a pass. Another shard takes the remaining timers, and
+/// each fires at its time.
 #[test]
 fn bug_28_timers_of_a_retired_processor_were_lost() {
     for (taken, budget) in

@@ -80,7 +80,7 @@ fn shard<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
 }
 
-/// What one turn of a shard hands out.
+/// The timers that one turn of a shard hands out.
 fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
@@ -101,7 +101,8 @@ fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(
     fired
 }
 
-/// What a sleeper that wakes whenever the wheel wants to be advanced sees first: when, and what.
+/// Returns the first timers, and their tick, that a sleeper sees which wakes whenever the wheel
+/// wants to be advanced.
 fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(
     wheel: &mut Wheel<T, BITS, LEVELS>,
 ) -> (u64, T) {
@@ -115,7 +116,7 @@ fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(
     panic!("woken a thousand times for nothing");
 }
 
-/// Runs `test` on a thread of its own; if it hangs, this fails.
+/// Runs `test` on a new thread; fails if it hangs.
 fn ends_soon(test: impl FnOnce() + Send + 'static) {
     let (end, ended) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -168,7 +169,7 @@ fn counts(runs: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
     move || _ = runs.fetch_add(1, Ordering::SeqCst)
 }
 
-/// What came from elsewhere may take a turn to be taken in.
+/// A remote request may need a turn to be consumed.
 fn turn_twice() -> usize {
     local_timer().turn().fired + local_timer().turn().fired
 }
@@ -244,7 +245,7 @@ impl Wakes {
     }
 }
 
-/// As `on_a_core`, with a wake hook that counts.
+/// Runs `on_a_core` with a wake hook that counts.
 fn on_a_core_that_sleeps(test: impl FnOnce(&ManualClock, &Wakes) + Send) {
     let (clock, wakes) = (ManualClock::new(), Wakes::default());
     let config = wakes.config(&clock);
@@ -260,7 +261,7 @@ fn add_debt() -> Vec<TimerHandle> {
     (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect()
 }
 
-/// (Not on a scoped thread: waiting for one of those would use up the token of `unpark`.)
+/// Not on a scoped thread, because waiting for one would use up the token of `unpark`.
 fn cancel_on_a_thread(handles: Vec<TimerHandle>) -> JoinHandle<()> {
     thread::spawn(move || {
         assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));

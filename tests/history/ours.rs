@@ -10,8 +10,8 @@ use crate::{
     never, on_a_core, turn_after,
 };
 
-/// A reference whose thread has ended, used on a thread whose timer has the number now that the other one had: it
-/// added to the stranger's timer, which is Agrona's bug (38) once more.
+/// A reference whose thread had ended, used on a thread whose wheel had got the same number, added
+/// to the stranger's wheel. That is Agrona's bug (38).
 #[test]
 fn a_stale_reference_adds_to_nobody() {
     let has_the_number = || {
@@ -29,9 +29,9 @@ fn a_stale_reference_adds_to_nobody() {
     assert!((0..1_000).any(|_| has_the_number()));
 }
 
-/// A turn that has no budget for them leaves messages that it has taken out. The next turn dealt with these alone:
-/// what had been cancelled before that turn, too, was not taken in by it, as `TimerHandle::cancel` promises, and what
-/// had been added was not run.
+/// A turn without the budget for all messages keeps those that it has taken out. The next turn
+/// consumed only these. It did not collect earlier cancels, as `TimerHandle::cancel` promises, and
+/// did not run earlier adds.
 #[test]
 fn after_a_turn_cut_short_the_next_takes_in_all_that_was_asked_before_it() {
     on_a_core(|_| {
@@ -56,9 +56,9 @@ fn after_a_turn_cut_short_the_next_takes_in_all_that_was_asked_before_it() {
     });
 }
 
-/// A timer that a callback adds and that is due already, in a turn that covers more ticks than the callback's: nobody looked for
-/// it until the clock came to the next timer, or to the end of the revolution, two seconds later. The turns in between did
-/// nothing, and the loop span: it was told to turn at once.
+/// A callback adds a timer that is already due, in a turn that covers more ticks than the
+/// callback's. The timer was not found until the clock reached the next timer, or the end of the
+/// revolution. The turns in between did nothing, and the loop span.
 #[test]
 fn what_a_callback_adds_that_is_due_already_fires_in_the_next_turn() {
     on_a_core(|clock| {
@@ -73,8 +73,8 @@ fn what_a_callback_adds_that_is_due_already_fires_in_the_next_turn() {
     });
 }
 
-/// A turn whose budget was used up before its last tick, where another core had taken the next timer away and added one that
-/// was due by the end: it said that it had left nothing.
+/// A turn used up its budget before its last tick, and another core had cancelled the next timer
+/// and added one that was due. The turn said that it had left nothing.
 #[test]
 fn a_turn_cut_short_says_that_a_timer_from_elsewhere_is_left() {
     on_a_core(|clock| {
@@ -91,8 +91,8 @@ fn a_turn_cut_short_says_that_a_timer_from_elsewhere_is_left() {
     });
 }
 
-/// A virtual clock that went back after a thread's timer was made, and before it was turned: other threads did not know how far it had
-/// been, and what they added was early by what their handles' owner takes for the time.
+/// A virtual clock went back after a thread's wheel was created and before its first turn. Other
+/// threads did not know its latest reading, so their timers were early by the owner's time.
 #[test]
 fn a_clock_that_goes_back_before_the_first_turn_is_held_for_others_too() {
     on_a_thread(|| {

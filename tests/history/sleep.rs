@@ -103,9 +103,9 @@ fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
     }
 }
 
-/// pingora #983: the flag was looked at before the waiter was registered, and what was set in between woke nobody. (The order
-/// of the two is what `loom-tests/tests/sleep.rs` explores: `a_debt_from_another_core_is_never_slept_through`.) Here
-/// a request comes just before the announcement and just after it.
+/// pingora #983: the flag was read before the waiter was registered, and a flag that was set in
+/// between woke no thread. Here a request comes just before the announcement and just after it.
+/// Loom explores the order of the two: `a_debt_from_another_core_is_never_slept_through`.
 #[test]
 fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
     on_a_core_that_sleeps(|_, wakes| {
@@ -121,9 +121,9 @@ fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
     });
 }
 
-/// Kafka #4704 (KAFKA-6653): who could not get the lock left without completing, and nobody looked again. Here the only
-/// lock that is tried and left alone is that of the default wake-up. Eight threads make the sleeper's debts, again
-/// and again.
+/// Kafka #4704 (KAFKA-6653): a thread that could not get the lock gave up without completing, and
+/// no thread checked again. Here only the default wake-up tries a lock and gives up. Eight threads
+/// cancel the sleeper's timers again and again.
 #[test]
 fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
     const THREADS: usize = 8;
@@ -158,8 +158,8 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
     });
 }
 
-/// Erlang/OTP #4127: the flag that asks for a wake-up was cleared just before the sleep, and the scheduler slept for ever. The
-/// races are in `loom-tests/tests/sleep.rs`.
+/// Erlang/OTP #4127: the flag that requests a wake-up was cleared just before the sleep, and the
+/// scheduler slept for ever. The races are in `loom-tests/tests/sleep.rs`.
 #[test]
 fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
     on_a_thread(|| {
@@ -174,9 +174,9 @@ fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
     });
 }
 
-/// embassy #3758, #6528, #3672: a deadline passed, or another alarm was set, between working out the next one and setting the
-/// alarm for it: the alarm never came, and all timers stood still. Here time passes at every step of a loop that also
-/// adds.
+/// embassy #3758, #6528, #3672: a deadline passed, or another alarm was set, between computing the
+/// next deadline and setting the alarm. The alarm never came, and all timers hung. Here time passes
+/// at every step of a loop that also adds.
 #[test]
 fn bug_36_a_deadline_that_passed_before_the_alarm_was_set_stopped_everything() {
     seeded(0..operations(20).min(500), |random| {

@@ -259,7 +259,7 @@ fn bug_26_how_far_a_deadline_is_was_taken_for_when_it_is() {
     }
 }
 
-/// One timer, and so many resets; time passes in between where it can.
+/// One timer, and several resets. Time passes in between where it can.
 fn the_last_reset_counts(delays: [u64; 3], passes: u64) {
     let mut wheel = Tiny::<bool>::starting_at(RING - 5);
     let key = wheel.insert(wheel.now() + 500, true);
@@ -314,8 +314,8 @@ fn bug_36_the_start_of_an_upper_slot_passed_before_the_alarm_was_set() {
     }
 }
 
-/// embassy #4736, #5017: a timer for the end of time was taken out of the queue and still looked as if it were in it, so that
-/// the next one of its task was not put in.
+/// embassy #4736, #5017: a timer for the end of time was removed from the queue and still looked
+/// queued, so that the next timer of its task was not queued.
 #[test]
 fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
     for cancel in CANCELS {
@@ -352,8 +352,8 @@ fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
     }
 }
 
-/// Agrona 4bf3d29a: what the iterator handed out was not what was there. Keys, values and deadlines stay together while
-/// places are used again.
+/// Agrona 4bf3d29a: the iterator returned the wrong identifiers. Keys, values and deadlines stay
+/// together while places are reused.
 #[test]
 fn bug_38_an_id_and_its_timer_did_not_belong_together() {
     seeded(0..operations(20).min(200), |random| {

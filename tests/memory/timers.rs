@@ -10,7 +10,7 @@ use crate::{
     signed, small,
 };
 
-/// Makes the turns in which the memory of so many timers goes back, a page in each.
+/// Makes the turns that free the memory of this number of timers, a page in each.
 fn give_back(timers: &mut dyn Timers, count: usize) {
     (0..count / 512 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
 }
@@ -157,7 +157,8 @@ fn payloads_go_back_before_their_timers_memory_does() {
     });
 }
 
-/// A loop that sleeps as told does not turn for the memory: what it does not need goes before the sleep, however it was freed.
+/// A loop that sleeps as announced does not turn for memory. Unneeded memory is freed before the
+/// sleep.
 #[test]
 fn memory_goes_back_before_a_long_sleep() {
     const MANY: usize = 30_000;

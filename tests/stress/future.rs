@@ -1,5 +1,5 @@
-//! Tasks that any worker may poll, as in a runtime that steals work, with timeouts and sleeps on two other threads: each task
-//! finishes, nothing is early, and no timer is left behind.
+//! Tasks that any worker may poll, as in a work-stealing runtime, with timeouts and sleeps on two
+//! other threads. Each task finishes, no timer is early, and none is left behind.
 use std::{
     collections::VecDeque,
     future::{self, Future},
@@ -72,7 +72,7 @@ impl Queue {
                 self.poll(&task);
             }
         }
-        // Under the lock, so that nobody misses it between looking and waiting.
+        // Under the lock, so that no thread misses it between the check and the wait.
         let _tasks = self.tasks.lock().unwrap();
         self.changed.notify_all();
     }

@@ -1,6 +1,7 @@
-//! Every thread adds timers to its own and to other shards, gives handles away, moves, cancels and waits. Every timer ends
-//! once (P2), the answers are true (P3), nothing runs before its last deadline (P1), the counters of each shard agree with
-//! the threads' records to the last timer, and each capture is dropped once, also where shards end meanwhile (P11).
+//! Every thread adds timers to its own and to other shards, sends handles away, moves, cancels and
+//! waits. Every timer ends once (P2), the answers are true (P3), and no timer runs before its last
+//! deadline (P1). The counters of each shard agree with the threads' records. Each capture is
+//! dropped once, also where shards end during the run (P11).
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -19,7 +20,7 @@ use corewheel::{
 
 use crate::common::{nanos, operations};
 
-/// What the threads themselves know of one timer.
+/// The threads' own record of one timer.
 struct Record {
     begun: Instant,
     /// The number of its shard.
@@ -32,7 +33,7 @@ struct Record {
     ran_at: AtomicU64,
     /// The deadline that its mover gave it last, in nanoseconds since `begun`.
     due: AtomicU64,
-    /// A thread was told that it ended.
+    /// A thread learned that it ended.
     ended: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl Record {
         }
     }
 
-    /// When the timer's shard has ended, and nobody holds the timer.
+    /// When the timer's shard has ended, and no thread holds the timer.
     fn ending(&self) -> Ending {
         assert_eq!(self.drops.load(Ordering::Relaxed), 1, "what was captured is dropped once");
         let [ran_at, due] = [&self.ran_at, &self.due].map(|time| time.load(Ordering::Relaxed));
@@ -137,7 +138,7 @@ fn count<'a>(
     endings
 }
 
-/// What a callback captures: it notices when it is dropped.
+/// A capture that records its drop.
 struct Captured(Arc<Record>);
 
 impl Drop for Captured {
@@ -312,8 +313,8 @@ fn channels(count: usize) -> (Vec<Sender<Given>>, Vec<Receiver<Given>>) {
     (0..count).map(|_| mpsc::channel()).unzip()
 }
 
-/// Turns until the mailbox is empty, when no thread asks for anything more. A turn takes in a thousand messages, at first
-/// those that an earlier one has left.
+/// Turns until the mailbox is empty, when no thread sends requests any more. A turn consumes 1,024
+/// messages, first those that an earlier turn left.
 fn settled_counts() -> Counts {
     while local_timer().counts().queued > 0 {
         local_timer().turn();

@@ -126,7 +126,7 @@ impl Name {
     }
 }
 
-/// What is left of a line after a quote: a character literal is skipped, a lifetime is not.
+/// Returns the rest of a line after a quote: a character literal is skipped, a lifetime is not.
 fn skip_literal(after_quote: &str) -> &str {
     let mut chars = after_quote.chars();
     match (chars.next(), chars.next()) {
