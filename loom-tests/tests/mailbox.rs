@@ -10,7 +10,7 @@ use loom_tests::{TICK, expired, explore, local, race, shard};
 /// Of three, a link leads from the first to the third.
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
-    explore(2_300, || {
+    explore(2_000, || {
         let (mut shard, _clock) = shard();
         let [first, second, third] = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let cancellers = [vec![first, second], vec![third]]

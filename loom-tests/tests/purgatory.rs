@@ -121,7 +121,7 @@ fn an_event_or_the_timeout_completes_it() {
 /// Without a timeout the event must do it: also one that comes while the operation is being added.
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
-    explore(250, || {
+    explore(80, || {
         let (_clock, shard) = core();
         let (group, seen) = (group(), Seen::new());
         let teller = race(seen.event(&group, 0));

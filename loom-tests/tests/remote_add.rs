@@ -114,7 +114,7 @@ fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
 /// Moved by two threads while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
-    explore(2_600, || {
+    explore(2_000, || {
         let (clock, core) = core();
         let adder = race(move || {
             let handle = core.add(TICK, || ());
@@ -164,7 +164,7 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
 /// Each side looks whether the other one was done before it began; if they overlap, either counts.
 #[test]
 fn the_owner_moves_a_timer_that_has_not_arrived() {
-    explore(1_200, || {
+    explore(1_050, || {
         let (clock, core) = core();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
         let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -429,7 +429,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// As above, of a timer that another thread moves and cancels before it has arrived.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore(6_500, || {
+    explore(4_700, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             race(move || (timer.reset(TICK * 2), timer.cancel()))
