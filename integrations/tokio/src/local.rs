@@ -9,6 +9,8 @@ use tokio::{
     task::{self, JoinHandle, LocalSet},
 };
 
+use crate::time::{self, Driven};
+
 /// How many entries a turn touches before other tasks have their go.
 const BUDGET: usize = 1_024;
 
@@ -83,13 +85,15 @@ const BUDGET: usize = 1_024;
 /// Where the future uses `tokio::time`, or a library that does: this runtime has no timer of tokio's. Build one with `enable_all` for
 /// that, and use [`spawn_local`] in it.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-    LocalSet::new().block_on(&runtime, async {
+    let mut runtime = runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
+    let tasks = LocalSet::new();
+    runtime.block_on(time::watch(tasks.run_until(async {
         let driver = spawn_local()?;
         let output = future.await;
         driver.abort();
         Ok(output)
-    })
+    })))
 }
 
 /// Spawns a task on the current `LocalSet` that drives this thread's timer, for as long as the set runs or until it is aborted.
@@ -110,7 +114,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
     let timer = register(local_timer().timer_fd()?)?;
     timer.get_ref().arm();
-    Ok(task::spawn_local(drive(timer)))
+    Ok(task::spawn_local(drive(timer, Driven::new())))
 }
 
 #[allow(unsafe_code)]
@@ -120,7 +124,7 @@ fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
 }
 
 /// Only the end of the runtime's own driver ends it, with that error.
-async fn drive(timer: AsyncFd<TimerFd>) -> io::Result<()> {
+async fn drive(timer: AsyncFd<TimerFd>, _driven: Driven) -> io::Result<()> {
     loop {
         // Cleared before the descriptor is armed: what it is readable for afterwards is a new edge.
         timer.readable().await?.clear_ready();

@@ -1,0 +1,62 @@
+//! The names of `tokio::time`, on corewheel's timers: a program moves by changing its `use` lines.
+//!
+//! ```
+//! use corewheel_tokio::time::{self, Duration, Instant}; // was: use tokio::time::{self, ...}
+//!
+//! # #[cfg(any(target_os = "linux", target_os = "android"))]
+//! corewheel_tokio::run(async {
+//!     let begun = Instant::now();
+//!     time::sleep(Duration::from_millis(5)).await;
+//!     assert!(begun.elapsed() >= Duration::from_millis(5));
+//!     let answer = time::timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+//!     assert!(answer.is_err());
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! [`IntervalStream`] is the wrapper of `tokio_stream`.
+//!
+//! # Which wheel a future uses
+//!
+//! All futures here are `Send`. Each is created on one of these timers, in this order of choice:
+//!
+//! 1. The thread's virtual time, after [`pause`].
+//! 2. The thread's own timer, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local) drives it. The future may move to
+//!    another thread; its timer stays.
+//! 3. The timers given to [`use_timers`]. Without that call, one thread named `corewheel-tokio 0`, which the first future starts.
+//!
+//! No runtime of tokio's is needed, and `enable_time` neither. Where tasks never change their thread, the futures of
+//! [`corewheel::future`] cost less than these.
+//!
+//! # What differs from tokio
+//!
+//! * A deadline is kept up to 584 years ahead, and one beyond never comes. tokio counts 2 years, and 30 years for the rest.
+//! * [`Sleep`] is `Unpin`: `tokio::pin!` does no harm and is not needed.
+//! * Without a timer (its thread has ended, or has as many timers as may be) a poll panics. tokio panics where no runtime is.
+//! * A future whose runtime has ended stays pending. tokio's panics.
+//! * A [`Timeout`] looks at its deadline even if its future has used up the task's cooperative budget. It uses none itself.
+//! * [`pause`] belongs to the thread. Futures created before it go on in real time, and so do [`corewheel::local_timer`] and
+//!   [`corewheel::future`]. The clock advances while `spawn_blocking` runs; tokio's waits for that.
+//! * The clock advances without being told only in [`run`](crate::run), and where [`auto_advance`] is the hook of the runtime.
+//!   `#[tokio::test(start_paused = true)]` does not know these timers: call [`pause`] first.
+
+pub mod error;
+mod home;
+mod instant;
+mod interval;
+mod sleep;
+mod timeout;
+mod virtual_time;
+
+pub use std::time::Duration;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) use self::{home::Driven, virtual_time::watch};
+pub use self::{
+    home::use_timers,
+    instant::Instant,
+    interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
+    sleep::{Sleep, sleep, sleep_until},
+    timeout::{Timeout, timeout, timeout_at},
+    virtual_time::{advance, auto_advance, pause, resume},
+};

@@ -1,0 +1,83 @@
+//! Which timers the futures of a thread use.
+
+use std::{
+    cell::RefCell,
+    sync::{LazyLock, OnceLock},
+};
+
+use corewheel::{Config, Cores, future::Timers};
+
+use super::virtual_time;
+use crate::Shards;
+
+thread_local! {
+    /// The timer of this thread, while the runtime of this thread drives it.
+    static DRIVEN: RefCell<Option<Timers>> = const { RefCell::new(None) };
+}
+
+/// The timers for threads that drive none.
+static CHOSEN: OnceLock<Timers> = OnceLock::new();
+
+/// Makes `timers` serve every thread of the process that drives no timer with [`run`](crate::run) or
+/// [`spawn_local`](crate::spawn_local).
+///
+/// Call it before the first future: with timers for more than one thread, another tick, or a limit.
+///
+/// # Errors
+///
+/// If the process has chosen before, or a future needed timers first. The error gives `timers` back.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::Timers;
+/// use corewheel_tokio::{Shards, time};
+///
+/// let shards = Shards::start(2)?;
+/// time::use_timers(Timers::new(shards.all())).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn use_timers(timers: Timers) -> Result<(), Timers> {
+    CHOSEN.set(timers)
+}
+
+/// Lends the timers for a future that is created on this thread.
+pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
+    if let Some(timers) = virtual_time::timers() {
+        return create(&timers);
+    }
+    let driven = DRIVEN.try_with(|driven| driven.borrow().clone()).ok().flatten();
+    create(driven.as_ref().unwrap_or_else(|| CHOSEN.get_or_init(start)))
+}
+
+/// Starts the thread of a process that has chosen none. It runs as long as the process.
+fn start() -> Timers {
+    static SHARDS: LazyLock<Shards> = LazyLock::new(|| {
+        let threads = Cores::builder().shards(1).pin(false);
+        let threads =
+            threads.config(|index| Config::new().name(format!("corewheel-tokio {index}")));
+        Shards::start_with(threads).expect("a thread for the timers")
+    });
+    Timers::new(SHARDS.all())
+}
+
+/// Marks this thread as one whose timer is driven, until it is dropped.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+pub(crate) struct Driven(());
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Driven {
+    pub(crate) fn new() -> Self {
+        DRIVEN.set(Some(Timers::new(&[corewheel::local_timer().shard_ref()])));
+        Self(())
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // A thread that is past its thread-locals creates no futures.
+        let _ = DRIVEN.try_with(RefCell::take);
+    }
+}

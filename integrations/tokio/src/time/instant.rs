@@ -1,0 +1,120 @@
+//! Instants that a test can stop.
+
+use std::{
+    fmt,
+    ops::{Add, AddAssign, Sub, SubAssign},
+    time::Duration,
+};
+
+use super::virtual_time;
+
+/// A moment of the monotonic clock, or of virtual time on a thread that has called [`pause`](super::pause).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(std::time::Instant);
+
+impl Instant {
+    /// Returns what time it is.
+    pub fn now() -> Self {
+        Self(virtual_time::now().unwrap_or_else(std::time::Instant::now))
+    }
+
+    /// Makes an instant from one of the standard library.
+    pub fn from_std(std: std::time::Instant) -> Self {
+        Self(std)
+    }
+
+    /// Returns the instant as one of the standard library.
+    pub fn into_std(self) -> std::time::Instant {
+        self.0
+    }
+
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    pub fn duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+
+    /// Returns the time from `earlier` to this instant; `None` if `earlier` is later.
+    pub fn checked_duration_since(&self, earlier: Self) -> Option<Duration> {
+        self.0.checked_duration_since(earlier.0)
+    }
+
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+
+    /// Returns the time that has passed since this instant; zero if it is in the future.
+    pub fn elapsed(&self) -> Duration {
+        Self::now().duration_since(*self)
+    }
+
+    /// Returns the instant `duration` later, if the platform can represent it.
+    pub fn checked_add(&self, duration: Duration) -> Option<Self> {
+        self.0.checked_add(duration).map(Self)
+    }
+
+    /// Returns the instant `duration` earlier, if the platform can represent it.
+    pub fn checked_sub(&self, duration: Duration) -> Option<Self> {
+        self.0.checked_sub(duration).map(Self)
+    }
+
+    /// Returns the instant `duration` later, or one that no program lives to see.
+    pub(super) fn saturating_add(self, duration: Duration) -> Self {
+        const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
+        self.checked_add(duration).unwrap_or_else(|| self + YEARS)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<std::time::Instant> for Instant {
+    fn from(std: std::time::Instant) -> Self {
+        Self(std)
+    }
+}
+
+impl From<Instant> for std::time::Instant {
+    fn from(instant: Instant) -> Self {
+        instant.0
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0 + duration)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        self.0 += duration;
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        self.checked_sub(duration).expect("an instant that the platform can represent")
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, duration: Duration) {
+        *self = *self - duration;
+    }
+}

@@ -1,0 +1,216 @@
+//! Ticks at equal distances.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures_core::Stream;
+
+use super::{Instant, Sleep, sleep, sleep_until};
+
+/// A tick that is taken later than this after its time has missed it.
+const MISSED: Duration = Duration::from_millis(5);
+
+/// Ticks every `period`, the first time at once.
+///
+/// # Panics
+///
+/// If `period` is zero.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel_tokio::time::{Duration, interval};
+///
+/// # #[cfg(any(target_os = "linux", target_os = "android"))]
+/// corewheel_tokio::run(async {
+///     let mut interval = interval(Duration::from_millis(2));
+///     let first = interval.tick().await;
+///     assert_eq!(interval.tick().await - first, Duration::from_millis(2));
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn interval(period: Duration) -> Interval {
+    Interval::new(sleep(Duration::ZERO), period)
+}
+
+/// Ticks every `period`, the first time at `start`.
+///
+/// # Panics
+///
+/// If `period` is zero.
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    Interval::new(sleep_until(start), period)
+}
+
+/// Ticks once a period; from [`interval`] and [`interval_at`].
+#[derive(Debug)]
+pub struct Interval {
+    /// Waits for the next tick.
+    delay: Sleep,
+    period: Duration,
+    missed: MissedTickBehavior,
+}
+
+/// What an [`Interval`] does after a tick that was taken more than 5 ms late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTickBehavior {
+    /// Makes up for missed ticks at once.
+    #[default]
+    Burst,
+    /// Begins a new schedule: the next tick comes a period after the late one.
+    Delay,
+    /// Leaves missed ticks out: the next tick is the next one of the schedule.
+    Skip,
+}
+
+impl MissedTickBehavior {
+    fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
+        match self {
+            Self::Delay if now > due + MISSED => now.saturating_add(period),
+            Self::Skip if now > due + MISSED => {
+                let into_period = (now - due).as_nanos() % period.as_nanos();
+                let into_period = u64::try_from(into_period).map_or(period, Duration::from_nanos);
+                now.saturating_add(period.saturating_sub(into_period))
+            }
+            _ => due.saturating_add(period),
+        }
+    }
+}
+
+impl Interval {
+    #[track_caller]
+    fn new(delay: Sleep, period: Duration) -> Self {
+        assert!(!period.is_zero(), "`period` must be non-zero.");
+        Self { delay, period, missed: MissedTickBehavior::default() }
+    }
+
+    /// Waits for the next tick; returns the instant for which it was scheduled. No tick is lost if the future is dropped.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Polls for the next tick; returns the instant for which it was scheduled.
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(Pin::new(&mut self.delay).poll(cx));
+        let due = self.delay.deadline();
+        self.reset_at(self.missed.next(due, Instant::now(), self.period));
+        Poll::Ready(due)
+    }
+
+    /// Moves the next tick to a period from now.
+    pub fn reset(&mut self) {
+        self.reset_after(self.period);
+    }
+
+    /// Moves the next tick to now.
+    pub fn reset_immediately(&mut self) {
+        self.reset_at(Instant::now());
+    }
+
+    /// Moves the next tick to `after` from now.
+    pub fn reset_after(&mut self, after: Duration) {
+        self.reset_at(Instant::now().saturating_add(after));
+    }
+
+    /// Moves the next tick to `deadline`.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        Pin::new(&mut self.delay).reset(deadline);
+    }
+
+    /// Returns what happens after a missed tick.
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
+    }
+
+    /// Sets what happens after a missed tick.
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+
+    /// Returns the time between two ticks.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+}
+
+/// The ticks of an [`Interval`] as a [`Stream`] that never ends.
+#[derive(Debug)]
+pub struct IntervalStream(Interval);
+
+impl IntervalStream {
+    /// Makes a stream of the ticks.
+    pub fn new(interval: Interval) -> Self {
+        Self(interval)
+    }
+
+    /// Returns the interval.
+    pub fn into_inner(self) -> Interval {
+        self.0
+    }
+}
+
+impl AsRef<Interval> for IntervalStream {
+    fn as_ref(&self) -> &Interval {
+        &self.0
+    }
+}
+
+impl AsMut<Interval> for IntervalStream {
+    fn as_mut(&mut self) -> &mut Interval {
+        &mut self.0
+    }
+}
+
+impl Stream for IntervalStream {
+    type Item = Instant;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.0.poll_tick(cx).map(Some)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MissedTickBehavior::*, *};
+
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    /// Returns how long after a due tick the next one comes, if it is taken `late`.
+    fn next(behavior: MissedTickBehavior, late: u64) -> u128 {
+        let due = Instant::now();
+        let now = due + Duration::from_millis(late);
+        (behavior.next(due, now, PERIOD) - due).as_millis()
+    }
+
+    #[test]
+    fn five_milliseconds_late_is_not_missed() {
+        for behavior in [Burst, Delay, Skip] {
+            assert_eq!([0, 4, 5].map(|late| next(behavior, late)), [10; 3], "{behavior:?}");
+        }
+    }
+
+    #[test]
+    fn a_missed_tick_is_made_up_for_or_begins_anew_or_is_left_out() {
+        assert_eq!([6, 10, 35].map(|late| next(Burst, late)), [10, 10, 10]);
+        assert_eq!([6, 10, 35].map(|late| next(Delay, late)), [16, 20, 45]);
+        assert_eq!([6, 10, 35].map(|late| next(Skip, late)), [10, 20, 40]);
+    }
+
+    #[test]
+    fn a_period_without_end_is_no_overflow() {
+        let now = Instant::now();
+        for behavior in [Burst, Delay, Skip] {
+            assert!(behavior.next(now, now + PERIOD, Duration::MAX) > now + PERIOD);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A sleep that any thread may poll.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use corewheel::future::{self, Remote};
+use tokio::task::coop;
+
+use super::{Instant, home::with_timers};
+
+/// Waits until `duration` from now. Zero is ready at the first poll.
+#[track_caller]
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep(with_timers(|timers| timers.sleep(duration)))
+}
+
+/// Waits until `deadline`. One that has passed is ready at the first poll.
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
+}
+
+/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. Never early, and at the first tick after its deadline: a
+/// millisecond by default.
+///
+/// Polled after it was ready it is ready again, until it is [reset](Self::reset). Dropping it cancels its timer.
+///
+/// # Examples
+///
+/// An idle timeout that each packet moves:
+///
+/// ```
+/// use corewheel_tokio::time::{self, Duration, Instant};
+///
+/// # #[cfg(any(target_os = "linux", target_os = "android"))]
+/// corewheel_tokio::run(async {
+///     let idle = time::sleep(Duration::from_millis(20));
+///     tokio::pin!(idle);
+///     for _packet in 0..3 {
+///         idle.as_mut().reset(Instant::now() + Duration::from_millis(20));
+///     }
+///     idle.await;
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep(future::Sleep<Remote>);
+
+impl Sleep {
+    /// Returns the instant at which it ends.
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline().into()
+    }
+
+    /// Returns whether its timer has fired, or a poll found that the deadline had passed.
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_elapsed()
+    }
+
+    /// Moves the deadline, earlier or later, also after it has passed. A task that waits is woken at the new deadline, without
+    /// another poll.
+    pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
+        self.0.reset(deadline.into_std());
+    }
+
+    /// Polls it without a look at the task's cooperative budget.
+    pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let budget = ready!(coop::poll_proceed(cx));
+        ready!(self.poll_unconstrained(cx));
+        budget.made_progress();
+        Poll::Ready(())
+    }
+}

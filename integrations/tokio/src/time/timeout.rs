@@ -1,0 +1,82 @@
+//! A future with a deadline.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+
+use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
+
+/// Gives `future` up if it is not ready within `duration` from now.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel_tokio::time::{Duration, timeout};
+/// use std::{future, io};
+///
+/// async fn fetch() -> io::Result<()> {
+///     timeout(Duration::from_millis(5), future::pending::<()>()).await?;
+///     Ok(())
+/// }
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// let error = runtime.block_on(fetch()).unwrap_err();
+/// assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { value: future.into_future(), delay: sleep(duration) }
+}
+
+/// Gives `future` up if it is not ready by `deadline`.
+#[track_caller]
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { value: future.into_future(), delay: sleep_until(deadline) }
+}
+
+pin_project! {
+    /// Gives a future up at a deadline; from [`timeout`] and [`timeout_at`].
+    ///
+    /// The future is polled first: if it is ready, the deadline does not matter. A future that is ready at its first poll touches
+    /// no timer.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Timeout<T> {
+        #[pin]
+        value: T,
+        delay: Sleep,
+    }
+}
+
+impl<T> Timeout<T> {
+    /// Returns the future.
+    pub fn get_ref(&self) -> &T {
+        &self.value
+    }
+
+    /// Returns the future, to be changed.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+
+    /// Returns the future without its timeout.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+}
+
+impl<T: Future> Future for Timeout<T> {
+    type Output = Result<T::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.value.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        this.delay.poll_unconstrained(cx).map(|()| Err(Elapsed(())))
+    }
+}

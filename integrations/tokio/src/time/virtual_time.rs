@@ -1,0 +1,289 @@
+//! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
+//!
+//! A helper thread owns a timer on that clock. The futures of the thread that called `pause` use the helper's timer. The helper
+//! turns its timer on an order, or in step with real time after `resume`.
+
+use std::{
+    cell::{Cell, RefCell},
+    pin::pin,
+    rc::Rc,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    task::{Context, Waker},
+    thread,
+    time::{Duration, Instant as StdInstant},
+};
+
+use corewheel::{Config, ManualClock, ShardRef, future::Timers, local_timer};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::yield_now,
+};
+
+thread_local! {
+    /// Stays after the first `pause`: the instants of this thread are virtual from then on.
+    static HERE: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
+    /// The runtime has looked for events since it was last idle.
+    static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The tick of the helper's timer, the default.
+const TICK: Duration = Duration::from_millis(1);
+
+struct VirtualTime {
+    clock: ManualClock,
+    /// The instant at which the clock shows zero.
+    start: StdInstant,
+    timers: Timers,
+    helper: Sender<Order>,
+    /// When `resume` was called, and the virtual time then. `None` while time stands still.
+    resumed: Cell<Option<Resumed>>,
+}
+
+type Resumed = (StdInstant, Duration);
+
+/// An order to the helper.
+enum Order {
+    /// Looks at its timer: another thread has added an earlier deadline.
+    Look,
+    /// Moves its clock with real time, or not any more.
+    Follow(Option<Resumed>, Sender<bool>),
+    /// Fires what is due.
+    Turn(Sender<bool>),
+    /// Advances the clock to the next deadline, and fires it. Answers whether there was one.
+    Step(Sender<bool>),
+    End,
+}
+
+/// Stops the clock of this thread. Futures created from now on see virtual time, which advances by [`advance`], and to the next
+/// deadline whenever the runtime is idle.
+///
+/// Call it first in a test, in a runtime that [`run`](crate::run) made or one with [`auto_advance`]. It affects this thread only.
+///
+/// # Panics
+///
+/// If time stands still already, or outside of a current-thread runtime.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel_tokio::time::{self, Duration, Instant};
+///
+/// # #[cfg(any(target_os = "linux", target_os = "android"))]
+/// corewheel_tokio::run(async {
+///     time::pause();
+///     let begun = Instant::now();
+///     time::sleep(Duration::from_secs(3600)).await; // takes no time
+///     assert_eq!(begun.elapsed(), Duration::from_secs(3600));
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn pause() {
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    assert!(
+        matches!(flavor, Ok(RuntimeFlavor::CurrentThread)),
+        "`time::pause()` requires a current-thread runtime"
+    );
+    let here = HERE.with_borrow_mut(|here| {
+        Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
+    });
+    let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
+    here.order(|done| Order::Follow(None, done));
+    // At the end of a tick, so that what takes whole milliseconds ends after exactly that time.
+    let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
+    here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
+    here.order(Order::Turn);
+}
+
+/// Lets the clock of this thread go on, from where it stands.
+///
+/// # Panics
+///
+/// If time does not stand still.
+#[track_caller]
+pub fn resume() {
+    let here = paused().expect("time is not frozen");
+    let resumed = Some((StdInstant::now(), here.clock.elapsed()));
+    here.resumed.set(resumed);
+    here.order(|done| Order::Follow(resumed, done));
+}
+
+/// Moves the clock of this thread by `duration` at once, and yields to tasks that were woken. Deadlines on the way fire at the
+/// end of the jump, in their order.
+///
+/// # Panics
+///
+/// If time does not stand still.
+pub async fn advance(duration: Duration) {
+    let here = paused().expect("time is not frozen");
+    here.clock.advance(duration);
+    here.order(Order::Turn);
+    drop(here);
+    yield_now().await;
+}
+
+/// Advances paused time to the next deadline; does nothing unless this thread has called [`pause`]. For
+/// `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) has it.
+///
+/// It first has the runtime look for events, so that a task which waits for a socket is served before the clock moves. In
+/// [`run`](crate::run) it does so after every task of the `LocalSet`; elsewhere, once before the clock moves.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel_tokio::time::{self, Duration};
+///
+/// let runtime = tokio::runtime::Builder::new_current_thread()
+///     .on_thread_park(time::auto_advance)
+///     .build()?;
+/// runtime.block_on(async {
+///     time::pause();
+///     time::sleep(Duration::from_secs(3600)).await;
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn auto_advance() {
+    let Some(here) = paused() else { return };
+    if HAS_POLLED.replace(true) {
+        HAS_POLLED.set(false);
+        here.order(Order::Step);
+    } else {
+        // A deferred wake-up: the runtime polls for events without blocking, and then comes back.
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = pin!(yield_now()).poll(&mut cx);
+    }
+}
+
+/// Polls the tasks of a runtime. Whenever they have run, [`auto_advance`] looks for events again.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) async fn watch<F: Future>(tasks: F) -> F::Output {
+    let mut tasks = pin!(tasks);
+    let poll = |cx: &mut Context<'_>| {
+        HAS_POLLED.set(false);
+        tasks.as_mut().poll(cx)
+    };
+    std::future::poll_fn(poll).await
+}
+
+/// Returns the virtual time of this thread, if it has one.
+pub(super) fn now() -> Option<StdInstant> {
+    let here = here()?;
+    Some(here.resumed.get().map_or_else(|| here.clock.now(), |resumed| here.start + since(resumed)))
+}
+
+/// Returns the timers that follow the virtual time of this thread, if it has one.
+pub(super) fn timers() -> Option<Timers> {
+    here().map(|here| here.timers.clone())
+}
+
+fn here() -> Option<Rc<VirtualTime>> {
+    HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+}
+
+fn paused() -> Option<Rc<VirtualTime>> {
+    here().filter(|here| here.resumed.get().is_none())
+}
+
+/// Returns the virtual time that follows real time since `resume`.
+fn since((resumed, elapsed): Resumed) -> Duration {
+    elapsed.saturating_add(resumed.elapsed())
+}
+
+impl VirtualTime {
+    /// Starts a helper whose clock shows real time, and goes on.
+    fn start() -> Self {
+        let (clock, (helper, orders)) = (ManualClock::new(), channel());
+        let start = clock.now();
+        let (refer, referred) = channel();
+        let (its_clock, its_orders) = (clock.clone(), helper.clone());
+        let serve = move || serve(&its_clock, its_orders, &orders, &refer);
+        let name = "corewheel-tokio paused".to_owned();
+        thread::Builder::new().name(name).spawn(serve).expect("a thread for virtual time");
+        let shard = referred.recv().expect("the helper has a timer");
+        let resumed = Cell::new(Some((StdInstant::now(), Duration::ZERO)));
+        Self { clock, start, timers: Timers::new(&[shard]), helper, resumed }
+    }
+
+    /// Gives the helper an order, and waits until it is done.
+    fn order(&self, order: impl FnOnce(Sender<bool>) -> Order) -> bool {
+        let (done, result) = channel();
+        self.helper.send(order(done)).expect("the helper takes orders until it is dropped");
+        result.recv().expect("the helper answers")
+    }
+}
+
+impl Drop for VirtualTime {
+    fn drop(&mut self) {
+        let _ = self.helper.send(Order::End);
+    }
+}
+
+/// Runs the helper.
+fn serve(
+    clock: &ManualClock,
+    wake: Sender<Order>,
+    orders: &Receiver<Order>,
+    refer: &Sender<ShardRef>,
+) {
+    let config = Config::new().clock(clock).on_wake(move || _ = wake.send(Order::Look));
+    config.install().expect("a new thread has no timer");
+    let _ = refer.send(local_timer().shard_ref());
+    let mut follows = None;
+    loop {
+        let order = match follows {
+            None => orders.recv().map_err(RecvTimeoutError::from),
+            Some(resumed) => {
+                clock.set(since(resumed));
+                local_timer().turn();
+                let sleep = local_timer().prepare_sleep();
+                match sleep.timeout() {
+                    Some(timeout) => orders.recv_timeout(timeout),
+                    None => orders.recv().map_err(RecvTimeoutError::from),
+                }
+            }
+        };
+        let (done, result) = match order {
+            Ok(Order::Look) | Err(RecvTimeoutError::Timeout) => continue,
+            Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Order::Follow(mode, done)) => {
+                follows = mode;
+                (done, true)
+            }
+            Ok(Order::Turn(done)) => (done, turn()),
+            Ok(Order::Step(done)) => (done, step(clock)),
+        };
+        let _ = done.send(result);
+    }
+}
+
+/// Fires every due timer; returns whether there was one.
+fn turn() -> bool {
+    let mut has_fired = false;
+    loop {
+        let turn = local_timer().turn();
+        has_fired |= turn.fired > 0;
+        if !turn.behind {
+            return has_fired;
+        }
+    }
+}
+
+fn step(clock: &ManualClock) -> bool {
+    while !turn() {
+        match local_timer().time_until_next() {
+            // At the end of time the clock stops, and nothing is due.
+            Some(wait)
+                if !wait.is_zero() && clock.elapsed().checked_add(wait).is_some_and(is_time) =>
+            {
+                clock.advance(wait);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Returns whether a clock can show it.
+fn is_time(elapsed: Duration) -> bool {
+    elapsed < Duration::from_nanos(u64::MAX)
+}

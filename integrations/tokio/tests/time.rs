@@ -1,0 +1,413 @@
+//! `corewheel_tokio::time`: as the documentation of `tokio::time` says, in virtual time where time matters.
+#![cfg(any(target_os = "linux", target_os = "android"))]
+
+mod common;
+
+use std::{
+    cell::{Cell, RefCell},
+    future::{pending, poll_fn, ready},
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use common::paused;
+use corewheel::local_timer;
+use corewheel_tokio::{
+    run,
+    time::{self, Duration, Instant, IntervalStream, MissedTickBehavior},
+};
+use futures_core::Stream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime, task,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn panic_of<R>(call: impl FnOnce() -> R) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(call)).err().expect("a panic");
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+}
+
+#[test]
+fn futures_may_move_between_threads() {
+    fn moves<T: Send + Sync + 'static>() {}
+    moves::<time::Sleep>();
+    moves::<time::Timeout<()>>();
+    moves::<time::Interval>();
+    moves::<time::Instant>();
+    moves::<time::error::Elapsed>();
+}
+
+#[test]
+fn sleep_ends_at_its_deadline() {
+    paused(|| async {
+        let begun = Instant::now();
+        let sleep = time::sleep(90 * SECOND);
+        assert_eq!(sleep.deadline(), begun + 90 * SECOND);
+        sleep.await;
+        assert_eq!(begun.elapsed(), 90 * SECOND);
+        time::sleep_until(begun + 100 * SECOND).await;
+        assert_eq!(begun.elapsed(), 100 * SECOND);
+    });
+}
+
+#[test]
+fn zero_and_the_past_are_ready_at_the_first_poll() {
+    paused(|| async {
+        assert!(poll_once(&mut time::sleep(Duration::ZERO)).is_ready());
+        time::advance(SECOND).await;
+        assert!(poll_once(&mut time::sleep_until(Instant::now() - SECOND)).is_ready());
+    });
+}
+
+#[test]
+fn sleep_moves_to_a_later_and_an_earlier_deadline() {
+    paused(|| async {
+        for (first, second) in [(10, 30), (30, 10)] {
+            let begun = Instant::now();
+            let mut sleep = pin!(time::sleep(millis(first)));
+            poll_fn(|cx| {
+                assert!(sleep.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            sleep.as_mut().reset(begun + millis(second));
+            assert!(!sleep.is_elapsed());
+            sleep.as_mut().await;
+            assert!(sleep.is_elapsed());
+            assert_eq!(begun.elapsed(), millis(second));
+            sleep.as_mut().await;
+            assert_eq!(begun.elapsed(), millis(second), "ready again");
+            sleep.as_mut().reset(Instant::now() + SECOND);
+            sleep.await;
+            assert_eq!(begun.elapsed(), millis(second) + SECOND);
+        }
+    });
+}
+
+#[test]
+fn timeout_polls_its_future_first() {
+    paused(|| async {
+        assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
+        assert_eq!(time::timeout_at(Instant::now() - SECOND, ready(7)).await, Ok(7));
+        let begun = Instant::now();
+        let slow = async {
+            time::sleep(2 * SECOND).await;
+            "slow"
+        };
+        assert_eq!(time::timeout(2 * SECOND, slow).await, Ok("slow"), "ready at the deadline");
+        assert_eq!(begun.elapsed(), 2 * SECOND);
+    });
+}
+
+#[test]
+fn timeout_ends_with_elapsed() {
+    paused(|| async {
+        let begun = Instant::now();
+        let elapsed = time::timeout(SECOND, pending::<()>()).await.expect_err("it never ends");
+        assert_eq!(begun.elapsed(), SECOND);
+        assert_eq!(elapsed.to_string(), "deadline has elapsed");
+        assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
+        let mut timeout = time::timeout(SECOND, Never(7));
+        timeout.get_mut().0 += 1;
+        assert_eq!((timeout.get_ref().0, timeout.into_inner().0), (8, 8));
+    });
+}
+
+struct Never(u32);
+
+impl Future for Never {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+/// A future that is always ready to go on leaves no time to others unless the budget makes it yield.
+#[test]
+fn sleeps_use_the_cooperative_budget_and_timeouts_end_without_it() {
+    paused(|| async {
+        let other = task::spawn_local(async { Instant::now() });
+        for _ in 0..1_000 {
+            time::sleep(Duration::ZERO).await;
+        }
+        assert!(other.is_finished(), "no yield in 1,000 sleeps");
+    });
+    let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
+    let greedy = async {
+        loop {
+            task::coop::consume_budget().await;
+        }
+    };
+    let greedy: Result<(), _> = runtime.block_on(time::timeout(millis(5), greedy));
+    assert!(greedy.is_err());
+}
+
+#[test]
+fn interval_ticks_at_once_and_then_each_period() {
+    paused(|| async {
+        let begun = Instant::now();
+        let mut interval = time::interval(millis(300));
+        assert_eq!(interval.period(), millis(300));
+        for tick in 0..4 {
+            assert_eq!(interval.tick().await - begun, tick * millis(300));
+            assert_eq!(begun.elapsed(), tick * millis(300));
+        }
+        let mut interval = time::interval_at(Instant::now() + SECOND, 2 * SECOND);
+        let begun = Instant::now();
+        assert_eq!(interval.tick().await - begun, SECOND);
+        assert_eq!(interval.tick().await - begun, 3 * SECOND);
+    });
+}
+
+#[test]
+fn missed_ticks_come_as_the_behavior_says() {
+    for (behavior, expected) in [
+        (MissedTickBehavior::Burst, [10, 35, 35, 40]),
+        (MissedTickBehavior::Delay, [10, 35, 45, 55]),
+        (MissedTickBehavior::Skip, [10, 35, 40, 50]),
+    ] {
+        paused(move || async move {
+            let begun = Instant::now();
+            let mut interval = time::interval_at(begun + millis(10), millis(10));
+            assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+            interval.set_missed_tick_behavior(behavior);
+            let mut seen = Vec::new();
+            for tick in 0..4 {
+                interval.tick().await;
+                seen.push(begun.elapsed().as_millis());
+                if tick == 0 {
+                    time::advance(millis(25)).await;
+                }
+            }
+            assert_eq!(seen, expected, "{behavior:?}");
+        });
+    }
+}
+
+#[test]
+fn interval_resets() {
+    paused(|| async {
+        let begun = Instant::now();
+        let mut interval = time::interval(10 * SECOND);
+        interval.tick().await;
+        time::advance(4 * SECOND).await;
+        interval.reset();
+        assert_eq!(interval.tick().await - begun, 14 * SECOND);
+        interval.reset_immediately();
+        assert_eq!(interval.tick().await - begun, 14 * SECOND);
+        interval.reset_after(SECOND);
+        assert_eq!(interval.tick().await - begun, 15 * SECOND);
+        interval.reset_at(begun + 17 * SECOND);
+        assert_eq!(interval.tick().await - begun, 17 * SECOND);
+        assert_eq!(interval.tick().await - begun, 27 * SECOND, "the period stays");
+    });
+}
+
+#[test]
+fn interval_is_a_stream() {
+    paused(|| async {
+        let begun = Instant::now();
+        let mut ticks = IntervalStream::new(time::interval(SECOND));
+        for tick in 0..3 {
+            let next = poll_fn(|cx| Pin::new(&mut ticks).poll_next(cx)).await;
+            assert_eq!(next, Some(begun + tick * SECOND));
+        }
+        assert_eq!(ticks.into_inner().period(), SECOND);
+    });
+}
+
+#[test]
+fn a_period_of_zero_panics() {
+    let message = panic_of(|| time::interval(Duration::ZERO));
+    assert!(message.contains("non-zero"), "{message}");
+}
+
+// ---- which wheel
+
+#[test]
+fn a_driven_thread_uses_its_own_timer() {
+    let test = || {
+        run(async {
+            let added = local_timer().counts().added;
+            time::sleep(millis(2)).await;
+            assert_eq!(local_timer().counts().added, added + 1);
+        })
+        .expect("a runtime");
+        // Nothing drives the timer of this thread any more.
+        let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
+        let added = local_timer().counts().added;
+        runtime.block_on(time::sleep(millis(2)));
+        assert_eq!(local_timer().counts().added, added);
+    };
+    thread::spawn(test).join().expect("no panic");
+}
+
+#[test]
+fn tasks_of_a_multi_thread_runtime_are_never_early() {
+    let runtime =
+        runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    runtime.block_on(async {
+        let mut tasks = task::JoinSet::new();
+        for round in 0..200 {
+            let delay = Duration::from_micros(round * 97);
+            tasks.spawn(async move {
+                let begun = Instant::now();
+                let mut sleep = Box::pin(time::sleep(delay));
+                task::yield_now().await;
+                sleep.as_mut().await;
+                assert!(begun.elapsed() >= delay, "early");
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn a_program_chooses_its_timers_once() {
+    drop(time::sleep(Duration::ZERO));
+    let shards = corewheel_tokio::Shards::start(1).expect("a thread");
+    let timers = corewheel::future::Timers::new(shards.all());
+    assert!(time::use_timers(timers).is_err(), "a future has needed timers");
+}
+
+// ---- virtual time
+
+#[test]
+fn pause_and_resume_panic_out_of_turn() {
+    paused(|| async {
+        assert_eq!(panic_of(time::pause), "time is already frozen");
+        time::resume();
+        assert_eq!(panic_of(time::resume), "time is not frozen");
+    });
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).build().expect("one");
+    let message = runtime.block_on(async { panic_of(time::pause) });
+    assert!(message.contains("current-thread runtime"), "{message}");
+    assert!(panic_of(time::pause).contains("current-thread runtime"), "no runtime");
+}
+
+/// All three are woken after the jump, in the order of their deadlines.
+#[test]
+fn advance_jumps() {
+    paused(|| async {
+        let (begun, seen) = (Instant::now(), Rc::new(RefCell::new(Vec::new())));
+        let mut tasks = task::JoinSet::new();
+        for delay in [3, 1, 2] {
+            let seen = Rc::clone(&seen);
+            tasks.spawn_local(async move {
+                time::sleep(delay * SECOND).await;
+                seen.borrow_mut().push((delay, begun.elapsed()));
+            });
+        }
+        task::yield_now().await;
+        time::advance(5 * SECOND).await;
+        assert_eq!(begun.elapsed(), 5 * SECOND);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(seen.take(), [1, 2, 3].map(|delay| (delay, 5 * SECOND)));
+    });
+}
+
+/// Time stands still while a task has something to do.
+#[test]
+fn the_clock_advances_only_when_all_tasks_are_idle() {
+    paused(|| async {
+        let begun = Instant::now();
+        let slept = Rc::new(Cell::new(false));
+        let sleeps = Rc::clone(&slept);
+        let sleeper = task::spawn_local(async move {
+            time::sleep(millis(1)).await;
+            sleeps.set(true);
+        });
+        for _ in 0..500 {
+            task::yield_now().await;
+        }
+        assert!(!slept.get());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        sleeper.await.expect("no panic");
+        assert_eq!(begun.elapsed(), millis(1));
+    });
+}
+
+#[test]
+fn sockets_are_served_before_the_clock_advances() {
+    paused(|| async {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let served = task::spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut byte = [0];
+            while stream.read(&mut byte).await.expect("read") > 0 {
+                stream.write_all(&byte).await.expect("written");
+            }
+        });
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        for byte in 0..50 {
+            stream.write_all(&[byte]).await.expect("written");
+            let mut answer = [0];
+            let answered = time::timeout(60 * SECOND, stream.read_exact(&mut answer)).await;
+            answered.expect("the clock has not moved").expect("read");
+            assert_eq!(answer, [byte]);
+        }
+        drop(stream);
+        served.await.expect("no panic");
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+}
+
+#[test]
+fn after_resume_time_goes_on_where_it_stood() {
+    paused(|| async {
+        let begun = Instant::now();
+        let mut before = pin!(time::sleep(SECOND + millis(20)));
+        assert!(poll_fn(|cx| Poll::Ready(before.as_mut().poll(cx))).await.is_pending());
+        time::advance(SECOND).await;
+        time::resume();
+        assert!(begun.elapsed() >= SECOND);
+        time::sleep(millis(5)).await;
+        assert!(begun.elapsed() >= SECOND + millis(5), "early");
+        before.await;
+        assert!(begun.elapsed() >= SECOND + millis(20), "early");
+        assert!(begun.elapsed() < 3600 * SECOND);
+        time::pause();
+        let stands = Instant::now();
+        time::sleep(3600 * SECOND).await;
+        assert_eq!(stands.elapsed(), 3600 * SECOND);
+    });
+}
+
+#[test]
+fn a_paused_sleep_without_end_is_no_busy_loop() {
+    paused(|| async {
+        let (done, waits) = tokio::sync::oneshot::channel();
+        let other = thread::spawn(move || {
+            thread::sleep(millis(20));
+            done.send(()).expect("it is waited for");
+        });
+        let begun = Instant::now();
+        tokio::select! {
+            () = time::sleep(Duration::MAX) => unreachable!("the end of time"),
+            done = waits => done.expect("no panic"),
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        other.join().expect("no panic");
+    });
+}
