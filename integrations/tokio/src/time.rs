@@ -14,7 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`IntervalStream`] is the wrapper of `tokio_stream`.
+//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] is the wrapper of
+//! `tokio_stream`.
 //!
 //! # Which wheel a future uses
 //!
@@ -39,7 +40,9 @@
 //!   [`corewheel::future`]. The clock advances while `spawn_blocking` runs; tokio's waits for that.
 //! * The clock advances without being told only in [`run`](crate::run), and where [`auto_advance`] is the hook of the runtime.
 //!   `#[tokio::test(start_paused = true)]` does not know these timers: call [`pause`] first.
+//! * [`DelayQueue`] is not `Sync`. The differences of its methods stand there.
 
+pub mod delay_queue;
 pub mod error;
 mod home;
 mod instant;
@@ -50,6 +53,8 @@ mod virtual_time;
 
 pub use std::time::Duration;
 
+#[doc(inline)]
+pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use self::{home::Driven, virtual_time::watch};
 pub use self::{

@@ -1,0 +1,111 @@
+//! A program written for `tokio::time`, moved by its `use` lines: a session table in a multi-thread runtime.
+//!
+//! Clients renew their sessions, some of them not. A `DelayQueue` ends the silent ones, a request has a timeout, and a heartbeat
+//! ticks. It ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release -p corewheel-tokio --example moved
+//! ```
+
+use std::{collections::HashMap, future::poll_fn, io};
+
+// Was: use tokio::time::{self, Duration, Instant, MissedTickBehavior};
+//      use tokio_util::time::{DelayQueue, delay_queue::Key};
+use corewheel_tokio::time::{
+    self, DelayQueue, Duration, Instant, MissedTickBehavior, delay_queue::Key,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+const CLIENTS: u32 = 1_000;
+const RENEWALS: u32 = 5;
+const SESSION: Duration = Duration::from_millis(200);
+
+/// A client says that it is alive. It wants to know whether its session lived.
+struct Renewal {
+    client: u32,
+    lived: oneshot::Sender<bool>,
+}
+
+/// The events that the table counts.
+#[derive(Debug, Default)]
+struct Seen {
+    sessions: usize,
+    expired: usize,
+    heartbeats: u32,
+    latest: Duration,
+}
+
+/// Serves until every client has gone and every session has expired.
+async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Seen {
+    let (mut queue, mut keys) = (DelayQueue::new(), HashMap::<u32, Key>::new());
+    let mut heartbeat = time::interval(SESSION / 20);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut seen = Seen::default();
+    loop {
+        tokio::select! {
+            Some(Renewal { client, lived }) = renewals.recv() => {
+                let has_lived = if let Some(key) = keys.get(&client) {
+                    queue.reset(key, SESSION);
+                    true
+                } else {
+                    keys.insert(client, queue.insert(client, SESSION));
+                    seen.sessions += 1;
+                    false
+                };
+                let _ = lived.send(has_lived);
+            }
+            Some(expired) = poll_fn(|cx| queue.poll_expired(cx)), if !queue.is_empty() => {
+                assert!(expired.deadline() <= Instant::now(), "never early");
+                seen.latest = seen.latest.max(expired.deadline().elapsed());
+                seen.expired += 1;
+                keys.remove(expired.get_ref());
+            }
+            _ = heartbeat.tick() => {
+                seen.heartbeats += 1;
+                if renewals.is_closed() && queue.is_empty() {
+                    return seen;
+                }
+            }
+        }
+    }
+}
+
+/// Renews its session some times, with pauses that the session outlives.
+async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
+    let mut kept = 0;
+    for _ in 0..RENEWALS {
+        let (lived, answer) = oneshot::channel();
+        let renewal = Renewal { client, lived };
+        let ask = async {
+            table.send(renewal).await.expect("the table serves");
+            answer.await.expect("the table serves")
+        };
+        kept += u32::from(time::timeout(Duration::from_secs(20), ask).await?);
+        time::sleep(SESSION / 10).await;
+    }
+    Ok(kept)
+}
+
+fn main() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    let (kept, seen) = runtime.block_on(async {
+        let (sender, renewals) = mpsc::channel(64);
+        let table = tokio::spawn(table(renewals));
+        let mut clients: JoinSet<_> =
+            (0..CLIENTS).map(|number| client(number, sender.clone())).collect();
+        drop(sender);
+        let mut kept = 0;
+        while let Some(renewed) = clients.join_next().await {
+            kept += renewed.expect("no panic").expect("an answer within 20 s");
+        }
+        (kept, table.await.expect("no panic"))
+    });
+    println!("{kept} renewals in time; {seen:?}");
+    assert_eq!(seen.sessions, seen.expired, "each session expires once");
+    assert_eq!(kept as usize + seen.sessions, (CLIENTS * RENEWALS) as usize, "no renewal is lost");
+    assert!(seen.heartbeats > 2, "the heart beats");
+    Ok(())
+}

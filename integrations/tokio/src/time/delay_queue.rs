@@ -1,0 +1,325 @@
+//! A queue whose entries come out when their delays have passed.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use corewheel::Wheel;
+use futures_core::Stream;
+use slab::Slab;
+
+use super::{Instant, Sleep, sleep_until};
+
+/// The length of a tick.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A queue whose entries come out when their delays have passed, with the methods of tokio-util's.
+///
+/// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the next
+/// insert. Deadlines are rounded
+/// up to a millisecond.
+///
+/// Cost: inserting, removing and resetting an entry is constant, as in a [`Wheel`].
+///
+/// # What differs from tokio-util
+///
+/// * Any deadline is valid; tokio-util panics beyond about 2 years.
+/// * A [`Key`] is never mistaken for a later entry's.
+/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the instant that was asked for, not rounded.
+/// * Entries of the same millisecond come out in an unspecified order; tokio-util's come out last in, first out.
+/// * [`peek`](Self::peek) looks at every entry.
+/// * [`compact`](Self::compact) moves no entry: it does what [`shrink_to_fit`](Self::shrink_to_fit) does.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel_tokio::time::{DelayQueue, Duration};
+/// use std::future::poll_fn;
+///
+/// # #[cfg(any(target_os = "linux", target_os = "android"))]
+/// corewheel_tokio::run(async {
+///     let mut sessions = DelayQueue::new();
+///     let first = sessions.insert("first", Duration::from_millis(5));
+///     let second = sessions.insert("second", Duration::from_millis(10));
+///     sessions.reset(&first, Duration::from_millis(20));
+///     assert_eq!(sessions.remove(&second).into_inner(), "second");
+///
+///     let expired = poll_fn(|cx| sessions.poll_expired(cx)).await.unwrap();
+///     assert_eq!(expired.into_inner(), "first");
+///     assert!(poll_fn(|cx| sessions.poll_expired(cx)).await.is_none());
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct DelayQueue<T> {
+    /// The ticks of `start`; holds indices of `entries`.
+    wheel: Wheel<usize>,
+    entries: Slab<Entry<T>>,
+    start: Instant,
+    /// Waits until the wheel wants to be advanced, while the queue is polled and not empty.
+    delay: Option<Sleep>,
+    /// The task to wake if an entry is due before `delay` ends.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    value: T,
+    deadline: Instant,
+    key: corewheel::Key,
+}
+
+/// Names one entry of a [`DelayQueue`]. It is meant for the queue that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: usize,
+    key: corewheel::Key,
+}
+
+/// An entry that has left its queue: expired, or removed.
+#[derive(Debug)]
+pub struct Expired<T> {
+    value: T,
+    deadline: Instant,
+    key: Key,
+}
+
+impl<T> DelayQueue<T> {
+    /// Makes an empty queue.
+    pub fn new() -> Self {
+        Self::with_capacity(0)
+    }
+
+    /// Makes an empty queue with room for `capacity` entries.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            wheel: Wheel::new(),
+            entries: Slab::with_capacity(capacity),
+            start: Instant::now(),
+            delay: None,
+            waker: None,
+        }
+    }
+
+    /// Inserts an entry that comes out `timeout` from now.
+    ///
+    /// # Panics
+    ///
+    /// If the queue holds 2^25 - 1 entries.
+    #[track_caller]
+    pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
+        self.insert_at(value, Instant::now().saturating_add(timeout))
+    }
+
+    /// Inserts an entry that comes out at `when`; at the next poll if that has passed.
+    ///
+    /// # Panics
+    ///
+    /// If the queue holds 2^25 - 1 entries.
+    #[track_caller]
+    pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
+        let vacant = self.entries.vacant_entry();
+        let index = vacant.key();
+        let key = self.wheel.insert(ticks_until(self.start, when), index);
+        vacant.insert(Entry { value, deadline: when, key });
+        self.wake_before(when);
+        Key { index, key }
+    }
+
+    /// Polls for the next entry whose deadline has passed. `None` if the queue is empty.
+    ///
+    /// Pending, the task is woken at the next deadline, and by an entry that becomes due before it.
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        loop {
+            let now = Instant::now().duration_since(self.start).as_millis();
+            let due = self.wheel.advance(u64::try_from(now).unwrap_or(u64::MAX)).next();
+            if let Some((_, index)) = due {
+                return Poll::Ready(Some(self.take(index)));
+            }
+            self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+            let Some(next) = self.wheel.next_deadline() else {
+                self.delay = None;
+                return Poll::Ready(None);
+            };
+            let next = self.start.saturating_add(Duration::from_millis(next));
+            let delay = self.delay.get_or_insert_with(|| sleep_until(next));
+            if delay.deadline() != next {
+                Pin::new(&mut *delay).reset(next);
+            }
+            ready!(Pin::new(delay).poll(cx));
+        }
+    }
+
+    /// Returns the deadline of an entry.
+    ///
+    /// # Panics
+    ///
+    /// If the entry has left the queue.
+    #[track_caller]
+    pub fn deadline(&self, key: &Key) -> Instant {
+        self.entry(key).expect(STALE).deadline
+    }
+
+    /// Takes an entry out.
+    ///
+    /// # Panics
+    ///
+    /// If the entry has left the queue.
+    #[track_caller]
+    pub fn remove(&mut self, key: &Key) -> Expired<T> {
+        self.try_remove(key).expect(STALE)
+    }
+
+    /// Takes an entry out; `None` if it has left the queue.
+    pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
+        self.entry(key)?;
+        self.wheel.remove(key.key);
+        Some(self.take(key.index))
+    }
+
+    /// Moves an entry to `timeout` from now.
+    ///
+    /// # Panics
+    ///
+    /// If the entry has left the queue.
+    #[track_caller]
+    pub fn reset(&mut self, key: &Key, timeout: Duration) {
+        self.reset_at(key, Instant::now().saturating_add(timeout));
+    }
+
+    /// Moves an entry to `when`.
+    ///
+    /// # Panics
+    ///
+    /// If the entry has left the queue.
+    #[track_caller]
+    pub fn reset_at(&mut self, key: &Key, when: Instant) {
+        assert!(self.wheel.reset(key.key, ticks_until(self.start, when)), "{STALE}");
+        self.entries[key.index].deadline = when;
+        self.wake_before(when);
+    }
+
+    /// Returns the key of an entry with the earliest deadline. Cost: looks at every entry.
+    pub fn peek(&self) -> Option<Key> {
+        let (index, entry) = self.entries.iter().min_by_key(|(_, entry)| entry.deadline)?;
+        Some(Key { index, key: entry.key })
+    }
+
+    /// Drops every entry.
+    pub fn clear(&mut self) {
+        self.delay = None;
+        for entry in self.entries.drain() {
+            self.wheel.remove(entry.key);
+        }
+    }
+
+    /// Returns for how many entries values have room without another allocation.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for `additional` entries.
+    pub fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Frees the room behind the last entry. Entries do not move.
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Frees the room behind the last entry. Entries do not move.
+    pub fn compact(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Returns how many entries the queue holds.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether the queue holds no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn entry(&self, key: &Key) -> Option<&Entry<T>> {
+        self.entries.get(key.index).filter(|entry| entry.key == key.key)
+    }
+
+    /// Takes out an entry that has left the wheel.
+    fn take(&mut self, index: usize) -> Expired<T> {
+        let Entry { value, deadline, key } = self.entries.remove(index);
+        Expired { value, deadline, key: Key { index, key } }
+    }
+
+    /// Wakes the task unless its sleep ends at `when` or before.
+    fn wake_before(&mut self, when: Instant) {
+        if self.delay.as_ref().is_none_or(|delay| when < delay.deadline()) {
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+const STALE: &str = "invalid key: its entry has left the queue";
+
+/// Returns the tick of `when`, rounded up; 0 if it has passed at `start`.
+fn ticks_until(start: Instant, when: Instant) -> u64 {
+    let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+impl<T> Expired<T> {
+    /// Returns the value.
+    pub fn get_ref(&self) -> &T {
+        &self.value
+    }
+
+    /// Returns the value, to be changed.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+
+    /// Returns the value alone.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// Returns the deadline that the entry had.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Returns the key that the entry had.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+impl<T> Default for DelayQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Unpin for DelayQueue<T> {}
+
+impl<T> Stream for DelayQueue<T> {
+    type Item = Expired<T>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        self.get_mut().poll_expired(cx)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len(), None)
+    }
+}
+
+impl<T> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayQueue").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,266 @@
+//! `DelayQueue`: as the documentation of tokio-util's says, in virtual time.
+#![cfg(any(target_os = "linux", target_os = "android"))]
+
+mod common;
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread,
+};
+
+use corewheel_tokio::{
+    run,
+    time::{
+        self, DelayQueue, Duration, Instant,
+        delay_queue::{Expired, Key},
+    },
+};
+use futures_core::Stream;
+use tokio::task;
+
+use common::paused;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn next<T>(queue: &mut DelayQueue<T>) -> Option<Expired<T>> {
+    poll_fn(|cx| queue.poll_expired(cx)).await
+}
+
+fn panics<R>(call: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_err()
+}
+
+#[test]
+fn entries_come_out_in_the_order_of_their_deadlines() {
+    paused(|| async {
+        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+        let keys = [3, 1, 2].map(|delay| queue.insert(delay, delay * SECOND));
+        let late = queue.insert_at(4, begun + 4 * SECOND);
+        assert_eq!((queue.len(), queue.is_empty()), (4, false));
+        assert_eq!(queue.deadline(&keys[0]), begun + 3 * SECOND);
+        for (delay, key) in [(1, keys[1]), (2, keys[2]), (3, keys[0]), (4, late)] {
+            assert_eq!(queue.peek(), Some(key));
+            let mut expired = next(&mut queue).await.expect("it is not empty");
+            assert_eq!(begun.elapsed(), delay * SECOND);
+            assert_eq!((*expired.get_ref(), expired.key()), (delay, key));
+            assert_eq!(expired.deadline(), begun + delay * SECOND);
+            *expired.get_mut() += 1;
+            assert_eq!(expired.into_inner(), delay + 1);
+        }
+        assert!(next(&mut queue).await.is_none());
+        assert_eq!((queue.peek(), queue.is_empty()), (None, true));
+    });
+}
+
+#[test]
+fn the_past_and_zero_come_out_at_the_next_poll_and_no_end_never() {
+    paused(|| async {
+        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+        time::advance(SECOND).await;
+        queue.insert("never", Duration::MAX);
+        queue.insert("in three years", 3 * 365 * 86_400 * SECOND);
+        queue.insert_at("past", begun);
+        queue.insert("now", Duration::ZERO);
+        let mut first = [(); 2].map(|()| "");
+        for value in &mut first {
+            *value = next(&mut queue).await.expect("it is not empty").into_inner();
+        }
+        first.sort_unstable();
+        assert_eq!((first, begun.elapsed()), (["now", "past"], SECOND));
+        assert_eq!(next(&mut queue).await.expect("one").into_inner(), "in three years");
+        assert_eq!(begun.elapsed(), SECOND + 3 * 365 * 86_400 * SECOND);
+    });
+}
+
+#[test]
+fn removed_and_moved_entries() {
+    paused(|| async {
+        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+        let [earlier, later, gone] =
+            ["earlier", "later", "gone"].map(|name| queue.insert(name, 5 * SECOND));
+        queue.reset(&earlier, 2 * SECOND);
+        queue.reset_at(&later, begun + 8 * SECOND);
+        assert_eq!(queue.deadline(&later), begun + 8 * SECOND);
+        assert_eq!(queue.remove(&gone).into_inner(), "gone");
+        assert!(queue.try_remove(&gone).is_none());
+        for (name, delay) in [("earlier", 2), ("later", 8)] {
+            assert_eq!(next(&mut queue).await.expect("one").into_inner(), name);
+            assert_eq!(begun.elapsed(), delay * SECOND);
+        }
+    });
+}
+
+#[test]
+fn a_stale_key_finds_nothing_and_panics_where_there_is_no_answer() {
+    paused(|| async {
+        let mut queue = DelayQueue::new();
+        let stale = queue.insert(1, SECOND);
+        next(&mut queue).await;
+        let live = queue.insert(2, SECOND);
+        assert_ne!(stale, live);
+        assert!(queue.try_remove(&stale).is_none());
+        assert!(panics(|| queue.remove(&stale)));
+        assert!(panics(|| queue.reset(&stale, SECOND)));
+        assert!(panics(|| queue.reset_at(&stale, Instant::now())));
+        assert!(panics(|| queue.deadline(&stale)));
+        assert_eq!(queue.remove(&live).into_inner(), 2);
+    });
+}
+
+#[derive(Default)]
+struct Count(std::sync::atomic::AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Count {
+    fn take(&self) -> u32 {
+        self.0.swap(0, std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// Inserting, as moving an entry does, wakes the task that polled, if it would sleep too long.
+#[test]
+fn an_earlier_entry_wakes_the_task() {
+    paused(|| async {
+        let woken = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let mut queue = DelayQueue::new();
+        assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
+        let key = queue.insert("first", 10 * SECOND);
+        assert_eq!(woken.take(), 1, "it was empty");
+        assert!(queue.poll_expired(&mut cx).is_pending());
+        queue.insert("later", 20 * SECOND);
+        assert_eq!(woken.take(), 0);
+        queue.insert("earlier", 5 * SECOND);
+        assert_eq!(woken.take(), 1);
+        assert!(queue.poll_expired(&mut cx).is_pending());
+        queue.reset(&key, SECOND);
+        assert_eq!(woken.take(), 1);
+        assert!(queue.poll_expired(&mut cx).is_pending());
+        time::advance(SECOND).await;
+        assert_eq!(woken.take(), 1);
+        let Poll::Ready(Some(expired)) = queue.poll_expired(&mut cx) else { panic!("it is due") };
+        assert_eq!(expired.into_inner(), "first");
+    });
+}
+
+#[test]
+fn it_is_a_stream_that_goes_on_after_its_end() {
+    paused(|| async {
+        let mut queue = DelayQueue::new();
+        for round in 0..3 {
+            queue.insert(round, SECOND);
+            assert_eq!(queue.size_hint(), (1, None));
+            let expired = poll_fn(|cx| Pin::new(&mut queue).poll_next(cx)).await;
+            assert_eq!(expired.expect("one").into_inner(), round);
+            assert!(poll_fn(|cx| Pin::new(&mut queue).poll_next(cx)).await.is_none());
+        }
+    });
+}
+
+#[test]
+fn clear_drops_the_values_and_the_queue_goes_on() {
+    paused(|| async {
+        let (value, mut queue) = (Rc::new(()), DelayQueue::with_capacity(100));
+        assert!(queue.capacity() >= 100);
+        time::advance(SECOND).await;
+        let stale = queue.insert(Rc::clone(&value), SECOND);
+        queue.insert(Rc::clone(&value), 3 * SECOND);
+        queue.clear();
+        assert_eq!((Rc::strong_count(&value), queue.len()), (1, 0));
+        assert!(next(&mut queue).await.is_none());
+        let begun = Instant::now();
+        queue.insert(value, 2 * SECOND);
+        assert!(queue.try_remove(&stale).is_none(), "a key from before");
+        assert!(next(&mut queue).await.is_some());
+        assert_eq!(begun.elapsed(), 2 * SECOND);
+        queue.shrink_to_fit();
+        assert_eq!(queue.capacity(), 0);
+        queue.reserve(50);
+        assert!(queue.capacity() >= 50);
+        queue.compact();
+        assert_eq!(queue.capacity(), 0);
+    });
+}
+
+/// Random calls, against a list: nothing is early, late or lost.
+#[test]
+fn it_agrees_with_a_model() {
+    paused(|| async {
+        let mut random = fastrand::Rng::with_seed(7);
+        // Key, value and deadline of each entry.
+        let (mut queue, mut model) = (DelayQueue::new(), Vec::new());
+        for value in 0..20_000_u32 {
+            let longest = 1 << random.u32(0..20);
+            let delay = Duration::from_millis(random.u64(0..longest));
+            let when = Instant::now() + delay;
+            match random.u32(0..8) {
+                0..3 => model.push((queue.insert(value, delay), value, when)),
+                3 if !model.is_empty() => {
+                    let (key, value, deadline) = model.swap_remove(random.usize(0..model.len()));
+                    let removed = queue.remove(&key);
+                    assert_eq!((removed.deadline(), removed.into_inner()), (deadline, value));
+                }
+                4 if !model.is_empty() => {
+                    let moved = random.usize(0..model.len());
+                    queue.reset_at(&model[moved].0, when);
+                    model[moved].2 = when;
+                }
+                _ => time::advance(Duration::from_millis(random.u64(0..40))).await,
+            }
+            let now = Instant::now();
+            while let Poll::Ready(Some(expired)) =
+                poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await
+            {
+                let is_it = |&(key, ..): &(Key, u32, Instant)| key == expired.key();
+                let place = model.iter().position(is_it).expect("it was in there");
+                let (_, value, deadline) = model.swap_remove(place);
+                assert!(deadline <= now, "early");
+                assert_eq!((expired.deadline(), expired.into_inner()), (deadline, value));
+            }
+            assert!(model.iter().all(|&(_, _, deadline)| deadline > now), "late");
+            assert_eq!(queue.len(), model.len());
+            let earliest = model.iter().map(|&(_, _, deadline)| deadline).min();
+            assert_eq!(queue.peek().map(|key| queue.deadline(&key)), earliest);
+        }
+    });
+}
+
+/// In real time, in a task that sleeps while another one inserts.
+#[test]
+fn a_sleeping_task_is_woken_for_an_insert() {
+    let test = || {
+        run(async {
+            let queue = Rc::new(std::cell::RefCell::new(DelayQueue::new()));
+            let taken = Rc::new(Cell::new(0));
+            queue.borrow_mut().insert(3_600_000, 3_600 * SECOND);
+            let (shared, count) = (Rc::clone(&queue), Rc::clone(&taken));
+            let taker = task::spawn_local(async move {
+                while count.get() < 3 {
+                    let expired = poll_fn(|cx| shared.borrow_mut().poll_expired(cx)).await;
+                    assert!(expired.expect("one is far").deadline() <= Instant::now(), "early");
+                    count.set(count.get() + 1);
+                }
+            });
+            for millis in [10, 5, 1] {
+                queue.borrow_mut().insert(millis, Duration::from_millis(millis));
+                task::yield_now().await;
+            }
+            taker.await.expect("no panic");
+            assert_eq!((taken.get(), queue.borrow().len()), (3, 1));
+        })
+        .expect("a runtime");
+    };
+    thread::spawn(test).join().expect("no panic");
+}
