@@ -58,7 +58,7 @@ pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use self::{home::Driven, virtual_time::watch};
 pub use self::{
-    home::use_timers,
+    home::{timers, use_timers},
     instant::Instant,
     interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},

@@ -41,6 +41,12 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
     CHOSEN.set(timers)
 }
 
+/// Returns the timers that a future created on this thread uses: for adapters that take [`Timers`], such as those for hyper, tower
+/// and quinn.
+pub fn timers() -> Timers {
+    with_timers(Clone::clone)
+}
+
 /// Lends the timers for a future that is created on this thread.
 pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     if let Some(timers) = virtual_time::timers() {

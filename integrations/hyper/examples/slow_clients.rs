@@ -1,0 +1,113 @@
+//! An HTTP server with a runtime per core whose connections have corewheel's time-out for request headers. Clients that send
+//! their request byte by byte are hung up on; the others are served.
+//!
+//! It plays the clients itself and ends with a verdict:
+//!
+//! ```sh
+//! cargo run --release -p corewheel-hyper --example slow_clients
+//! ```
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn main() -> std::io::Result<()> {
+    linux::main()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn main() {
+    println!("SKIPPED: only Linux has timerfd");
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux {
+    use std::{
+        convert::Infallible,
+        io::{self, Read, Write},
+        net, thread,
+        time::{Duration, Instant},
+    };
+
+    use corewheel::{Cores, local_timer};
+    use corewheel_hyper::Timer;
+    use http_body_util::Full;
+    use hyper::{Response, body::Bytes, server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use tokio::{net::TcpListener, task::JoinSet};
+
+    const CORES: usize = 2;
+    const CLIENTS: usize = 20;
+    const HEADERS: Duration = Duration::from_millis(300);
+
+    /// Serves the clients of one core; returns how many of its timers fired.
+    async fn serve(listener: net::TcpListener) -> io::Result<u64> {
+        let listener = TcpListener::from_std(listener)?;
+        let timer = Timer::new(corewheel_tokio::time::timers());
+        let mut serving = JoinSet::new();
+        for _ in 0..CLIENTS {
+            let (stream, _) = listener.accept().await?;
+            let hello = service_fn(|_| async {
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
+            });
+            let mut server = http1::Builder::new();
+            server.timer(timer.clone()).header_read_timeout(HEADERS);
+            serving.spawn_local(server.serve_connection(TokioIo::new(stream), hello));
+        }
+        while let Some(served) = serving.join_next().await {
+            // A time-out, or a client that was hung up on.
+            let _ = served.expect("no panic");
+        }
+        Ok(local_timer().counts().fired)
+    }
+
+    /// Sends a request, all at once or byte by byte. Returns whether it was answered, and how long the connection lived.
+    fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
+        const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut stream = net::TcpStream::connect(address)?;
+        let begun = Instant::now();
+        if is_slow {
+            for byte in REQUEST {
+                thread::sleep(HEADERS / 10);
+                if stream.write_all(&[*byte]).is_err() {
+                    break;
+                }
+            }
+        } else {
+            stream.write_all(REQUEST)?;
+        }
+        let mut answer = String::new();
+        let is_answered = stream.read_to_string(&mut answer).is_ok() && answer.ends_with("hello");
+        Ok((is_answered, begun.elapsed()))
+    }
+
+    pub(super) fn main() -> io::Result<()> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for _ in 0..CORES {
+            let listener = net::TcpListener::bind((net::Ipv4Addr::LOCALHOST, 0))?;
+            listener.set_nonblocking(true)?;
+            addresses.push(listener.local_addr()?);
+            listeners.push(listener);
+        }
+        let cores = Cores::builder().start_with(listeners, |_, listener| {
+            corewheel_tokio::run(serve(listener)).and_then(|served| served)
+        })?;
+        let clients: Vec<_> = (0..CORES * CLIENTS)
+            .map(|client| {
+                let (address, is_slow) =
+                    (addresses[client % CORES], (client / CORES).is_multiple_of(2));
+                thread::spawn(move || (is_slow, ask(address, is_slow)))
+            })
+            .collect();
+        let (mut answered, mut hung_up) = (0, 0);
+        for client in clients {
+            let (is_slow, asked) = client.join().expect("no panic");
+            let (is_answered, lived) = asked?;
+            assert_eq!(is_answered, !is_slow, "slow clients are not answered, others are");
+            assert!(!is_slow || lived >= HEADERS, "never early");
+            *if is_answered { &mut answered } else { &mut hung_up } += 1;
+        }
+        let fired = cores.join().into_iter().map(|core| core.expect("no panic"));
+        let fired: Vec<u64> = fired.collect::<io::Result<_>>()?;
+        println!("{answered} answered, {hung_up} hung up on; timers fired on each core: {fired:?}");
+        assert!(fired.iter().all(|&fired| fired == CLIENTS as u64 / 2), "one per slow client");
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
+//!
+//! hyper sleeps for the time-out of request headers and for HTTP/2 keep-alive, and moves those sleeps often.
+//!
+//! ```
+//! use corewheel::future::Timers;
+//! use corewheel_hyper::Timer;
+//! use corewheel_tokio::Shards;
+//! use hyper::server::conn::http1;
+//! use std::time::Duration;
+//!
+//! let shards = Shards::start(1)?;
+//! let mut server = http1::Builder::new();
+//! server.timer(Timer::new(Timers::new(shards.all()))).header_read_timeout(Duration::from_secs(10));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! With a current-thread runtime per core, take the timers of `corewheel_tokio::time::timers`: the futures then use the core's
+//! own wheel.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use corewheel::future::{self, Remote, Timers};
+use hyper::rt;
+
+/// Gives hyper sleeps on corewheel's timers.
+#[derive(Clone, Debug)]
+pub struct Timer(Timers);
+
+impl Timer {
+    /// Makes a timer for hyper. Clones share `timers`.
+    pub fn new(timers: Timers) -> Self {
+        Self(timers)
+    }
+}
+
+impl rt::Timer for Timer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(Sleep(self.0.sleep(duration)))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(Sleep(self.0.sleep_until(deadline)))
+    }
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: Instant) {
+        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+            Some(mut sleep) => sleep.0.reset(deadline),
+            None => *sleep = self.sleep_until(deadline),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sleep(future::Sleep<Remote>);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl rt::Sleep for Sleep {}

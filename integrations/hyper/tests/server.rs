@@ -1,0 +1,130 @@
+//! hyper's server with corewheel's timer, on tokio's runtimes.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use corewheel::{Config, Cores, ManualClock, future::Timers, local_timer};
+use corewheel_hyper::Timer;
+use corewheel_tokio::Shards;
+use http_body_util::Full;
+use hyper::{Response, body::Bytes, rt::Timer as _, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+const HEADERS: Duration = Duration::from_millis(150);
+
+/// Serves one connection, whose request must come within [`HEADERS`].
+async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> {
+    let (stream, _) = listener.accept().await.expect("a client");
+    let hello = service_fn(|_| async {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
+    });
+    let mut server = http1::Builder::new();
+    server.timer(timer).header_read_timeout(HEADERS);
+    server.serve_connection(TokioIo::new(stream), hello).await
+}
+
+/// Sends `request` and returns the answer, up to the end of the connection, and how long it lived.
+async fn ask(address: SocketAddr, request: &str) -> io::Result<(String, Duration)> {
+    let mut stream = TcpStream::connect(address).await?;
+    let begun = Instant::now();
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok((String::from_utf8(answer).expect("text"), begun.elapsed()))
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
+    let address = listener.local_addr().expect("bound");
+    (listener, address)
+}
+
+async fn times_slow_headers_out(timer: Timer) {
+    let (listener, address) = listen().await;
+    let request = "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
+    let (served, asked) = tokio::join!(serve(listener, timer.clone()), ask(address, request));
+    served.expect("in time");
+    assert!(asked.expect("an answer").0.ends_with("hello"));
+
+    let (listener, address) = listen().await;
+    let half = "GET / HTTP/1.1\r\nHost: he";
+    let (served, asked) = tokio::join!(serve(listener, timer), ask(address, half));
+    assert!(served.expect_err("half a request").is_timeout());
+    assert!(asked.expect("hung up").1 >= HEADERS, "early");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multi_thread_runtime_times_slow_headers_out() {
+    let shards = Shards::start(1).expect("a thread");
+    times_slow_headers_out(Timer::new(Timers::new(shards.all()))).await;
+    // The thread publishes its counts after the turn that woke the task.
+    while shards.all()[0].metrics().counts.fired == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn a_runtime_per_core_times_slow_headers_out_on_its_own_wheel() {
+    let test = || {
+        corewheel_tokio::run(async {
+            let fired = local_timer().counts().fired;
+            times_slow_headers_out(Timer::new(corewheel_tokio::time::timers())).await;
+            assert_eq!(local_timer().counts().fired, fired + 1);
+        })
+        .expect("a runtime");
+    };
+    std::thread::spawn(test).join().expect("no panic");
+}
+
+/// A sleep moves to a later deadline, and a sleep of another timer is replaced.
+#[test]
+fn a_sleep_moves() {
+    struct Foreign;
+    impl Future for Foreign {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+    impl hyper::rt::Sleep for Foreign {}
+
+    let clock = ManualClock::new();
+    let config = clock.clone();
+    let cores = Cores::builder().shards(1).config(move |_| Config::new().clock(&config));
+    let cores = cores
+        .start(|core| {
+            while !core.is_stopping() {
+                local_timer().prepare_sleep().park();
+                local_timer().turn();
+            }
+        })
+        .expect("a thread");
+    let timer = Timer::new(Timers::new(cores.shards()));
+    let begun = timer.now();
+    assert_eq!(begun, clock.now());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut sleep = timer.sleep(Duration::from_secs(10));
+    timer.reset(&mut sleep, begun + Duration::from_secs(30));
+    let mut replaced: Pin<Box<dyn hyper::rt::Sleep>> = Box::pin(Foreign);
+    timer.reset(&mut replaced, begun + Duration::from_secs(20));
+    clock.advance(Duration::from_secs(20));
+    assert!(sleep.as_mut().poll(&mut cx).is_pending());
+    assert!(replaced.as_mut().poll(&mut cx).is_ready());
+    clock.advance(Duration::from_secs(10));
+    let mut later = pin!(timer.sleep_until(clock.now()));
+    assert!(later.as_mut().poll(&mut cx).is_ready());
+    timer.reset(&mut sleep, clock.now());
+    cores.stop();
+    cores.join();
+}
