@@ -67,8 +67,8 @@ impl Lane {
     /// Returns the first reason why it cannot run here, and whether that is a failure.
     pub(crate) fn obstacle(&self) -> Option<(String, bool)> {
         let names = |package: &str| self.command.contains(&format!("-p {package} "));
-        if let Some((_, reason)) = too_new().into_iter().find(|(package, _)| names(package)) {
-            return Some((reason, false));
+        if let Some((_, reason)) = unbuildable().iter().find(|(package, _)| names(package)) {
+            return Some((reason.clone(), false));
         }
         // Only the tools that come with Rust are required.
         let is_needed = self.group == "test" && !self.command.contains("xtask cost");
@@ -128,7 +128,7 @@ pub(crate) fn expand(command: &str) -> String {
     if command.contains("$SANITIZED") {
         command = command.replace("$SANITIZED", &sanitized());
     }
-    let excluded = too_new().into_iter().map(|(package, _)| format!(" --exclude {package}"));
+    let excluded = unbuildable().iter().map(|(package, _)| format!(" --exclude {package}"));
     command.replace(" --workspace", &format!(" --workspace{}", excluded.collect::<String>()))
 }
 
@@ -164,23 +164,36 @@ pub(crate) fn programs(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns each package of the workspace that needs a newer Rust than the one that runs, with that
-/// as a reason to skip it.
-pub(crate) fn too_new() -> Vec<(String, String)> {
-    static VERSION: LazyLock<String> = LazyLock::new(|| {
+/// Returns each package of the workspace that cannot be built here, with the reason to skip it: it needs a newer Rust, or its
+/// manifest names a tool that is not installed.
+pub(crate) fn unbuildable() -> &'static [(String, String)] {
+    static PACKAGES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
         let output = Command::new("rustc").arg("--version").output().expect("rustc runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.split(' ').nth(1).unwrap_or_default().to_owned()
+        let version = text.split(' ').nth(1).unwrap_or_default().to_owned();
+        let directories = entries(root()).into_iter().chain(entries(&root().join("integrations")));
+        let manifests =
+            directories.filter_map(|path| fs::read_to_string(path.join("Cargo.toml")).ok());
+        let reasons = manifests.filter_map(|manifest| {
+            let reason = reason_to_skip(&manifest, &version)?;
+            Some((value(&manifest, "name")?.to_owned(), reason))
+        });
+        reasons.collect()
     });
-    let directories = entries(root()).into_iter().chain(entries(&root().join("integrations")));
-    let manifests = directories.filter_map(|path| fs::read_to_string(path.join("Cargo.toml")).ok());
-    let too_new = manifests.filter_map(|manifest| {
-        let value = |key: &str| Some(manifest.split_once(key)?.1.split('"').next()?.to_owned());
-        let (name, needs) = (value("\nname = \"")?, value("\nrust-version = \"")?);
-        let reason = format!("needs Rust {needs}, this is {}", *VERSION);
-        (minor(&needs) > minor(&VERSION)).then_some((name, reason))
-    });
-    too_new.collect()
+    &PACKAGES
+}
+
+fn reason_to_skip(manifest: &str, version: &str) -> Option<String> {
+    let is_missing = |tool: &&str| !succeeds(&format!("command -v {tool}"));
+    let too_new = value(manifest, "rust-version").filter(|needs| minor(needs) > minor(version));
+    let tool = value(manifest, "needs-tools").and_then(|tools| tools.split(' ').find(is_missing));
+    let too_new = too_new.map(|needs| format!("needs Rust {needs}, this is {version}"));
+    too_new.or_else(|| tool.map(|tool| format!("needs the tool `{tool}`")))
+}
+
+/// Returns the value of a key of a manifest, if it is a string.
+fn value<'a>(manifest: &'a str, key: &str) -> Option<&'a str> {
+    manifest.split_once(&format!("\n{key} = \""))?.1.split('"').next()
 }
 
 /// Returns the second number of a version of Rust.
@@ -232,6 +245,18 @@ mod tests {
     fn the_readme_names_the_minimum_rust() {
         let readme = fs::read_to_string(root().join("README.md")).expect("readable");
         assert!(readme.contains(&expand("minimum Rust version is $MSRV")));
+    }
+
+    #[test]
+    fn a_package_is_skipped_for_a_newer_rust_or_a_missing_tool() {
+        let reason = |key: &str, value: &str| {
+            reason_to_skip(&format!("[package]\nname = \"a\"\n{key} = \"{value}\"\n"), "1.90.1")
+        };
+        assert_eq!(reason("rust-version", "1.90"), None);
+        assert!(reason("rust-version", "1.91").is_some_and(|reason| reason.contains("1.91")));
+        assert_eq!(reason("needs-tools", "sh cargo"), None);
+        let missing = reason("needs-tools", "sh no-such-tool");
+        assert!(missing.is_some_and(|reason| reason.contains("no-such-tool")));
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     }
     let (start, mut rows) = (Instant::now(), Vec::new());
     if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
-        for (name, reason) in lanes::too_new() {
-            rows.push(skipped(&name, reason));
+        for (name, reason) in lanes::unbuildable() {
+            rows.push(skipped(name, reason.clone()));
         }
     }
     rows.extend(run_each(&chosen));

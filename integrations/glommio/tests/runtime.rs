@@ -1,0 +1,52 @@
+//! A glommio executor that drives its thread's timer: on time, beside other tasks, and woken from other threads.
+#![cfg(target_os = "linux")]
+
+#[path = "../../../tests/common/runtime.rs"]
+mod runtime;
+
+use std::{io, time::Duration};
+
+use corewheel::{ConfigError, future::sleep, local_timer};
+use runtime::on_a_thread;
+
+/// Runs a future as `corewheel_glommio::run` does. `None` if the kernel refuses `io_uring`.
+fn run<F: Future>(future: F) -> Option<F::Output> {
+    match corewheel_glommio::run(future) {
+        Ok(output) => Some(output),
+        Err(refused) if corewheel_glommio::is_refusal(&refused) => {
+            println!("SKIPPED: the kernel refuses io_uring: {refused}");
+            None
+        }
+        Err(error) => panic!("no runtime: {error}"),
+    }
+}
+
+#[test]
+fn the_runtime_drives_the_timer() {
+    runtime::drives_the_timer(|task| run(task).is_some());
+}
+
+#[test]
+fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
+    on_a_thread(|| {
+        let added = run(async { local_timer().add(Duration::from_millis(10), || ()) });
+        let Some(timer) = added else { return };
+        run(async {
+            while timer.is_pending() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert_eq!(local_timer().counts().added, local_timer().counts().fired);
+    });
+}
+
+#[test]
+fn a_thread_that_has_a_timer_already_gets_an_error() {
+    on_a_thread(|| {
+        local_timer().add(Duration::ZERO, || ());
+        let refused = corewheel_glommio::run(async {}).expect_err("it has a timer");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
+        assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
+    });
+}

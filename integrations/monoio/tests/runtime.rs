@@ -1,0 +1,66 @@
+//! A monoio runtime that drives its thread's timer: on time, beside other tasks, and woken from other threads.
+#![cfg(unix)]
+
+#[path = "../../../tests/common/runtime.rs"]
+mod runtime;
+
+use std::{io, time::Duration};
+
+use corewheel::{Config, ConfigError, future::sleep, local_timer};
+use runtime::on_a_thread;
+
+/// Runs a future as `corewheel_monoio::run` does.
+fn run<F: Future>(future: F) -> F::Output {
+    corewheel_monoio::run(future).expect("a runtime")
+}
+
+#[test]
+fn the_runtime_drives_the_timer() {
+    runtime::drives_the_timer(|task| {
+        run(task);
+        true
+    });
+}
+
+#[test]
+fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
+    on_a_thread(|| {
+        let timer = run(async { local_timer().add(Duration::from_millis(10), || ()) });
+        run(async {
+            while timer.is_pending() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert_eq!(local_timer().counts().added, local_timer().counts().fired);
+    });
+}
+
+#[test]
+fn a_thread_that_has_a_timer_already_gets_an_error() {
+    on_a_thread(|| {
+        local_timer().add(Duration::ZERO, || ());
+        let refused = corewheel_monoio::run(async {}).expect_err("it has a timer");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
+        assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
+    });
+}
+
+/// Over each of its drivers, where the kernel has it.
+#[test]
+fn a_runtime_of_the_users_drives_the_timer() {
+    use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
+    async fn sleeps() {
+        let driver = corewheel_monoio::drive(Config::new().tick(Duration::from_micros(100)));
+        monoio::spawn(driver.expect("a fresh thread"));
+        sleep(Duration::from_millis(3)).await;
+    }
+    on_a_thread(|| {
+        let runtime = RuntimeBuilder::<LegacyDriver>::new().enable_timer().build();
+        runtime.expect("a runtime").block_on(sleeps());
+    });
+    on_a_thread(|| match RuntimeBuilder::<IoUringDriver>::new().enable_timer().build() {
+        Ok(mut runtime) => runtime.block_on(sleeps()),
+        Err(refused) => println!("SKIPPED: the kernel refuses io_uring: {refused}"),
+    });
+}
