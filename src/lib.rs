@@ -119,6 +119,11 @@
 // The text above covers the whole crate. Without `std` most of its links have no target.
 #![cfg_attr(not(feature = "std"), allow(rustdoc::broken_intra_doc_links))]
 
+#[cfg(all(feature = "std", not(target_has_atomic = "64")))]
+compile_error!(
+    "corewheel needs 64-bit atomics, which this target lacks. Without the feature `std` there is `Wheel`, which needs none."
+);
+
 extern crate alloc;
 // The unit tests share modules with the tests in `tests/`, which name the crate.
 #[cfg(test)]

@@ -260,6 +260,27 @@ mod tests {
     }
 
     #[test]
+    fn packages_to_publish_describe_themselves() {
+        let published =
+            entries(&root().join("integrations")).into_iter().chain([root().to_owned()]);
+        for path in published {
+            let manifest = fs::read_to_string(path.join("Cargo.toml")).expect("readable");
+            let name = value(&manifest, "name").expect("a name");
+            assert!(!manifest.contains("publish = false"), "{name}");
+            assert!(value(&manifest, "description").is_some(), "{name} has no description");
+            let documentation = format!("https://docs.rs/{name}");
+            assert_eq!(value(&manifest, "documentation"), Some(&documentation[..]));
+            for key in ["license.workspace = true", "keywords = [", "categories = ["] {
+                assert!(manifest.contains(&format!("\n{key}")), "{name} has no {key}");
+            }
+            let has_lane = all().iter().any(|lane| {
+                lane.command.contains("publish") && lane.command.contains(&format!("-p {name} "))
+            });
+            assert!(has_lane, "{name} is packed by no lane");
+        }
+    }
+
+    #[test]
     fn versions_compare_by_number() {
         assert!(minor("1.100.0") > minor("1.88"));
     }
