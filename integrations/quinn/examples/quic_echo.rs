@@ -1,0 +1,79 @@
+//! QUIC connections that echo: the processor time of the whole program with tokio's timer, and with corewheel's.
+//!
+//! It ends with a verdict: every request is answered, and every connection ends for its silence. The number of connections is an
+//! argument, 100 by default.
+//!
+//! ```sh
+//! cargo run --release -p corewheel-quinn --example quic_echo -- 2000
+//! ```
+
+mod common;
+
+use std::{
+    env, io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use corewheel::future::Timers;
+use corewheel_quinn::Runtime;
+use corewheel_tokio::Shards;
+use cpu_time::ProcessTime;
+use quinn::{ConnectionError, TokioRuntime};
+use tokio::task::JoinSet;
+
+const REQUESTS: u32 = 50;
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Connects clients, each of which sends requests and then falls silent. Returns the processor time of the requests.
+async fn echo(runtime: Arc<dyn quinn::Runtime>, connections: usize) -> Duration {
+    let (server, client) = common::endpoints(&runtime, IDLE);
+    let address = server.local_addr().expect("bound");
+    let serving = tokio::spawn(common::serve(server, connections));
+    let mut connected = Vec::new();
+    for _ in 0..connections {
+        let connecting = client.connect(address, common::NAME).expect("valid");
+        connected.push(connecting.await.expect("connected"));
+    }
+    let begun = ProcessTime::now();
+    let mut asking = JoinSet::new();
+    for connection in connected {
+        asking.spawn(async move {
+            for request in 0..REQUESTS {
+                let request = request.to_le_bytes();
+                assert_eq!(common::ask(&connection, &request).await, request);
+            }
+            connection
+        });
+    }
+    let asked = asking.join_all().await;
+    let spent = begun.elapsed();
+    let silent = Instant::now();
+    for connection in asked {
+        assert_eq!(connection.closed().await, ConnectionError::TimedOut);
+    }
+    assert!(silent.elapsed() >= IDLE / 2, "connections ended early");
+    serving.await.expect("no panic");
+    spent
+}
+
+fn main() -> io::Result<()> {
+    let connections = env::args().nth(1).map_or(100, |number| number.parse().expect("a number"));
+    let shards = Shards::start(1)?;
+    let corewheel = Runtime::new(Timers::new(shards.all()));
+    let runtimes: [(_, Arc<dyn quinn::Runtime>); 2] =
+        [("tokio's timer", Arc::new(TokioRuntime)), ("corewheel", Arc::new(corewheel))];
+    for (name, runtime) in runtimes {
+        let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let spent = tokio.block_on(echo(runtime, connections));
+        let requests = u32::try_from(connections).expect("few") * REQUESTS;
+        println!(
+            "{name:<14} {connections} connections, {:?} of a processor per request",
+            spent / requests
+        );
+    }
+    let counts = shards.all()[0].metrics().counts;
+    println!("{counts:?}");
+    assert!(counts.fired > 0, "connections end by corewheel's timers");
+    Ok(())
+}

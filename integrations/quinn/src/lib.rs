@@ -1,0 +1,76 @@
+//! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] whose tasks and sockets are tokio's.
+//!
+//! A QUIC connection moves its timer with nearly every packet. On corewheel a move to a later deadline is mostly a store.
+//!
+//! ```
+//! use corewheel::future::Timers;
+//! use corewheel_quinn::Runtime;
+//! use corewheel_tokio::Shards;
+//! use quinn::{Endpoint, EndpointConfig};
+//! use std::{net::UdpSocket, sync::Arc};
+//!
+//! # let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+//! # let _guard = tokio.enter();
+//! let shards = Shards::start(1)?;
+//! let runtime = Arc::new(Runtime::new(Timers::new(shards.all())));
+//! let socket = UdpSocket::bind("127.0.0.1:0")?;
+//! let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)?;
+//! # drop(endpoint);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! quinn spawns its tasks with `tokio::spawn`, so the futures here are `Send`.
+
+use std::{
+    io,
+    net::UdpSocket,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use corewheel::future::{Remote, Sleep, Timers};
+use quinn::{AsyncTimer, AsyncUdpSocket, TokioRuntime};
+
+/// Gives quinn timers of corewheel's, and tasks and sockets of tokio's.
+#[derive(Clone, Debug)]
+pub struct Runtime(Timers);
+
+impl Runtime {
+    /// Makes a runtime for quinn. Clones share `timers`.
+    pub fn new(timers: Timers) -> Self {
+        Self(timers)
+    }
+}
+
+impl quinn::Runtime for Runtime {
+    fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        Box::pin(Timer(self.0.sleep_until(deadline)))
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        TokioRuntime.spawn(future);
+    }
+
+    fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
+    }
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+}
+
+#[derive(Debug)]
+struct Timer(Sleep<Remote>);
+
+impl AsyncTimer for Timer {
+    fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
+        self.0.reset(deadline);
+    }
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}

@@ -1,0 +1,41 @@
+//! Two real endpoints over the loopback device, with corewheel's timers.
+
+#[path = "../examples/common/mod.rs"]
+mod common;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use corewheel::future::Timers;
+use corewheel_quinn::Runtime;
+use corewheel_tokio::Shards;
+use quinn::ConnectionError;
+
+const IDLE: Duration = Duration::from_millis(300);
+
+/// The runtime has no timer of tokio's: all deadlines are corewheel's.
+#[test]
+fn a_connection_echoes_and_then_ends_for_its_silence() {
+    let mut tokio = tokio::runtime::Builder::new_multi_thread();
+    let tokio = tokio.worker_threads(2).enable_io().build().expect("a runtime");
+    let shards = Shards::start(1).expect("a thread");
+    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(shards.all())));
+    tokio.block_on(async {
+        let (server, client) = common::endpoints(&runtime, IDLE);
+        let address = server.local_addr().expect("bound");
+        let serving = tokio::spawn(common::serve(server, 1));
+        let connection =
+            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+        for round in 0..20_u8 {
+            assert_eq!(common::ask(&connection, &[round]).await, [round]);
+        }
+        let silent = Instant::now();
+        assert_eq!(connection.closed().await, ConnectionError::TimedOut);
+        assert!(silent.elapsed() >= IDLE / 2, "early: {:?}", silent.elapsed());
+        serving.await.expect("no panic");
+    });
+    let counts = shards.all()[0].metrics().counts;
+    assert!(counts.added > 2 && counts.fired > 0, "{counts:?}");
+}
