@@ -49,7 +49,8 @@
 //! its deadline, so it is as punctual as the loop.
 //!
 //! A loop that takes no timeout polls a file descriptor instead: `TimerFd`, with the feature `fd`.
-//! The directory `integrations/` of the repository has packages for `io_uring`, tokio and compio.
+//! The directory `integrations/` of the repository has packages for tokio, compio, smol, monoio,
+//! glommio, `io_uring`, hyper, tower and quinn.
 //!
 //! # Time
 //!
