@@ -124,7 +124,7 @@ pub(crate) enum Urgency {
 }
 
 /// What became of a message.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
     /// It is in the mailbox, as the so many-th of its kind; beyond `MANY` the number goes round, and is right modulo `DEBT_MAX` only.

@@ -53,7 +53,7 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
 /// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
-    explore(410_000, || {
+    explore(270_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
         let canceller = thread::spawn(move || handle.cancel());

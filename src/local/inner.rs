@@ -157,8 +157,8 @@ impl Local {
     fn makes_room(&self) -> bool {
         while self.step(|shard| shard.refusal().is_some()) {
             match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
-                Some(callback) => self.drop_callback(callback),
-                None => return false,
+                Some(Message::Cancelled(callback)) => self.drop_callback(callback),
+                _ => return false,
             }
         }
         true

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Shard, steps::Due};
+use super::{Message, Shard, steps::Due};
 use crate::{
     error::{AddError, AddErrorReason},
     handle::TimerHandle,
@@ -124,8 +124,8 @@ impl<T> Shard<T> {
     ) -> Result<TimerHandle, AddError<T>> {
         while let Some(reason) = self.refusal() {
             match self.next_cancelled(|nodes, index| Some(nodes.take_payload(index))) {
-                Some(cancelled) => self.shared.hooks.isolate_drop(cancelled),
-                None => return Err(AddError::new(reason, payload)),
+                Some(Message::Cancelled(payload)) => self.shared.hooks.isolate_drop(payload),
+                _ => return Err(AddError::new(reason, payload)),
             }
         }
         self.insert(due, Kind::Shared, origin, Ready(payload))

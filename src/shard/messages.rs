@@ -85,13 +85,12 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Collects the next timer that another thread has cancelled, out of turn: an add needs its room. Returns its payload, if that is
-    /// there; `None` if no such timer waits.
+    /// Collects the next timer that another thread has cancelled, out of turn: an add needs its room. `None` if no such timer waits.
     #[cold]
     pub(crate) fn next_cancelled<P>(
         &mut self,
         take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
-    ) -> Option<Option<P>> {
+    ) -> Option<Message<P>> {
         let index = self.opened.next_cancelled(&self.shared.mailbox);
         if index == 0 {
             return None;
@@ -100,7 +99,7 @@ impl<T> Shard<T> {
         self.opened.meet_cancelled(self.nodes.link(index).get());
         match self.nodes.collect(index) {
             Collected::Cancelled { has_payload } => {
-                Some(self.collect_cancelled(index, has_payload, take))
+                Some(Message::Cancelled(self.collect_cancelled(index, has_payload, take)))
             }
             other => unreachable!("a message that can wait is about a cancelled timer: {other:?}"),
         }

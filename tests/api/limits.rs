@@ -120,6 +120,14 @@ fn a_callback_finds_the_room_of_its_own_timer() {
     });
 }
 
+struct PanicOnDrop;
+
+impl Drop for PanicOnDrop {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
 #[test]
 fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     limited(2, |_| {
@@ -131,12 +139,6 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
         assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
         assert_full(None);
         // Inside a callback, too, and a panic of a destructor is kept in.
-        struct PanicOnDrop;
-        impl Drop for PanicOnDrop {
-            fn drop(&mut self) {
-                panic!("as planned");
-            }
-        }
         assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
         let bomb = PanicOnDrop;
         let armed = local_timer().add(HOUR, move || drop(bomb));
