@@ -353,6 +353,10 @@ impl LocalHandle {
         Self { handle, not_send: PhantomData }
     }
 
+    pub(crate) fn handle(self) -> TimerHandle {
+        self.handle
+    }
+
     /// Cancels the timer. Its callback has been dropped when this returns. See
     /// [`TimerHandle::cancel`].
     #[inline]

@@ -250,6 +250,7 @@ impl Hooks {
         self.panicked.load(Ordering::Relaxed)
     }
 
+    /// Counts and reports a panic that was caught.
     #[cold]
     pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.

@@ -109,16 +109,12 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 /// next. Deeper ones end when the outermost has ended, to bound the stack.
 pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
 
-/// Capacity for the watchers of one event that a purgatory keeps for the next event.
-pub(crate) const WATCHERS_KEPT: usize = 1024;
-
-/// A purgatory's arena with more slots than this, and its table of keys, free their memory when
-/// they are empty.
+/// An empty slab of a purgatory that has more slots than this may free its memory.
 pub(crate) const SLOTS_KEPT: usize = if TINY { 2 } else { 1024 };
 
-/// Consumed letters that a purgatory keeps to write in: about a busy turn's worth, 1.5 KiB each
+/// Consumed batches that a purgatory keeps to fill again: about a busy turn's worth, 1.5 KiB each
 /// where keys are small.
-pub(crate) const LETTERS_KEPT: usize = if TINY { 1 } else { 16 };
+pub(crate) const BATCHES_KEPT: usize = if TINY { 1 } else { 16 };
 
 /// An async sleep of more than this many nanoseconds adds its timer without reading the clock
 /// again. If its deadline has already passed, the next turn fires it.

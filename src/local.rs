@@ -18,7 +18,7 @@ use std::{
 };
 
 use self::inner::Local;
-pub(crate) use self::services::Flush;
+pub(crate) use self::services::{Client, ClientPlace, Expiry};
 pub use self::shard_ref::ShardRef;
 use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSleep};
 

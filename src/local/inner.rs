@@ -1,13 +1,14 @@
 //! A thread's timer behind `local_timer()`: the shard, borrowed one step at a time, and the running of callbacks.
 
 use std::{
+    any::Any,
     cell::{Cell, OnceCell, RefCell},
-    rc::Weak,
+    rc::{Rc, Weak},
     sync::Arc,
     time::Duration,
 };
 
-use super::{Flush, ShardRef, Turn, sampler::Sampler};
+use super::{Client, ClientPlace, ShardRef, Turn, sampler::Sampler};
 use crate::{
     callback::{Callback, Running},
     config::Config,
@@ -41,12 +42,18 @@ pub(super) struct Local {
     shard: RefCell<Shard<Callback>>,
     pub(super) shared: Arc<Shared>,
     turning: Cell<bool>,
-    /// What is called at the end of a turn, if somebody wants it.
-    flushes: RefCell<Vec<Weak<dyn Flush>>>,
-    wants_flush: Cell<bool>,
+    clients: RefCell<Vec<Weak<dyn Client>>>,
+    wanted: Cell<Wanted>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
+}
+
+/// Which work of the clients is wanted at the end of this turn.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Wanted {
+    flush: bool,
+    trim: bool,
 }
 
 /// Not earlier than anything: no timer ends a sleep that nobody has announced.
@@ -63,8 +70,8 @@ impl Local {
             shard: RefCell::new(shard),
             shared,
             turning: Cell::new(false),
-            flushes: RefCell::default(),
-            wants_flush: Cell::new(false),
+            clients: RefCell::default(),
+            wanted: Cell::default(),
             sleeps_until: Cell::new(AWAKE),
             sampler,
         })
@@ -183,7 +190,7 @@ impl Local {
             turn.live = shard.len();
             shard.turn_is_idle()
         });
-        if !is_idle || self.has_to_flush() {
+        if !is_idle || self.wanted.get() != Wanted::default() {
             self.pass(is_idle, budget, turn);
         }
     }
@@ -199,7 +206,7 @@ impl Local {
             has_work.then(|| (touched_before, shard.begins_with_urgent()))
         });
         let Some((touched_before, is_urgent)) = begun else {
-            self.flush();
+            self.end_turn();
             turn.live = self.step(|shard| shard.len());
             return;
         };
@@ -213,7 +220,7 @@ impl Local {
         if self.step(Shard::look_again) {
             self.take_in(turn);
         }
-        self.flush();
+        self.end_turn();
         self.step(|shard| {
             turn.behind = shard.end_pass();
             turn.live = shard.len();
@@ -289,11 +296,13 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        let (until, is_long) = self.step(|shard| {
-            let sleep = shard.sleep();
-            shard.trim_before_sleep(sleep.0);
-            sleep
+        let (until, is_long, trims) = self.step(|shard| {
+            let (until, is_long) = shard.sleep();
+            (until, is_long, shard.trim_before_sleep(until))
         });
+        if trims {
+            self.trim(true);
+        }
         self.sleeps_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
             let time = self.step(|shard| shard.time_until(until));
@@ -302,44 +311,74 @@ impl Local {
         })
     }
 
-    /// Runs the user's code and keeps its panic in.
-    pub(super) fn isolate<R>(&self, place: PanicPlace, run: impl FnOnce() -> R) {
-        self.shared.hooks.isolate(place, || _ = run());
+    /// Counts and reports a panic that was caught.
+    pub(super) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+        self.shared.hooks.report(place, payload);
     }
 
-    pub(super) fn flush_later(&self, flush: Weak<dyn Flush>) {
-        let mut flushes = self.flushes.borrow_mut();
-        // The others keep their places, since `flush_all` may be on its way through them.
-        match flushes.iter_mut().find(|flush| flush.strong_count() == 0) {
-            Some(place) => *place = flush,
-            None => flushes.push(flush),
+    pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientPlace {
+        let mut clients = self.clients.borrow_mut();
+        // The others keep their places, by which their timers find them.
+        let free = clients.iter().position(|client| client.strong_count() == 0);
+        let place = free.unwrap_or(clients.len());
+        match clients.get_mut(place) {
+            Some(free) => *free = client,
+            None => clients.push(client),
         }
+        ClientPlace(u32::try_from(place).unwrap_or_else(|_| panic!("2^32 clients of a timer")))
+    }
+
+    pub(super) fn client(&self, ClientPlace(place): ClientPlace) -> Option<Rc<dyn Client>> {
+        self.clients.borrow().get(place as usize)?.upgrade()
     }
 
     pub(super) fn wants_flush(&self) {
-        if !self.wants_flush.replace(true) {
+        if !self.has_to_flush() {
+            self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
             // A sleep that has been announced would put it off.
             self.wake_if_earlier(0);
         }
     }
 
+    pub(super) fn wants_trim(&self) {
+        self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
+    }
+
     #[inline]
     pub(super) fn has_to_flush(&self) -> bool {
-        self.wants_flush.get()
+        self.wanted.get().flush
+    }
+
+    #[inline]
+    fn end_turn(&self) {
+        self.flush();
+        self.trim(false);
     }
 
     #[inline]
     pub(super) fn flush(&self) {
         if self.has_to_flush() {
-            self.flush_all();
+            self.wanted.update(|wanted| Wanted { flush: false, ..wanted });
+            self.for_each_client(|client| client.flush());
+        }
+    }
+
+    #[inline]
+    fn trim(&self, is_long_sleep: bool) {
+        if self.wanted.get().trim {
+            self.wanted.update(|wanted| Wanted { trim: false, ..wanted });
+            self.for_each_client(|client| {
+                if client.trim(is_long_sleep) {
+                    self.wants_trim();
+                }
+            });
         }
     }
 
     #[cold]
-    fn flush_all(&self) {
-        self.wants_flush.set(false);
-        let at = |place: usize| self.flushes.borrow().get(place).cloned();
-        (0..).map_while(at).filter_map(|flush| flush.upgrade()).for_each(|flush| flush.flush());
+    fn for_each_client(&self, mut act: impl FnMut(&dyn Client)) {
+        let at = |place: usize| self.clients.borrow().get(place).cloned();
+        (0..).map_while(at).filter_map(|client| client.upgrade()).for_each(|client| act(&*client));
     }
 
     pub(super) fn is_made_of(&self, shared: &Arc<Shared>) -> bool {
@@ -385,7 +424,7 @@ impl Drop for Local {
 static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.
-fn cancel(handle: TimerHandle) -> Cancel {
+pub(super) fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
             Ok(callback) => {

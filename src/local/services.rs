@@ -1,25 +1,51 @@
 //! What the rest of the crate asks of a thread's timer.
 
 use std::{
-    rc::Rc,
+    any::Any,
+    num::NonZeroU64,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Weak,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{LocalTimer, inner::Local};
+use super::{
+    LocalTimer,
+    inner::{Local, cancel},
+};
 use crate::{
+    callback::{Callback, RunOnce},
     error::{AddError, AddErrorReason},
-    handle::{LocalHandle, TimerHandle},
+    handle::{Cancel, LocalHandle, TimerHandle},
     hooks::{PanicPlace, contain},
     origin::Origin,
-    shard::Due,
+    shard::{Due, Shard},
     shared::Shared,
     state::Kind,
 };
 
-/// What has something to send when a turn ends.
-pub(crate) trait Flush {
+/// A module that keeps many timers of a thread and has work at the end of turns.
+pub(crate) trait Client {
+    /// The timer of that name fires.
+    fn expire(&self, timer: Expiry);
+
+    /// Sends what is to be sent.
     fn flush(&self);
+
+    /// Frees memory that is not needed: all of it before a long sleep. Returns true if it wants to be
+    /// called in the next turn as well.
+    fn trim(&self, is_long_sleep: bool) -> bool;
+}
+
+/// Where a thread's timer finds a [`Client`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientPlace(pub(super) u32);
+
+/// The name that a client gives to a timer: its place, and a number that tells it from others there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expiry {
+    pub(crate) number: NonZeroU64,
+    pub(crate) index: u32,
 }
 
 impl LocalTimer {
@@ -39,6 +65,46 @@ impl LocalTimer {
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
         Self::insert(Kind::Private, origin, |_| Due::at(nanos), callback).map(LocalHandle::new)
+    }
+
+    /// Registers a client of this thread's timer. It must cancel its timers before it is gone: its place
+    /// may then be given to another one. An error if there is no timer.
+    pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
+        Local::with(|local| local.register(client))
+    }
+
+    /// Adds a timer of a client, due `delay` from now.
+    ///
+    /// Its callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
+    #[inline]
+    pub(crate) fn add_expiry(
+        client: ClientPlace,
+        timer: Expiry,
+        delay: Duration,
+        origin: Origin,
+    ) -> Result<LocalHandle, AddErrorReason> {
+        // The fields are captured one by one: without padding.
+        let (ClientPlace(client), Expiry { number, index }) = (client, timer);
+        let expire = move || Self::expire(ClientPlace(client), Expiry { number, index });
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
+        let add = |local: &Local| local.add(Kind::Private, origin, due, RunOnce(expire)).ok();
+        match Local::with(add)? {
+            Some(handle) => Ok(LocalHandle::new(handle)),
+            None => Err(Local::refusal()),
+        }
+    }
+
+    fn expire(client: ClientPlace, timer: Expiry) {
+        if let Ok(Some(client)) = Local::with(|local| local.client(client)) {
+            client.expire(timer);
+        }
+    }
+
+    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if that was in time.
+    #[inline]
+    pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
+        cancel(timer.handle()) == Cancel::Cancelled
     }
 
     /// As `try_add`, due when the clock shows `nanos`.
@@ -94,19 +160,23 @@ impl LocalTimer {
     }
 
     /// Runs the user's code and keeps its panic in.
+    #[inline]
     pub(crate) fn isolate(place: PanicPlace, run: impl FnOnce()) {
-        let mut run = Some(run);
-        let isolated = Local::with(|local| local.isolate(place, || run.take().map(|run| run())));
-        if isolated.is_err() {
-            // The thread is exiting: there is nobody to report to.
-            contain(|| _ = run.take().map(|run| run()));
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            Self::report(place, payload);
         }
     }
 
-    /// At the end of each turn, and when a sleep is prepared, `flush` is called if somebody [wants](Self::wants_flush) it.
-    pub(crate) fn flush_at_the_end_of_turns(flush: &Rc<dyn Flush>) {
-        // A thread that is exiting turns no more.
-        let _ = Local::with(|local| local.flush_later(Rc::downgrade(flush)));
+    #[cold]
+    fn report(place: PanicPlace, payload: Box<dyn Any + Send>) {
+        let mut payload = Some(payload);
+        let reported = Local::with(|local| {
+            payload.take().into_iter().for_each(|payload| local.report(place, payload));
+        });
+        if reported.is_err() {
+            // The thread is exiting, so nothing can be reported.
+            contain(|| drop(payload));
+        }
     }
 
     /// Whether there is something to flush.
@@ -117,5 +187,10 @@ impl LocalTimer {
     /// There is something to flush.
     pub(crate) fn wants_flush() {
         let _ = Local::with(Local::wants_flush);
+    }
+
+    /// There is memory that may not be needed.
+    pub(crate) fn wants_trim() {
+        let _ = Local::with(Local::wants_trim);
     }
 }

@@ -1,36 +1,42 @@
-//! Purgatories of several cores that share their keys.
+//! The messages between the purgatories of several cores, and their delivery.
+//!
+//! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there. Batches
+//! may overtake one another, so a core sends the consequences of a message only after the answer to it.
+//!
+//! Nothing is sent twice, and nothing waits for an answer. A batch that cannot be delivered, because the
+//! core or its purgatory has ended, is answered by its destructor: see [`Message::answer`].
 
 use std::{
+    any::Any,
     cell::RefCell,
+    collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
-    rc::Rc,
-    sync::Arc,
+    mem,
+    rc::{self, Rc},
+    sync::{self, Arc},
 };
 
-use super::{
-    DelayedOperation, Purgatory, WatchKey,
-    inner::Inner,
-    letter::{self, Letter, Receiver},
-    message::Message,
-};
+use super::operation::{Id, WatchKey};
 use crate::{
     hooks::PanicPlace,
-    limits::{LETTERS_KEPT, MESSAGES_TOGETHER},
-    local::{Flush, LocalTimer, ShardRef},
-    sync::{Ordering, SetOnce, fence},
+    limits::{BATCHES_KEPT, MESSAGES_TOGETHER},
+    local::{LocalTimer, ShardRef},
+    sync::{Ordering, SetOnce, fence, per_thread},
 };
 
 /// Which core a key belongs to.
 type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
-/// The purgatories of several cores: each key belongs to one of them, and operations may watch keys of any.
+/// The purgatories of several cores: each key belongs to one of them, and operations may watch keys of
+/// any core.
 ///
-/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may tell of an event: the key's core hears of
-/// it, and from there every core with an operation that watches the key.
+/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may [notify](Self::notify) of
+/// an event: the core of the key checks its operations, and tells every other core with an operation
+/// that watches the key.
 ///
-/// When a core's purgatory goes, its keys are nobody's: operations of other cores that watch one of them look at their
-/// condition a last time for it, and are left with their other keys and the timeout.
+/// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch one of
+/// them check their condition a last time for that key. Their other keys and the timeout remain.
 ///
 /// # Examples
 ///
@@ -72,36 +78,27 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// ```
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
-pub(super) struct Group<K> {
+struct Group<K> {
     number: u64,
     core_of: Box<CoreOf<K>>,
-    /// Known from the first who joins.
+    /// Set by the first core that joins.
     shards: SetOnce<Box<[ShardRef]>>,
 }
 
-/// One core's part in a group: what it has to say to the others goes together.
-pub(super) struct Member<K: Send + 'static> {
-    group: Arc<Group<K>>,
-    core: u32,
-    /// By core.
-    unsent: RefCell<Vec<Option<Letter<K>>>>,
-    /// Letters that have been read.
-    spare: RefCell<Vec<Letter<K>>>,
-}
-
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// A group whose keys are spread over the cores by a hash.
+    /// Makes a group whose keys are spread over the cores by a hash.
     pub fn new() -> Self {
         let hasher = RandomState::new();
-        #[allow(clippy::cast_possible_truncation)] // Any bits of it will do.
+        #[allow(clippy::cast_possible_truncation)] // Any bits of the hash will do.
         Self::by(move |key| hasher.hash_one(key) as usize)
     }
 
-    /// A group in which `core_of` says which core a key belongs to; what it says is taken modulo the number of cores. It must
-    /// say the same each time.
+    /// Makes a group in which `core_of` says which core a key belongs to.
+    ///
+    /// Its result is taken modulo the number of cores. It must return the same value for a key each time.
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
-        static NUMBERS: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
-        let mut number = NUMBERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        static NUMBERS: sync::Mutex<u64> = sync::Mutex::new(0);
+        let mut number = NUMBERS.lock().unwrap_or_else(sync::PoisonError::into_inner);
         *number += 1;
         Self(Arc::new(Group {
             number: *number,
@@ -110,71 +107,49 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         }))
     }
 
-    /// This thread's purgatory in the group: that of the core `index` of `shards`, which are the timers of all its cores
-    /// ([`Core::shards`](crate::Core::shards)) and the same for everybody. Once per core; what other cores have asked of it
-    /// before is done at once. Each core should join: what is asked of one that lives and does not is kept.
+    /// Checks the operations that wait on `key`, on whichever core. From any thread.
+    ///
+    /// The operations see what this thread has written before. On a core's own thread prefer
+    /// [`Purgatory::notify`](crate::Purgatory::notify), which sends events in batches.
+    ///
+    /// Cost: an allocation and a [`ShardRef::run`](crate::ShardRef::run).
+    pub fn notify(&self, key: &K) {
+        let Some(shards) = self.0.shards() else { return };
+        // An event needs no answer, so the core that sends it does not matter.
+        let event = vec![Message::Event { key: key.clone() }];
+        self.0.post(self.0.core_of(key, shards), Batch::new(&self.0, 0, event));
+    }
+
+    /// Makes this thread core `index` of `shards`.
     ///
     /// # Panics
     ///
-    /// If there is no such core, it is not this thread's, it has joined before, or somebody else has joined with another
-    /// number of cores.
-    pub fn join<Op: DelayedOperation>(
-        &self,
-        index: usize,
-        shards: &[ShardRef],
-    ) -> Purgatory<K, Op> {
+    /// If [`join`](Self::join) panics, except for a second join.
+    pub(super) fn member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
         assert!(shards[index].is_own(), "core {index} is not this thread's");
         let known = self.0.shards.get_or_set(|| shards.into());
-        assert!(
-            shards.len() == known.len(),
-            "{} cores, and {} for others",
-            shards.len(),
-            known.len()
-        );
-        // SeqCst: between the group's cores being known and any look at a condition, see `Group::shards`.
+        let (count, others) = (shards.len(), known.len());
+        assert!(count == others, "{count} cores, and {others} for others");
+        // SeqCst: pairs with the fence in `Group::shards`. The group's cores are known before this
+        // thread's operations check their condition.
         fence(Ordering::SeqCst);
-        let unsent = RefCell::new(shards.iter().map(|_| None).collect());
-        #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-        let member = Member {
+        Member {
             group: Arc::clone(&self.0),
+            #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             core: index as u32,
-            unsent,
+            unsent: RefCell::new(shards.iter().map(|_| None).collect()),
             spare: RefCell::default(),
-        };
-        let inner = Rc::new(Inner::<K, Op>::new(Some(member)));
-        let flush: Rc<dyn Flush> = Rc::clone(&inner) as Rc<dyn Flush>;
-        LocalTimer::flush_at_the_end_of_turns(&flush);
-        let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as Rc<dyn Receiver<K>>;
-        for (from, watch) in letter::register(&self.0, Rc::downgrade(&receiver)) {
-            inner.take_in_alone(from, watch);
         }
-        Purgatory(inner)
-    }
-
-    /// There was an event on `key`. From any thread; what it has written before is seen by the operations that look. On a
-    /// core's own thread prefer [`Purgatory::notify`], whose messages go together. Cost: an allocation and a
-    /// [`ShardRef::run`](crate::ShardRef::run).
-    pub fn notify(&self, key: &K) {
-        let Some(shards) = self.0.shards() else { return };
-        // Nobody answers an event.
-        self.0.post(
-            self.0.core_of(key, shards),
-            Letter::new(&self.0, 0, vec![Message::Event { key: key.clone() }]),
-        );
     }
 }
 
 impl<K: Send + 'static> Group<K> {
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The timers of the cores, if somebody has joined.
+    /// Returns the shards of all cores, if one has joined.
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
-            // SeqCst: between what the caller has done and this look. Either it finds the group's cores, or who joins comes
-            // later, and its operations see what was done.
+            // SeqCst: pairs with the fence in `PurgatoryGroup::member`. Either this load finds the group's
+            // cores, or they join later and their operations see what this thread has written.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -186,79 +161,19 @@ impl<K: Send + 'static> Group<K> {
         ((self.core_of)(key) % shards.len()) as u32
     }
 
-    /// Has a core take answers, if there are any, in its next turn.
-    pub(super) fn send(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
-        if !answers.is_empty() {
-            // Nobody answers an answer.
-            self.post(core, Letter::new(self, core, answers));
-        }
-    }
-
-    /// Has a core take messages in its next turn.
-    fn post(&self, core: u32, letter: Letter<K>) {
+    /// Has a core take a batch in its next turn.
+    fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
-            shard.post(move || letter.open());
-        }
-    }
-}
-
-impl<K: Send + 'static> Member<K> {
-    pub(super) fn core(&self) -> u32 {
-        self.core
-    }
-
-    pub(super) fn core_of(&self, key: &K) -> u32 {
-        self.group.shards().map_or(self.core, |shards| self.group.core_of(key, shards))
-    }
-
-    /// Says something to another core, when the loop next turns or prepares to sleep.
-    pub(super) fn send(&self, core: u32, message: Message<K>) {
-        let (together, full) = {
-            let mut unsent = self.unsent.borrow_mut();
-            let Some(place) = unsent.get_mut(core as usize) else { return };
-            let letter = place.get_or_insert_with(|| self.begin_letter());
-            letter.messages_mut().push(message);
-            let together = letter.messages().len();
-            (together, if together >= MESSAGES_TOGETHER { place.take() } else { None })
-        };
-        if let Some(letter) = full {
-            self.post(core, letter);
-        } else if together == 1 {
-            LocalTimer::wants_flush();
+            shard.post(move || batch.open());
         }
     }
 
-    fn begin_letter(&self) -> Letter<K> {
-        let spare = self.spare.borrow_mut().pop();
-        spare.unwrap_or_else(|| Letter::new(&self.group, self.core, Vec::new()))
-    }
-
-    /// Keeps a letter that has been read, to write in.
-    pub(super) fn keep(&self, mut letter: Letter<K>) {
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < LETTERS_KEPT {
-            letter.hand_over(self.core);
-            spare.push(letter);
+    /// Sends answers to a core, if there are any.
+    fn answer(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
+        if !answers.is_empty() {
+            // An answer needs no answer, so the core that sends it does not matter.
+            self.post(core, Batch::new(self, core, answers));
         }
-    }
-
-    pub(super) fn flush(&self) {
-        let cores = self.unsent.borrow().len();
-        for (core, at) in (0..).zip(0..cores) {
-            let letter = self.unsent.borrow_mut()[at].take();
-            if let Some(letter) = letter {
-                self.post(core, letter);
-            }
-        }
-    }
-
-    fn post(&self, core: u32, letter: Letter<K>) {
-        // One that nobody takes is dropped, and so are its keys.
-        LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, letter));
-    }
-
-    pub(super) fn unsent(&self) -> u64 {
-        self.unsent.borrow().iter().flatten().map(|letter| letter.messages().len() as u64).sum()
     }
 }
 
@@ -278,4 +193,255 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PurgatoryGroup").field("number", &self.0.number).finish_non_exhaustive()
     }
+}
+
+/// A message from one core to another.
+#[derive(Debug)]
+pub(super) enum Message<K> {
+    /// There was an event on a key of the receiver.
+    Event { key: K },
+    /// An operation of the sender watches a key of the receiver.
+    Watch { key: K, operation: Id },
+    /// The watch of the receiver's operation is in place.
+    WatchAck { operation: Id, watch: Id },
+    /// A watch that the receiver has for an operation of the sender ends.
+    Unwatch { watch: Id },
+    /// There was an event on a key that the receiver's operation watches, by that watch of the sender.
+    Recheck { operation: Id, watch: Id },
+    /// There will be no more events on a key of the sender that the receiver's operation watches.
+    OwnerClosed { operation: Id },
+}
+
+impl<K> Message<K> {
+    pub(super) fn is_watch(&self) -> bool {
+        matches!(self, Self::Watch { .. })
+    }
+
+    /// Returns the answer that the sender gets if this message cannot be delivered.
+    pub(super) fn answer(&self) -> Option<Self> {
+        match *self {
+            // The operation has ended with its purgatory.
+            Self::WatchAck { watch, .. } | Self::Recheck { watch, .. } => {
+                Some(Self::Unwatch { watch })
+            }
+            Self::Watch { operation, .. } => Some(Self::OwnerClosed { operation }),
+            Self::Event { .. } | Self::Unwatch { .. } | Self::OwnerClosed { .. } => None,
+        }
+    }
+}
+
+/// One core's part in a group.
+pub(super) struct Member<K: Send + 'static> {
+    group: Arc<Group<K>>,
+    core: u32,
+    /// The batch to each core that is being filled.
+    unsent: RefCell<Vec<Option<Batch<K>>>>,
+    /// Batches that have been read, to be filled again.
+    spare: RefCell<Vec<Batch<K>>>,
+}
+
+impl<K: Send + 'static> Member<K> {
+    /// Returns the core of a key if it is another one.
+    pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
+        let core = self.group.core_of(key, self.group.shards()?);
+        (core != self.core).then_some(core)
+    }
+
+    /// Sends a message to another core when the loop next turns or prepares to sleep.
+    pub(super) fn send(&self, core: u32, message: Message<K>) {
+        let (count, full) = {
+            let mut unsent = self.unsent.borrow_mut();
+            let Some(place) = unsent.get_mut(core as usize) else { return };
+            let batch = place.get_or_insert_with(|| self.empty_batch());
+            batch.0.messages.push(message);
+            let count = batch.0.messages.len();
+            (count, if count >= MESSAGES_TOGETHER { place.take() } else { None })
+        };
+        if let Some(batch) = full {
+            self.post(core, batch);
+        } else if count == 1 {
+            LocalTimer::wants_flush();
+        }
+    }
+
+    fn empty_batch(&self) -> Batch<K> {
+        let spare = self.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
+    }
+
+    /// Has `take` take each message of a batch. Then keeps the batch for the next messages.
+    pub(super) fn read(&self, mut batch: Batch<K>, mut take: impl FnMut(u32, Message<K>)) {
+        let from = mem::replace(&mut batch.0.from, self.core);
+        batch.0.messages.drain(..).for_each(|message| take(from, message));
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < BATCHES_KEPT {
+            spare.push(batch);
+        }
+    }
+
+    /// Sends all messages.
+    pub(super) fn flush(&self) {
+        let cores = self.unsent.borrow().len();
+        for (core, at) in (0..).zip(0..cores) {
+            let batch = self.unsent.borrow_mut()[at].take();
+            if let Some(batch) = batch {
+                self.post(core, batch);
+            }
+        }
+    }
+
+    fn post(&self, core: u32, batch: Batch<K>) {
+        // A batch that cannot be delivered is dropped here, with its keys.
+        LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, batch));
+    }
+
+    pub(super) fn unsent(&self) -> u64 {
+        self.unsent.borrow().iter().flatten().map(|batch| batch.0.messages.len() as u64).sum()
+    }
+
+    /// Connects this thread to the group. Returns the watches that other cores have requested before.
+    ///
+    /// # Panics
+    ///
+    /// If the thread has joined before: messages to the first purgatory, or about its watches, would
+    /// reach the second.
+    pub(super) fn connect(&self, receiver: &Rc<dyn Receiver<K>>) -> Vec<(u32, Message<K>)> {
+        let watches = with_endpoint(&self.group, |endpoint| {
+            let Endpoint::Buffering(buffer) = endpoint else { return None };
+            let watches = mem::take(&mut buffer.watches);
+            *endpoint = Endpoint::Connected(Connection(Rc::downgrade(receiver)));
+            Some(watches)
+        });
+        match watches {
+            Some(watches) => {
+                watches.unwrap_or_else(|| panic!("this thread has joined the group before"))
+            }
+            // A thread that is exiting receives nothing.
+            None => Vec::new(),
+        }
+    }
+}
+
+/// Messages to one core. If they cannot be delivered, their sender gets answers. The receiver fills the
+/// batch again.
+pub(super) struct Batch<K: Send + 'static>(Box<Content<K>>);
+
+struct Content<K: Send + 'static> {
+    group: Arc<Group<K>>,
+    /// The core that has sent the messages. It matters for those that have an answer.
+    from: u32,
+    messages: Vec<Message<K>>,
+}
+
+impl<K: Send + 'static> Batch<K> {
+    fn new(group: &Arc<Group<K>>, from: u32, messages: Vec<Message<K>>) -> Self {
+        Self(Box::new(Content { group: Arc::clone(group), from, messages }))
+    }
+
+    /// Hands the messages to this thread's endpoint.
+    fn open(mut self) {
+        let Content { group, from, messages } = &mut *self.0;
+        let receiver = with_endpoint(group, |endpoint| match endpoint {
+            Endpoint::Buffering(buffer) => {
+                let watches = messages.extract_if(.., |message| message.is_watch());
+                buffer.watches.extend(watches.map(|watch| (*from, watch)));
+                None
+            }
+            Endpoint::Connected(Connection(receiver)) => receiver.upgrade(),
+        });
+        if let Some(receiver) = receiver.flatten() {
+            receiver.receive(self);
+        }
+    }
+}
+
+impl<K: Send + 'static> Drop for Batch<K> {
+    fn drop(&mut self) {
+        let Content { group, from, messages } = &*self.0;
+        group.answer(*from, messages.iter().filter_map(Message::answer).collect());
+    }
+}
+
+/// Takes the messages of a group on one thread.
+pub(super) trait Receiver<K: Send + 'static> {
+    fn receive(&self, batch: Batch<K>);
+
+    /// The thread exits and something keeps the receiver. Messages to it cannot be delivered any more.
+    fn close(&self);
+}
+
+/// Where the messages of a group go on one thread.
+enum Endpoint<K: Send + 'static> {
+    /// The thread has not joined.
+    Buffering(Buffer<K>),
+    Connected(Connection<K>),
+}
+
+/// The watches that other cores have requested. Events are not kept: an operation checks its condition
+/// when it hears that its watch is in place.
+struct Buffer<K: Send + 'static> {
+    /// The thread's endpoint must not keep the group alive.
+    group: sync::Weak<Group<K>>,
+    watches: Vec<(u32, Message<K>)>,
+}
+
+struct Connection<K: Send + 'static>(rc::Weak<dyn Receiver<K>>);
+
+impl<K: Send + 'static> Drop for Buffer<K> {
+    fn drop(&mut self) {
+        let Some(group) = self.group.upgrade() else { return };
+        for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
+            let answers = watches.iter().filter_map(|(_, watch)| watch.answer()).collect();
+            group.answer(watches[0].0, answers);
+        }
+        let watches = mem::take(&mut self.watches);
+        LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
+    }
+}
+
+impl<K: Send + 'static> Drop for Connection<K> {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.0.upgrade() {
+            receiver.close();
+        }
+    }
+}
+
+/// An endpoint of a group with keys of some type.
+struct AnyEndpoint {
+    /// Tells whether the group has ended.
+    group: sync::Weak<dyn Any + Send + Sync>,
+    /// An `Endpoint<K>`.
+    endpoint: Box<dyn Any>,
+}
+
+per_thread! {
+    /// By the group's number.
+    static ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
+}
+
+/// Calls `look` with this thread's endpoint of a group. `None` if the thread is exiting.
+fn with_endpoint<K: Send + 'static, R>(
+    group: &Arc<Group<K>>,
+    look: impl FnOnce(&mut Endpoint<K>) -> R,
+) -> Option<R> {
+    let look = |any: &mut AnyEndpoint| {
+        let endpoint = any.endpoint.downcast_mut();
+        look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")))
+    };
+    let looked = ENDPOINTS.try_with(|endpoints| {
+        let mut endpoints = endpoints.borrow_mut();
+        let endpoints = endpoints.get_or_insert_default();
+        if let Some(any) = endpoints.get_mut(&group.number) {
+            return (look(any), Vec::new());
+        }
+        let ended: Vec<_> = endpoints.extract_if(|_, any| any.group.strong_count() == 0).collect();
+        let as_any: Arc<dyn Any + Send + Sync> = Arc::clone(group) as _;
+        let buffer = Buffer { group: Arc::downgrade(group), watches: Vec::new() };
+        let endpoint = Box::new(Endpoint::Buffering(buffer));
+        let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
+        (look(endpoints.entry(group.number).or_insert(any)), ended)
+    });
+    // The keys that ended groups have left behind are dropped while nothing is borrowed.
+    looked.ok().map(|(found, _ended)| found)
 }

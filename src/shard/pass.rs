@@ -51,11 +51,13 @@ impl<T> Shard<T> {
     }
 
     /// Frees memory that is not needed, if the owner is about to sleep for long: a loop that sleeps does not turn for that.
-    pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) {
+    /// Returns true if the sleep is long.
+    pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP);
         if is_long && self.nodes.has_garbage() && !self.closed {
             self.nodes.trim_fully();
         }
+        is_long
     }
 
     /// Whether what is urgent is to be met now, and nothing else.

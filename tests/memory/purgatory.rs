@@ -7,7 +7,11 @@ use corewheel::{
     Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
 };
 
-use crate::{HOUR, alone_in_virtual_time, common::TICK, counting::held};
+use crate::{
+    HOUR, Never, alone_in_virtual_time,
+    common::TICK,
+    counting::{calls, held},
+};
 
 /// Timeouts pass a tick after so many operations.
 const IN_A_TICK: u64 = 1000;
@@ -155,6 +159,50 @@ fn the_memory_of_a_burst_goes_back() {
             "{most} bytes held, {} for each; {left} left",
             most / i64::try_from(MANY).expect("few")
         );
+        assert!(left < 192 * 1024, "{left} bytes are left of {most}");
+    });
+}
+
+/// Far more at a time than are kept in any case, with a key for each and one for all.
+#[test]
+fn equal_rounds_of_operations_allocate_nothing() {
+    alone_in_virtual_time(|clock| {
+        let purgatory = Purgatory::new();
+        let round = || {
+            for number in 0..5_000_u64 {
+                let outcome = purgatory.try_complete_else_watch(Never, [number, 5_000], TICK);
+                assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
+            }
+            clock.advance(TICK * 2);
+            assert_eq!(local_timer().turn().fired, 5_000);
+            // A short sleep frees nothing.
+            local_timer().add_local(TICK * 5, || ());
+            drop(local_timer().prepare_sleep());
+            clock.advance(TICK * 6);
+            assert_eq!(local_timer().turn().fired, 1);
+        };
+        // Several intervals of 64 turns.
+        (0..100).for_each(|_| round());
+        let counted = calls(|| (0..100).for_each(|_| round()));
+        assert_eq!(counted, (0, 0), "allocations and frees");
+    });
+}
+
+/// A loop that sleeps does not turn 64 times for that.
+#[test]
+fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
+    alone_in_virtual_time(|clock| {
+        let purgatory = Purgatory::new();
+        let before = held();
+        for number in 0..30_000_u64 {
+            let outcome = purgatory.try_complete_else_watch(Never, [number, 0], TICK);
+            assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
+        }
+        let most = held() - before;
+        clock.advance(TICK * 2);
+        assert_eq!(local_timer().turn().fired, 30_000);
+        drop(local_timer().prepare_sleep());
+        let left = held() - before;
         assert!(left < 192 * 1024, "{left} bytes are left of {most}");
     });
 }

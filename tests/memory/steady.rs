@@ -353,7 +353,7 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
     });
 }
 
-/// Two cores of a group that tell each other of events, turn by turn: they write in the letters that they have read.
+/// Two cores of a group that tell each other of events, turn by turn: they fill the batches that they have read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
     among_others(|_| {

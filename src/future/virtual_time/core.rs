@@ -113,7 +113,7 @@ impl Core {
         self.tell(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // A letter that it sends is something for the core that gets it.
+                // A batch that it sends is something for the core that gets it.
                 let sends = LocalTimer::has_to_flush();
                 let turn = local_timer().turn();
                 sends

@@ -1,0 +1,153 @@
+//! The hash of a purgatory's keys, which clients may choose.
+//!
+//! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point modulo the
+//! prime 2^61 - 1. Two keys of at most `n` words have the same value at no more than `n` of 2^60 points. The
+//! bits of the value are mixed, because keys in an arithmetic progression would otherwise form long chains
+//! at some points.
+//!
+//! So keys collide on purpose only if they were chosen with knowledge of the point. Each purgatory has its
+//! own, from the system's random numbers. `SipHash`, the hash of `std`, would also resist attackers that
+//! measure single lookups. It would make an operation cost a fifth more instructions.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+const PRIME: u64 = (1 << 61) - 1;
+
+/// Makes hashers that share a secret.
+pub(super) struct KeyHash {
+    /// Below 2^60, which keeps [`KeyHasher::sum`] below 2^63.
+    point: u64,
+}
+
+impl KeyHash {
+    pub(super) fn new() -> Self {
+        Self { point: RandomState::new().hash_one(()) >> 4 }
+    }
+}
+
+impl BuildHasher for KeyHash {
+    type Hasher = KeyHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher { point: self.point, sum: 1 }
+    }
+}
+
+pub(super) struct KeyHasher {
+    point: u64,
+    /// The value of the polynomial so far, or that plus a small multiple of the prime.
+    sum: u64,
+}
+
+impl KeyHasher {
+    /// Appends a coefficient, which is below 2^58.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
+    fn append(&mut self, word: u64) {
+        let product = u128::from(self.sum + word) * u128::from(self.point);
+        self.sum = (product as u64 & PRIME) + (product >> 61) as u64;
+    }
+}
+
+impl Hasher for KeyHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(7) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            // The end is marked, because zeros may follow.
+            word[chunk.len()] = 1;
+            self.append(u64::from_le_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn write_u8(&mut self, word: u8) {
+        self.append(word.into());
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.append(word.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.append(word & u64::from(u32::MAX));
+        self.append(word >> 32);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^ (mixed >> 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, hash::Hash};
+
+    use super::*;
+
+    /// Returns the largest number of keys that agree in the low bits of their hash.
+    fn longest_chain(hash: &KeyHash, keys: &[u64], bits: u32) -> usize {
+        let mut chains = vec![0_usize; 1 << bits];
+        for key in keys {
+            chains[usize::try_from(hash.hash_one(key) % (1 << bits)).expect("few")] += 1;
+        }
+        chains.into_iter().max().unwrap_or(0)
+    }
+
+    #[test]
+    fn keys_chosen_against_one_purgatory_do_not_collide_in_another() {
+        let (known, secret) = (KeyHash::new(), KeyHash::new());
+        let chosen: Vec<u64> =
+            (0..).filter(|key| known.hash_one(key) % 1_024 == 7).take(64).collect();
+        assert_eq!(longest_chain(&known, &chosen, 10), 64);
+        assert!(longest_chain(&secret, &chosen, 10) < 16);
+    }
+
+    /// At any point: 1,024 keys in as many chains form none of more than 8 if they are random.
+    #[test]
+    fn keys_in_a_progression_are_spread() {
+        let steps =
+            [1, 2, 1_000, 1 << 10, 1 << 20, 1 << 32, 1 << 44, PRIME / 1_024, u64::MAX / 1_024];
+        let rounds = if cfg!(miri) { 2 } else { 500 };
+        for hash in (0..rounds).map(|_| KeyHash::new()) {
+            for step in steps {
+                let keys: Vec<u64> = (0..1_024).map(|key: u64| key.wrapping_mul(step)).collect();
+                let longest = longest_chain(&hash, &keys, 10);
+                assert!(longest < 20, "{longest} keys in a chain, multiples of {step}");
+            }
+        }
+    }
+
+    fn hashes<K: Hash>(hash: &KeyHash, keys: impl IntoIterator<Item = K>) -> usize {
+        keys.into_iter().map(|key| hash.hash_one(key)).collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn different_keys_have_different_hashes() {
+        let hash = KeyHash::new();
+        let zeros = [0_u8; 64];
+        assert_eq!(hashes(&hash, (0..64).map(|length| &zeros[..length])), 64);
+        assert_eq!(hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
+        assert_eq!(hashes(&hash, [(0_u8, 1_u32), (1, 0), (1, 1), (0, 0)]), 4);
+        assert_eq!(hashes(&hash, [u64::MAX, 0, PRIME, PRIME + 1, u64::MAX << 32, 1]), 6);
+        assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
+    }
+
+    /// The sum stays in its range at the largest point.
+    #[test]
+    fn long_keys_do_not_overflow() {
+        let hash = KeyHash { point: (1 << 60) - 1 };
+        assert_ne!(hash.hash_one(vec![u8::MAX; 10_000]), hash.hash_one(vec![u64::MAX; 10_000]));
+    }
+}
