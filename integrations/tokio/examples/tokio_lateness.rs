@@ -1,0 +1,33 @@
+//! How late sleeps end in a current-thread tokio runtime: its own timer beside corewheel's, in one run.
+//!
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one timer.
+//!
+//! ```sh
+//! cargo run --release -p corewheel-tokio --example tokio_lateness
+//! ```
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[path = "../../../examples/common/lateness.rs"]
+mod lateness;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn main() -> std::io::Result<()> {
+    use tokio::{runtime, task, time};
+
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    task::LocalSet::new().block_on(&runtime, async {
+        let driver = corewheel_tokio::spawn_local()?;
+        let spawn = |task| -> lateness::Task {
+            let task = task::spawn_local(task);
+            Box::pin(async { task.await.expect("no panic") })
+        };
+        lateness::compare(spawn, |delay| Box::pin(time::sleep(delay))).await;
+        driver.abort();
+        Ok(())
+    })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn main() {
+    println!("SKIPPED: only Linux has timerfd");
+}
