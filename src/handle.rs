@@ -117,29 +117,34 @@ impl TimerHandle {
     }
 
     fn cancel_from_elsewhere(self) -> Cancel {
-        self.ask_elsewhere(|shared| shared.cancel(self.index(), self.generation))
+        self.ask_elsewhere(|shared, taken| shared.cancel(self.index(), self.generation, taken))
             .unwrap_or(Cancel::Ended)
     }
 
     /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
-    /// borrowed.
+    /// borrowed. What the request takes of a cancelled timer is dropped then.
     #[inline]
-    fn ask_elsewhere<R>(self, ask: impl FnOnce(&Seen<'_, Shared>) -> Remote<R>) -> Option<R> {
-        let (answer, sleeper, payload) = registry::with(self.shard(), |shared| {
+    fn ask_elsewhere<R>(
+        self,
+        ask: impl FnOnce(&Seen<'_, Shared>, &mut Option<Sent>) -> Remote<R>,
+    ) -> Option<R> {
+        let mut taken = None;
+        let (answer, sleeper) = registry::with(self.shard(), |shared| {
             let shared = shared?;
-            let Remote { answer, wake, payload } = ask(shared);
-            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep)), payload))
+            let Remote { answer, wake } = ask(shared, &mut taken);
+            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep))))
         })?;
         if let Some((shared, asleep)) = sleeper {
             shared.wake(asleep);
         }
-        if let Some(payload) = payload {
+        if let Some(payload) = taken {
             self.drop_cancelled(payload);
         }
         Some(answer)
     }
 
     /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
+    #[cold]
     fn drop_cancelled(self, payload: Sent) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| Some(Arc::clone(shared?)));
@@ -259,8 +264,8 @@ impl TimerHandle {
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        let reset = |shared: &Seen<'_, Shared>| {
-            shared.reset(self.index(), self.generation, shared.nanos_after(delay))
+        let reset = |shared: &Seen<'_, Shared>, taken: &mut Option<Sent>| {
+            shared.reset(self.index(), self.generation, shared.nanos_after(delay), taken)
         };
         self.ask_elsewhere(reset).unwrap_or(false)
     }
@@ -295,7 +300,9 @@ impl TimerHandle {
         match Owner::of(self) {
             Some(owner) => (owner.path.reset_to)(self, nanos),
             None => self
-                .ask_elsewhere(|shared| shared.reset(self.index(), self.generation, nanos))
+                .ask_elsewhere(|shared, taken| {
+                    shared.reset(self.index(), self.generation, nanos, taken)
+                })
                 .unwrap_or(false),
         }
     }

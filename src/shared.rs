@@ -60,8 +60,6 @@ pub(crate) struct Remote<R> {
     pub(crate) answer: R,
     /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
     pub(crate) wake: Option<Asleep>,
-    /// What the caller must drop then.
-    pub(crate) payload: Option<Sent>,
 }
 
 /// A timer that this thread has added to another core.
@@ -73,7 +71,7 @@ pub(crate) struct Armed {
 
 impl<R> Remote<R> {
     fn quiet(answer: R) -> Self {
-        Self { answer, wake: None, payload: None }
+        Self { answer, wake: None }
     }
 }
 
@@ -185,8 +183,7 @@ impl Shared {
         node.arm(armed.generation, nanos, origin, callback);
         match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
             Push::Queued { depth, .. } => {
-                let wake = self.must_wake(depth, || nanos);
-                Ok(Remote { answer: armed, wake, payload: None })
+                Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
             // The node stays taken: none is used again.
             Push::Closed => match node.disarm() {
@@ -247,31 +244,44 @@ impl Shared {
 
 /// What a thread that is not the owner may do: pinned, so that no page goes while it looks.
 impl Seen<'_, Shared> {
-    /// Cancels a timer: one claim, and one push if it was won. (Two claims, if this thread takes the payload.)
+    /// Cancels a timer: one claim, and one push if it was won. (Two claims, if this thread takes the
+    /// payload.)
     #[inline]
-    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Remote<Cancel> {
+    pub(crate) fn cancel(
+        &self,
+        index: u32,
+        generation: u64,
+        taken: &mut Option<Sent>,
+    ) -> Remote<Cancel> {
         let cancelled = self.look(index, |node| {
-            let (answer, next, payload) = node.cancel(generation);
-            let urgency = if payload.is_some() { Urgency::Empty } else { Urgency::CanWait };
+            let (answer, next) = node.cancel(generation, taken);
+            let urgency = if taken.is_some() { Urgency::Empty } else { Urgency::CanWait };
             let wake = self.push_cancelled(index, &node, next, urgency);
-            Remote { answer, wake, payload }
+            Remote { answer, wake }
         });
         // No page: the timer has ended, and the page with it; or a shard that had this number before had more pages.
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
     }
 
     /// Moves a timer, to when the clock shows `nanos`: two swaps, and one push if no message of it is queued.
-    pub(crate) fn reset(&self, index: u32, generation: u64, nanos: u64) -> Remote<bool> {
+    #[inline]
+    pub(crate) fn reset(
+        &self,
+        index: u32,
+        generation: u64,
+        nanos: u64,
+        taken: &mut Option<Sent>,
+    ) -> Remote<bool> {
         let moved = self.look(index, |node| match node.state.begin_move(generation) {
             Move::Refused => Remote::quiet(false),
             Move::Overtaken => Remote::quiet(true),
             Move::Begun => {
                 node.requested.write(nanos);
-                let (answer, next, payload) = node.end_move();
-                if payload.is_some() {
+                let (answer, next) = node.end_move(taken);
+                if taken.is_some() {
                     // It was cancelled meanwhile.
                     let wake = self.push_cancelled(index, &node, next, Urgency::Empty);
-                    return Remote { answer, wake, payload };
+                    return Remote { answer, wake };
                 }
                 let depth = match next {
                     Next::Push => match self.mailbox.push(index, node.link, Urgency::Urgent) {
@@ -281,8 +291,7 @@ impl Seen<'_, Shared> {
                     _ => 0,
                 };
                 // What stands there by now: another thread may have asked since, and relied on this one's message.
-                let wake = self.must_wake(depth, || node.requested.read());
-                Remote { answer, wake, payload: None }
+                Remote { answer, wake: self.must_wake(depth, || node.requested.read()) }
             }
         });
         moved.unwrap_or(Remote::quiet(false))

@@ -422,38 +422,34 @@ impl Drop for Slab {
 }
 
 impl NodeView<'_> {
-    /// Cancels the timer. Also returns its payload, if that may leave the owner's thread.
+    /// Cancels the timer. Its payload goes to `taken`, if it may leave the owner's thread.
     #[inline]
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next, Option<Sent>) {
+    pub(crate) fn cancel(&self, generation: u64, taken: &mut Option<Sent>) -> (Cancel, Next) {
         let (answer, next) = self.state.cancel(generation);
-        if next != Next::Take {
-            return (answer, next, None);
-        }
-        let (next, payload) = self.take_sent();
-        (answer, next, Some(payload))
+        (answer, if next == Next::Take { self.take_sent(taken) } else { next })
     }
 
-    /// Ends a move that this thread has begun. Also returns the payload, if another thread has cancelled the timer meanwhile and the
-    /// payload may leave the owner's thread. False if the shard has ended meanwhile.
-    pub(crate) fn end_move(&self) -> (bool, Next, Option<Sent>) {
+    /// Ends a move that this thread has begun. The payload goes to `taken`, if another thread has
+    /// cancelled the timer meanwhile and the payload may leave the owner's thread. False if the
+    /// shard has ended meanwhile.
+    #[inline]
+    pub(crate) fn end_move(&self, taken: &mut Option<Sent>) -> (bool, Next) {
         let (lives, next) = self.state.end_move(Mover::Other);
-        if next != Next::Take {
-            return (lives, next, None);
-        }
-        let (next, payload) = self.take_sent();
-        (lives, next, Some(payload))
+        (lives, if next == Next::Take { self.take_sent(taken) } else { next })
     }
 
     /// The word has just said [`Next::Take`] to this thread.
-    fn take_sent(&self) -> (Next, Sent) {
-        // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while the thread is pinned.
+    #[cold]
+    #[inline(never)]
+    fn take_sent(&self, taken: &mut Option<Sent>) -> Next {
+        // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while
+        // the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a `Sent` (`RemoteNode::arm`).
-        let payload = unsafe { Sent::of(callback) };
-        let (_, next) = self.state.end_move(Mover::Other);
-        (next, payload)
+        *taken = Some(unsafe { Sent::of(callback) });
+        self.state.end_move(Mover::Other).1
     }
 }
 

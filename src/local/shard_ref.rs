@@ -208,7 +208,7 @@ impl ShardRef {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         match self.shared.add(nanos, origin, Sent::new(callback)) {
-            Ok(Remote { answer: Armed { index, generation }, wake, .. }) => {
+            Ok(Remote { answer: Armed { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }
