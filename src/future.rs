@@ -41,6 +41,15 @@
 //! * **Nothing hangs because a thread has ended.** What waits there is woken, and goes on at another one of its [`Timers`]. If there
 //!   is none, it ends without having waited for its time: see below.
 //!
+//! # Without a driver
+//!
+//! A future that has to wait for this thread's timer panics at that poll if no loop is going to turn it, as tokio's do without a runtime:
+//! it would wait for ever. Every driver registers when it is made: a `TimerFd`, [`Config::install`](crate::Config::install),
+//! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio and `io_uring`. So does the first
+//! [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all of that calls
+//! [`register_driver`](crate::LocalTimer::register_driver). A task may be spawned before its driver is made, and polled afterwards.
+//!
 //! # Without a timer
 //!
 //! No timer can be had where the thread has ended, or where as many are live as may be ([`Config::limit`](crate::Config::limit)).

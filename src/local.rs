@@ -110,7 +110,12 @@ impl LocalTimer {
     /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
     /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
     pub fn time_until_next(self) -> Option<Duration> {
-        Local::with(|local| local.step(|shard| shard.time_until_next())).ok().flatten()
+        Local::with(|local| {
+            local.register_driver();
+            local.step(|shard| shard.time_until_next())
+        })
+        .ok()
+        .flatten()
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
@@ -125,6 +130,33 @@ impl LocalTimer {
     /// Cost: a reading of the clock, a sequentially consistent fence and a swap, and a look for the next occupied slot.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
+    }
+
+    /// Says that a loop of this thread is going to turn its timer, for a loop that polls futures before its first turn.
+    ///
+    /// A future of [`corewheel::future`](crate::future) that has to wait [panics](crate::future#without-a-driver) on a thread whose
+    /// timer has no driver. Every driver registers when it is made: [`future::drive`](crate::future::drive), a `TimerFd`,
+    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. So does a loop that calls [`turn`](Self::turn),
+    /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next). A thread stays registered.
+    ///
+    /// # Examples
+    ///
+    /// An executor that polls its task before it turns:
+    ///
+    /// ```
+    /// use corewheel::{future::sleep, local_timer};
+    /// use std::{pin::pin, task::{Context, Waker}, time::Duration};
+    ///
+    /// local_timer().register_driver();
+    /// let mut task = pin!(sleep(Duration::from_millis(5)));
+    /// while task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+    ///     local_timer().prepare_sleep().park();
+    ///     local_timer().turn();
+    /// }
+    /// ```
+    pub fn register_driver(self) {
+        // A thread that is exiting has no timer, and its futures say so.
+        let _ = Local::with(Local::register_driver);
     }
 
     /// A reference by which other threads can add to this thread's timer.
@@ -159,6 +191,9 @@ impl LocalTimer {
 
 impl Config {
     /// Makes this thread's timer as configured. Call it before anything else uses [`local_timer`] in the thread.
+    ///
+    /// It counts as a driver, since only a loop that turns the timer needs a configuration: futures that wait do not
+    /// [panic](crate::future#without-a-driver) on this thread, whether it turns or not.
     ///
     /// # Errors
     ///

@@ -82,7 +82,7 @@ impl Place for LocalTimer {
         origin: Origin,
         alarm: Alarm,
     ) -> Result<LocalHandle, AddErrorReason> {
-        Self::try_add_local_to(*nanos, origin, move || alarm.ring()).map_err(|error| error.reason())
+        Self::try_add_alarm(*nanos, origin, move || alarm.ring())
     }
 
     #[inline]

@@ -73,7 +73,7 @@ impl<H: Home> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer).
+    /// If [no timer can be had](super#without-a-timer), or the thread has [no driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -82,7 +82,7 @@ impl<H: Home> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer).
+    /// If [no timer can be had](super#without-a-timer), or the thread has [no driver](super#without-a-driver).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         self.try_poll_tick(cx)
             .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
@@ -93,6 +93,10 @@ impl<H: Home> Interval<H> {
     /// # Errors
     ///
     /// If [no timer can be had](super#without-a-timer). Polled again, it tries again.
+    ///
+    /// # Panics
+    ///
+    /// If it would wait on a thread [without a driver](super#without-a-driver).
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.home().nanos_after(Duration::ZERO)?;

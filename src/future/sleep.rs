@@ -28,7 +28,7 @@ use crate::{
 /// # Panics
 ///
 /// When it is polled and [no timer can be had](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed) gives an
-/// error instead.
+/// error instead. When it would wait on a thread [without a driver](super#without-a-driver).
 ///
 /// # Examples
 ///
@@ -171,7 +171,7 @@ impl<H: Home> Sleep<H> {
     ///
     /// # Panics
     ///
-    /// If cloning the waker does; then nothing has changed.
+    /// If cloning the waker does; then nothing has changed. If it would wait on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///

@@ -21,6 +21,10 @@ pin_project! {
     /// by [`into_inner`](Self::into_inner).
     ///
     /// It cannot interrupt a poll that does not return.
+    ///
+    /// # Panics
+    ///
+    /// When it would wait on a thread [without a driver](super#without-a-driver).
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F, H: Home = LocalTimer> {

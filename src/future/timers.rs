@@ -11,7 +11,7 @@ use super::{Interval, Sleep, Timeout, alarm::Alarm, home::Place};
 use crate::{
     error::AddErrorReason,
     handle::{Cancel, Owner, TimerHandle},
-    local::ShardRef,
+    local::{LocalTimer, ShardRef},
     origin::Origin,
     sync::per_thread,
 };
@@ -208,6 +208,9 @@ impl Place for Remote {
         let (first, shards) = (self.at, self.seat.shards.len());
         for at in (0..shards).map(|by| (first + by) % shards) {
             let there = self.nanos_on(at, *nanos);
+            if self.seat.shards[at].is_own() {
+                LocalTimer::assert_driven();
+            }
             match self.seat.shards[at].try_add_to(there, origin, ring) {
                 Ok(handle) => {
                     (self.at, *nanos) = (at, there);

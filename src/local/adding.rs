@@ -248,6 +248,24 @@ impl LocalTimer {
             .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
+    /// Adds the timer of a future of this thread, due when the clock shows `nanos`.
+    ///
+    /// # Panics
+    ///
+    /// If no loop is going to turn the timer.
+    #[inline]
+    pub(crate) fn try_add_alarm<F: FnOnce() + 'static>(
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<LocalHandle, AddErrorReason> {
+        let added = Local::with(|local| {
+            local.assert_driven();
+            local.add(Kind::Private, origin, |_| Due::at(nanos), RunOnce(callback))
+        });
+        added?.map(LocalHandle::new).map_err(|_| Local::refusal())
+    }
+
     /// Adds a periodic timer.
     fn insert_periodic<F: FnMut() + 'static>(
         period: Duration,

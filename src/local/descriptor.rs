@@ -23,12 +23,14 @@ impl LocalTimer {
 
 impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
-        self.shared.hooks.descriptor().get_or_open(|| {
+        let descriptor = self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
                 .step(|shard| shard.clock().of_the_kernel())
                 .ok_or(TimerFdError::VirtualTime)?;
             Descriptor::open(clock).map_err(TimerFdError::System)
-        })
+        })?;
+        self.register_driver();
+        Ok(descriptor)
     }
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {

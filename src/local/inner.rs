@@ -27,12 +27,23 @@ per_thread! {
     static LOCAL: OnceCell<Local> = OnceCell::new();
 }
 
-/// Ends a turn, however it ends.
-struct Turning<'turn>(&'turn Cell<bool>);
+/// Who turns the timer, and whether it is doing so now.
+#[derive(Clone, Copy, Debug)]
+enum Driver {
+    /// A loop has registered, and is not in a turn.
+    Registered,
+    /// No loop has registered.
+    Missing,
+    /// A turn is under way.
+    InTurn,
+}
+
+/// Ends a turn when it is dropped.
+struct Turning<'turn>(&'turn Cell<Driver>);
 
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.set(Driver::Registered);
     }
 }
 
@@ -41,7 +52,7 @@ pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
     shard: RefCell<Shard<Callback>>,
     pub(super) shared: Arc<Shared>,
-    turning: Cell<bool>,
+    driver: Cell<Driver>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<Wanted>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
@@ -69,7 +80,7 @@ impl Local {
         Ok(Self {
             shard: RefCell::new(shard),
             shared,
-            turning: Cell::new(false),
+            driver: Cell::new(Driver::Missing),
             clients: RefCell::default(),
             wanted: Cell::default(),
             sleeps_until: Cell::new(AWAKE),
@@ -77,11 +88,15 @@ impl Local {
         })
     }
 
-    /// Makes this thread's timer, if it is not there yet.
+    /// Makes this thread's timer, if it is not there yet, and registers a driver.
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
-        let installed = LOCAL.try_with(|place| match place.get() {
-            Some(_) => Err(ConfigError::AlreadyRunning),
-            None => place.set(Self::new(config)?).map_err(|_| ConfigError::AlreadyRunning),
+        let installed = LOCAL.try_with(|place| {
+            if place.get().is_some() {
+                return Err(ConfigError::AlreadyRunning);
+            }
+            let local = Self::new(config)?;
+            local.register_driver();
+            place.set(local).map_err(|_| ConfigError::AlreadyRunning)
         });
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
@@ -179,10 +194,33 @@ impl Local {
         refusal.map_or_else(|reason| reason, |refusal| refusal.unwrap_or(AddErrorReason::Full))
     }
 
+    /// Notes that a loop is going to turn the timer.
+    pub(super) fn register_driver(&self) {
+        if let Driver::Missing = self.driver.get() {
+            self.driver.set(Driver::Registered);
+        }
+    }
+
+    /// Panics if no loop is going to turn the timer.
+    #[inline]
+    pub(super) fn assert_driven(&self) {
+        if let Driver::Missing = self.driver.get() {
+            no_driver();
+        }
+    }
+
+    /// Registers the caller, which turns the timer, as its driver. Returns false inside a turn.
+    #[cold]
+    #[inline(never)]
+    fn registers_unless_in_turn(&self) -> bool {
+        self.register_driver();
+        matches!(self.driver.get(), Driver::Registered)
+    }
+
     /// Most turns of a busy loop find nothing to do, and cost little more than a reading of the clock.
     #[inline]
     pub(super) fn turn(&self, budget: usize, turn: &mut Turn) {
-        if self.turning.get() {
+        if !matches!(self.driver.get(), Driver::Registered) && !self.registers_unless_in_turn() {
             (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
             return;
         }
@@ -198,8 +236,8 @@ impl Local {
     /// Goes through a pass, and sends what is to be sent at the end of a turn.
     #[inline(never)]
     fn pass(&self, is_idle: bool, budget: usize, turn: &mut Turn) {
-        self.turning.set(true);
-        let _turning = Turning(&self.turning);
+        self.driver.set(Driver::InTurn);
+        let _turning = Turning(&self.driver);
         let begun = self.step(|shard| {
             let touched_before = shard.touched();
             let has_work = !is_idle && shard.begin_or_end(budget);
@@ -296,6 +334,7 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
+        self.register_driver();
         let (until, is_long, trims) = self.step(|shard| {
             let (until, is_long) = shard.sleep();
             (until, is_long, shard.trim_before_sleep(until))
@@ -397,6 +436,7 @@ impl Local {
         }
     }
 
+    /// Wakes the owner if it has announced a sleep that would miss a deadline of its own at `nanos`.
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
         let Some(asleep) = self.shared.parker.asleep() else {
@@ -411,6 +451,16 @@ impl Local {
             }
         }
     }
+}
+
+/// Panics on behalf of a future whose timer would never fire.
+#[cold]
+fn no_driver() -> ! {
+    panic!(
+        "no loop drives this thread's timer, so a future that waits for it would never end: before the first poll, make a \
+         driver (`corewheel::future::drive`, `LocalTimer::timer_fd`, `corewheel_tokio::run`, `corewheel_compio::run`), call \
+         `Config::install`, or, if your own loop turns the timer later, `local_timer().register_driver()`"
+    );
 }
 
 impl Drop for Local {
@@ -469,7 +519,7 @@ fn is_pending(handle: TimerHandle) -> bool {
 }
 
 fn is_turning() -> bool {
-    Local::with(|local| local.turning.get()).unwrap_or(false)
+    Local::with(|local| matches!(local.driver.get(), Driver::InTurn)).unwrap_or(false)
 }
 
 fn share(handle: TimerHandle) {

@@ -57,16 +57,6 @@ impl LocalTimer {
         Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
     }
 
-    /// As `try_add_local`, due when the clock shows `nanos`.
-    #[inline]
-    pub(crate) fn try_add_local_to<F: FnOnce() + 'static>(
-        nanos: u64,
-        origin: Origin,
-        callback: F,
-    ) -> Result<LocalHandle, AddError<F>> {
-        Self::insert(Kind::Private, origin, |_| Due::at(nanos), callback).map(LocalHandle::new)
-    }
-
     /// Registers a client of this thread's timer. It must cancel its timers before it is gone: its place
     /// may then be given to another one. An error if there is no timer.
     pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
@@ -114,6 +104,11 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
+    }
+
+    /// Panics if no loop is going to turn this thread's timer, on behalf of a future that would wait for ever.
+    pub(crate) fn assert_driven() {
+        let _ = Local::with(Local::assert_driven);
     }
 
     /// What the clock shows `delay` from now. An error if there is no timer.

@@ -579,6 +579,7 @@ fn a_sleep_that_outlives_its_threads_timer_is_woken_and_reports_the_end() {
     let poller = Poller::new();
     let polled = poller.clone();
     let polls = after_the_timer(move || {
+        local_timer().register_driver();
         let mut waits = pending(&polled, HOUR);
         move || {
             let woken = polled.woken();

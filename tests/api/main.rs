@@ -23,6 +23,7 @@ mod callbacks;
 mod cancel_wait;
 mod clock;
 mod cores;
+mod driving;
 mod end;
 mod future;
 mod future_model;

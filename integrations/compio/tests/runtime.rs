@@ -66,3 +66,14 @@ fn a_second_driver_harms_nobody() {
         });
     }
 }
+
+#[test]
+fn a_task_that_was_spawned_before_the_driver_is_driven() {
+    on_a_thread(|| {
+        Runtime::new().expect("a runtime").block_on(async {
+            let task = compio::runtime::spawn(sleep(Duration::from_millis(5)));
+            let _driver = corewheel_compio::spawn().expect("a descriptor");
+            task.await.expect("it does not panic");
+        });
+    });
+}

@@ -8,7 +8,7 @@ use std::{io, rc::Rc, time::Duration};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
 use runtime::on_a_thread;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::LocalSet};
 
 #[test]
 fn the_runtime_drives_the_timer() {
@@ -65,5 +65,29 @@ fn a_second_driver_harms_nobody() {
             sleep(Duration::from_millis(5)).await;
         });
         slept.expect("a runtime");
+    });
+}
+
+#[test]
+fn a_task_that_was_spawned_before_the_driver_is_driven() {
+    on_a_thread(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+            let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
+            let _driver = corewheel_tokio::spawn_local().expect("the first driver");
+            task.await.expect("it does not panic");
+        });
+    });
+}
+
+/// It would wait for ever.
+#[test]
+fn a_runtime_without_a_driver_panics() {
+    on_a_thread(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let task = LocalSet::new().block_on(&runtime, async {
+            tokio::task::spawn_local(sleep(Duration::from_millis(5))).await
+        });
+        assert!(task.expect_err("nothing turns the timer").is_panic());
     });
 }
