@@ -66,6 +66,14 @@ pub(crate) struct Turns {
     pub(crate) next_due: u64,
 }
 
+impl Turns {
+    /// The moment at which a turn was due that has not begun, between two turns. `None` if no turn is asked for.
+    pub(crate) fn due_since(self) -> Option<u64> {
+        let Self { is_in_turn, began, next_due, .. } = self;
+        (!is_in_turn && began < next_due && next_due < u64::MAX).then_some(next_due)
+    }
+}
+
 impl Gauges {
     /// Creates the gauges of a shard. In models, where each word adds interleavings, shards without
     /// a name publish nothing.

@@ -111,7 +111,7 @@ impl LocalTimer {
     /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
     pub fn time_until_next(self) -> Option<Duration> {
         Local::with(|local| {
-            local.register_driver();
+            local.drives();
             local.step(|shard| shard.time_until_next())
         })
         .ok()

@@ -8,7 +8,9 @@
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, a warning for each stall that a watch finds. With the feature `origins`,
+//! panic, a warning for each stall that a watch finds, and an error, once for each thread without
+//! a loop, when it adds a timer while another one is overdue by 100 ms. Without that feature this
+//! error is a line on the standard error. With the feature `origins`,
 //! `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Which numbers to watch
@@ -25,6 +27,8 @@
 //! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
 //!   return to zero at each turn.
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
+//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with live timers that
+//!   never turns has no loop that drives its timer. Before its first turn it publishes each add.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -103,6 +107,10 @@ pub struct ShardMetrics {
     /// and that question counts too. Of several turns between two questions only the last is
     /// measured. It is zero for a loop that never asks.
     pub longest_turn: Duration,
+    /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
+    ///
+    /// On a thread that no loop drives it grows from the first deadline on.
+    pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
     pub callback_durations: Histogram,
@@ -167,11 +175,15 @@ impl ShardMetrics {
     /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
+        // Before the turns: if this thread is held up in between, the delay seems shorter, not longer.
+        let now = shared.clock().nanos();
+        let turns = gauges.turns();
+        let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             held: told.held + u64::from(shared.mailbox.cancelled()),
             queued: told.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panicked(),
-            turns: gauges.turns().begun,
+            turns: turns.begun,
             ..told
         };
         Self {
@@ -181,6 +193,7 @@ impl ShardMetrics {
             loop_lateness: gauges.lateness(LateBy::Loop),
             turn_lateness: gauges.lateness(LateBy::Turn),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
+            overdue: Duration::from_nanos(due_since.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),
             levels: gauges
                 .occupied()

@@ -1,5 +1,6 @@
 //! Events of `tracing` for rare incidents, with the feature of that name. Counters (`gauges`)
-//! record what each timer does.
+//! record what each timer does. Without the feature only a missing driver is reported, on the
+//! standard error.
 //!
 //! A subscriber is user code: it may call back and panic. So nothing is borrowed here (P5), and the
 //! caller catches panics (P6).
@@ -14,9 +15,28 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
+/// Reports a timer that is overdue on a thread that no loop drives.
+#[cold]
+pub(crate) fn undriven(shard: u32, name: &str, overdue: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(shard, name, ?overdue, "a timer is overdue and no loop drives it");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!(
+        "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for {overdue:?}, \
+         and no loop drives it: call `local_timer().turn()` in the thread's loop, or see \
+         `LocalTimer::register_driver`"
+    );
+}
+
 /// Reports a loop that does not turn, as a watch found it.
 #[cold]
-pub(crate) fn stalled(shard: u32, name: &str, lasted: Duration, is_in_turn: bool) {
+pub(crate) fn stalled(
+    shard: u32,
+    name: &str,
+    lasted: Duration,
+    is_in_turn: bool,
+    has_turned: bool,
+) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(shard, name, ?lasted, is_in_turn, "a loop does not turn");
+    tracing::warn!(shard, name, ?lasted, is_in_turn, has_turned, "a loop does not turn");
 }

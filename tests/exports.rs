@@ -173,6 +173,22 @@ fn a_panic_that_was_caught_is_an_event() {
     assert!(line(&["ERROR", "a panic was caught", "Callback", "as it should here"]), "{text}");
 }
 
+#[test]
+fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        local_timer().add(Duration::from_millis(1), || ());
+        local_timer().add(Duration::ZERO, || ());
+        assert_eq!(log.text(), "", "none is overdue yet");
+        thread::sleep(Duration::from_millis(200));
+        (0..3).for_each(|_| _ = local_timer().add(TICK * 1_000, || ()));
+    });
+    let text = log.text();
+    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
+    assert!(text.contains("ERROR") && text.contains("overdue="), "{text}");
+}
+
 /// Adds a timer and panics, at each event.
 struct Unruly;
 

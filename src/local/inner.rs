@@ -14,13 +14,15 @@ use crate::{
     config::Config,
     error::{AddErrorReason, ConfigError},
     handle::{Cancel, Owner, OwnerPath, TimerHandle},
-    hooks::PanicPlace,
+    hooks::{PanicPlace, contain},
+    limits::UNDRIVEN_GRACE,
     origin::Origin,
     shard::{Claimed, Due, Message, PreparedSleep, Shard},
     shared::Shared,
     slab::{Build, OwnerNodes},
     state::Kind,
     sync::per_thread,
+    trace,
 };
 
 per_thread! {
@@ -30,12 +32,17 @@ per_thread! {
 /// Who turns the timer, and whether it is doing so now.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
-    /// A loop has registered, and is not in a turn.
-    Registered,
-    /// No loop has registered.
-    Missing,
+    /// A loop has turned or asked, and is not in a turn.
+    Between,
     /// A turn is under way.
     InTurn,
+    /// A loop has registered, and has neither turned nor asked yet.
+    Registered,
+    /// No loop has registered.
+    Missing {
+        /// A timer that is overdue has been reported.
+        reported: bool,
+    },
 }
 
 /// Ends a turn when it is dropped.
@@ -43,7 +50,7 @@ struct Turning<'turn>(&'turn Cell<Driver>);
 
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
-        self.0.set(Driver::Registered);
+        self.0.set(Driver::Between);
     }
 }
 
@@ -56,6 +63,7 @@ pub(super) struct Local {
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<Wanted>,
     /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
+    /// Before the loop first turns or asks it is the end of time, so that the adds take the slow path.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -80,10 +88,10 @@ impl Local {
         Ok(Self {
             shard: RefCell::new(shard),
             shared,
-            driver: Cell::new(Driver::Missing),
+            driver: Cell::new(Driver::Missing { reported: false }),
             clients: RefCell::default(),
             wanted: Cell::default(),
-            sleeps_until: Cell::new(AWAKE),
+            sleeps_until: Cell::new(u64::MAX),
             sampler,
         })
     }
@@ -196,7 +204,7 @@ impl Local {
 
     /// Notes that a loop is going to turn the timer.
     pub(super) fn register_driver(&self) {
-        if let Driver::Missing = self.driver.get() {
+        if let Driver::Missing { .. } = self.driver.get() {
             self.driver.set(Driver::Registered);
         }
     }
@@ -204,23 +212,59 @@ impl Local {
     /// Panics if no loop is going to turn the timer.
     #[inline]
     pub(super) fn assert_driven(&self) {
-        if let Driver::Missing = self.driver.get() {
+        if let Driver::Missing { .. } = self.driver.get() {
             no_driver();
         }
     }
 
-    /// Registers the caller, which turns the timer, as its driver. Returns false inside a turn.
+    /// Notes that the loop turns or asks. Returns false inside a turn.
+    #[inline]
+    pub(super) fn drives(&self) -> bool {
+        matches!(self.driver.get(), Driver::Between) || self.starts_to_drive()
+    }
+
     #[cold]
     #[inline(never)]
-    fn registers_unless_in_turn(&self) -> bool {
-        self.register_driver();
-        matches!(self.driver.get(), Driver::Registered)
+    fn starts_to_drive(&self) -> bool {
+        if let Driver::InTurn = self.driver.get() {
+            return false;
+        }
+        self.driver.set(Driver::Between);
+        self.sleeps_until.set(AWAKE);
+        true
+    }
+
+    /// A timer of this thread is due at `nanos` now, and no sleep is announced. If the loop has not turned or asked yet,
+    /// publishes what other threads would learn from it, and reports a timer that is overdue without a driver.
+    fn tell_before_the_loop(&self, nanos: u64) {
+        match self.driver.get() {
+            Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
+            // Once: it has said that it will turn, and then speaks for itself.
+            Driver::Registered => {
+                self.sleeps_until.set(AWAKE);
+                self.step(|shard| _ = shard.tell_unasked());
+            }
+            Driver::Missing { reported } => {
+                let (next, now) = self.step(|shard| shard.tell_unasked());
+                let overdue = now.saturating_sub(next);
+                // A timer that is added late does not report itself.
+                if !reported && next < nanos && overdue >= UNDRIVEN_GRACE {
+                    self.driver.set(Driver::Missing { reported: true });
+                    self.report_undriven(Duration::from_nanos(overdue));
+                }
+            }
+        }
+    }
+
+    fn report_undriven(&self, overdue: Duration) {
+        let number = self.step(|shard| shard.number());
+        contain(|| trace::undriven(number, &self.shared.name, overdue));
     }
 
     /// Most turns of a busy loop find nothing to do, and cost little more than a reading of the clock.
     #[inline]
     pub(super) fn turn(&self, budget: usize, turn: &mut Turn) {
-        if !matches!(self.driver.get(), Driver::Registered) && !self.registers_unless_in_turn() {
+        if !self.drives() {
             (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
             return;
         }
@@ -327,6 +371,18 @@ impl Local {
         }
     }
 
+    /// A timer was cancelled during an announced sleep, or before the loop turned or asked.
+    #[cold]
+    fn tell_cancel(&self) {
+        self.step(|shard| {
+            // Others may want its room before the sleep is over.
+            shard.tell_gate();
+            if let Driver::Missing { .. } = self.driver.get() {
+                let _ = shard.tell_unasked();
+            }
+        });
+    }
+
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
         self.flush();
         self.announce_sleep()
@@ -334,7 +390,7 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        self.register_driver();
+        self.drives();
         let (until, is_long, trims) = self.step(|shard| {
             let (until, is_long) = shard.sleep();
             (until, is_long, shard.trim_before_sleep(until))
@@ -440,8 +496,7 @@ impl Local {
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
         let Some(asleep) = self.shared.parker.asleep() else {
-            self.sleeps_until.set(AWAKE);
-            return;
+            return self.tell_before_the_loop(nanos);
         };
         if self.step(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
             // The hook may add timers itself, and announce another sleep.
@@ -478,9 +533,8 @@ pub(super) fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
             Ok(callback) => {
-                // Others may want its room before an announced sleep is over.
                 if local.sleeps_until.get() != AWAKE {
-                    local.step(|shard| shard.tell_gate());
+                    local.tell_cancel();
                 }
                 local.drop_callback(callback);
                 Cancel::Cancelled

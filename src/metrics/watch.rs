@@ -43,6 +43,9 @@ pub struct Stall {
     /// True if the owner is inside a turn, so a callback takes the time. False if the loop does
     /// something else.
     pub is_in_turn: bool,
+    /// It has turned before. Otherwise the thread may have no loop at all: see
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver).
+    pub has_turned: bool,
 }
 
 /// Watches all shards of the process for loops that do not turn, because of a long callback or
@@ -50,7 +53,9 @@ pub struct Stall {
 ///
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
 /// is late by more than the limit, according to its last question (`prepare_sleep`,
-/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only.
+/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only. A
+/// thread that adds callbacks and never turns is stalled when the first of them is overdue by more
+/// than the limit.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
 /// loop asks or turns again. To process a part of the timers, use `turn_within`.
@@ -162,7 +167,15 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
                     let same = seen.filter(|shared| shared.gauges.serial() == turns.serial);
                     let _ = same.map(|shared| shared.gauges.stalled());
                 });
-                let event = || trace::stalled(number, &stall.name, stall.lasted, stall.is_in_turn);
+                let event = || {
+                    trace::stalled(
+                        number,
+                        &stall.name,
+                        stall.lasted,
+                        stall.is_in_turn,
+                        stall.has_turned,
+                    );
+                };
                 // The panic of a subscriber has been printed.
                 contain(event);
                 report(&stall);
@@ -179,8 +192,13 @@ fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)>
     let turns = shared.gauges.turns();
     let lasted = now.saturating_sub(turns.stands_still_since()?);
     let lasted = Duration::from_nanos(lasted);
-    let stall =
-        || Stall { number, name: shared.name.to_string(), lasted, is_in_turn: turns.is_in_turn };
+    let stall = || Stall {
+        number,
+        name: shared.name.to_string(),
+        lasted,
+        is_in_turn: turns.is_in_turn,
+        has_turned: turns.begun > 0,
+    };
     (lasted > limit).then(|| (turns, stall()))
 }
 
@@ -188,22 +206,17 @@ impl Turns {
     /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
     /// turn or late for one. `None` if neither.
     fn stands_still_since(self) -> Option<u64> {
-        match self {
-            Self { is_in_turn: true, began, .. } => Some(began),
-            Self { began, next_due, .. } => {
-                (began < next_due && next_due < u64::MAX).then_some(next_due)
-            }
-        }
+        if self.is_in_turn { Some(self.began) } else { self.due_since() }
     }
 }
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, name, lasted, is_in_turn } = self;
-        let what = if *is_in_turn {
-            "has been in one turn"
-        } else {
-            "has not turned while timers were due"
+        let Self { number, name, lasted, is_in_turn, has_turned } = self;
+        let what = match (is_in_turn, has_turned) {
+            (true, _) => "has been in one turn",
+            (false, true) => "has not turned while timers were due",
+            (false, false) => "has never turned while timers were due",
         };
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")
     }

@@ -193,6 +193,21 @@ impl<T> Shard<T> {
         self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
     }
 
+    /// Publishes the counts and the next deadline for a loop that has not asked yet. Returns that deadline and the
+    /// present, in nanoseconds of the clock.
+    #[cold]
+    pub(crate) fn tell_unasked(&self) -> (u64, u64) {
+        let next = self.next_nanos();
+        self.tell();
+        self.shared.gauges.wants_turn_at(self.wanted_at(next));
+        (next.unwrap_or(u64::MAX), self.latest.lo)
+    }
+
+    /// When the loop wants to turn, after the last turn: a deadline that has elapsed would seem to have been met by it.
+    fn wanted_at(&self, next: Option<u64>) -> u64 {
+        next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)))
+    }
+
     /// The loop asks how long it may sleep.
     #[inline]
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
@@ -202,8 +217,7 @@ impl<T> Shard<T> {
             return;
         }
         self.tell();
-        // What is due is due after the last turn: or that would seem to have come since.
-        let wanted_at = next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)));
+        let wanted_at = self.wanted_at(next);
         let is_quiet = !self.telling.in_pass && !self.telling.has_left;
         self.telling.quiet_until.set(if is_quiet { wanted_at } else { 0 });
         self.shared.gauges.wants_turn_at(wanted_at);

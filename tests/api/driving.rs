@@ -5,19 +5,21 @@ use std::{
     pin::{Pin, pin},
     sync::mpsc,
     task::{Context, Poll, Waker},
+    thread,
     time::Duration,
 };
 
 use corewheel::{
-    Config, Cores, ManualClock,
+    Cancel, Config, Cores, ManualClock,
     future::{Sleep, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
+    metrics::{self, ShardMetrics, Stall, Watch},
 };
 
 use crate::{
     common::{TICK, on_a_thread},
     polling::Poller,
-    support::{Log, panics},
+    support::{HOUR, Log, TOO_LONG, never, panics},
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -200,7 +202,7 @@ fn an_executor_that_asks_before_it_polls_is_recognised() {
             if is_ready(&mut task) {
                 break;
             }
-            std::thread::sleep(timeout.unwrap_or_default());
+            thread::sleep(timeout.unwrap_or_default());
             local_timer().turn();
         }
         assert_eq!(log.take(), ["fired"]);
@@ -253,4 +255,106 @@ fn a_test_with_a_clock_of_its_own_drives_what_was_added_before() {
         assert!(is_ready(&mut task));
         assert_eq!(log.take(), ["fired"]);
     });
+}
+
+// ---- callbacks that no loop drives
+
+/// Runs `test` on a thread of that name.
+fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
+    thread.join().expect("no panic")
+}
+
+/// What other threads read of the shard of that name.
+fn seen(name: &str) -> ShardMetrics {
+    let mut shards = metrics::shards().into_iter();
+    shards.find(|shard| shard.name == name).expect("the thread has a timer")
+}
+
+#[test]
+fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
+    const NAME: &str = "nothing drives it";
+    named(NAME, || {
+        let counts = || {
+            let counts = seen(NAME).counts;
+            (counts.added, counts.live, counts.turns)
+        };
+        let timer = local_timer().add(HOUR, never);
+        assert_eq!(counts(), (1, 1, 0));
+        local_timer().add(HOUR, never);
+        assert_eq!((counts(), seen(NAME).overdue), ((2, 2, 0), Duration::ZERO));
+        assert!(timer.reset(Duration::from_millis(1)));
+        thread::sleep(Duration::from_millis(20));
+        assert!(seen(NAME).overdue >= Duration::from_millis(10), "{:?}", seen(NAME));
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        assert_eq!((counts(), seen(NAME).overdue), ((2, 1, 0), Duration::ZERO));
+    });
+}
+
+/// What counts is that the loop has not begun, registered or not.
+#[test]
+fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
+    const LIMIT: Duration = Duration::from_millis(20);
+    let threads: [(&str, fn()); 2] = [
+        ("watched without a driver", || ()),
+        ("watched before its loop", || Config::new().install().expect("the first use")),
+    ];
+    for (name, prepare) in threads {
+        let (tell, told) = mpsc::channel();
+        let report = move |stall: &Stall| {
+            if stall.name == name {
+                let _ = tell.send(stall.clone());
+            }
+        };
+        let _watch = Watch::start(LIMIT, report).expect("a thread");
+        named(name, move || {
+            prepare();
+            local_timer().add(Duration::from_millis(1), || ());
+            let stall = told.recv_timeout(TOO_LONG).expect("it is noticed");
+            assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
+            assert!(stall.to_string().contains("has never turned"), "{stall}");
+            assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT);
+            local_timer().turn();
+            assert_eq!(seen(name).overdue, Duration::ZERO);
+        });
+    }
+}
+
+/// Runs a test of this program in a process of its own; returns what it writes to the standard error.
+#[cfg(not(feature = "tracing"))]
+fn standard_error_of(test: &str) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let args = ["--exact", test, "--ignored", "--nocapture", "--test-threads=1"];
+    let output = std::process::Command::new(program).args(args).output().expect("a process");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[cfg(not(feature = "tracing"))]
+#[test]
+fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
+    let text = standard_error_of("driving::adds_without_a_driver");
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
+    let [line] = lines[..] else { panic!("one line is expected: {text}") };
+    assert!(line.contains("reported once") && line.contains("local_timer().turn()"), "{line}");
+}
+
+#[cfg(not(feature = "tracing"))]
+#[test]
+#[ignore = "a part of the test before it"]
+fn adds_without_a_driver() {
+    for (name, prepare) in [
+        ("reported once", (|| ()) as fn()),
+        ("driven", || _ = local_timer().turn()),
+        ("registered", || local_timer().register_driver()),
+    ] {
+        named(name, move || {
+            prepare();
+            local_timer().add(Duration::from_millis(1), || ());
+            // One that is late from the beginning reports nothing.
+            local_timer().add_at(local_timer().now() - HOUR, || ()).cancel();
+            thread::sleep(Duration::from_millis(200));
+            (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
+        });
+    }
 }
