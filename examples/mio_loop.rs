@@ -55,10 +55,9 @@ impl Online {
 fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()> {
     let (mut events, online) = (Events::with_capacity(64), Online::default());
     while local_timer().counts().fired < 2 {
-        let sleep = local_timer().prepare_sleep(); // from here on, urgent requests end the poll
-        match poll.poll(&mut events, sleep.timeout()) {
+        match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-            _ => drop(sleep),
+            _ => (), // a signal ends a poll as well
         }
         if events.iter().any(|event| event.token() == SOCKET) {
             let mut packet = [0];

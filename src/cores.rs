@@ -182,6 +182,28 @@ impl Core {
         &self.all.shards
     }
 
+    /// Drives the thread's timer until the thread [is to end](Self::is_stopping): the loop of a
+    /// thread of nothing but timers.
+    ///
+    /// It parks between its turns. A configuration with a wake hook of its own
+    /// ([`Config::on_wake`]) must unpark the thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    /// use std::time::Duration;
+    ///
+    /// let cores = Cores::builder().start(|core| core.run_timers())?;
+    /// cores.shards()[0].add(Duration::from_millis(1), || println!("on the first core"));
+    /// cores.stop();
+    /// cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn run_timers(&self) {
+        local_timer().run_until(|| self.is_stopping());
+    }
+
     /// Returns true if [`Cores::stop`] was called and one of the thread's turns has processed the
     /// request. A loop checks it after each turn. Cost: a load.
     ///
@@ -325,12 +347,7 @@ impl<R> Cores<R> {
     /// ```
     /// use corewheel::{Cores, local_timer};
     ///
-    /// let cores = Cores::builder().start(|core| {
-    ///     while !core.is_stopping() {
-    ///         local_timer().prepare_sleep().park();
-    ///         local_timer().turn();
-    ///     }
-    /// })?;
+    /// let cores = Cores::builder().start(|core| core.run_timers())?;
     /// cores.stop();
     /// assert!(cores.join().iter().all(Result::is_ok));
     /// # Ok::<(), std::io::Error>(())

@@ -33,17 +33,14 @@ use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSle
 ///
 /// # Examples
 ///
-/// A loop that does nothing but timers:
+/// A thread that does nothing but timers:
 ///
 /// ```
 /// use corewheel::local_timer;
 /// use std::time::Duration;
 ///
 /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
-/// while !local_timer().is_empty() {
-///     local_timer().prepare_sleep().park(); // until that is due, or another thread wants something
-///     local_timer().turn();
-/// }
+/// local_timer().run_until_empty(); // sleeps, and turns
 /// ```
 pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
@@ -127,9 +124,76 @@ impl LocalTimer {
     /// In a thread that is exiting, whose timer has ended, or that cannot have one, the timeout is zero: it must not sleep, since
     /// nothing would wake it.
     ///
+    /// The announcement ends with the value: keep it over the sleep, or let [`sleep_with`](Self::sleep_with) do so.
+    ///
     /// Cost: a reading of the clock, a sequentially consistent fence and a swap, and a look for the next occupied slot.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
+    }
+
+    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the announcement when that returns.
+    ///
+    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use mio::{Events, Poll, Token, Waker};
+    /// use std::time::Duration;
+    ///
+    /// let mut poll = Poll::new()?;
+    /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
+    /// Config::new().on_wake(move || waker.wake().expect("the poll is alive")).install().expect("the first use");
+    ///
+    /// let mut events = Events::with_capacity(1024);
+    /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+    /// while !local_timer().is_empty() {
+    ///     local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout))?;
+    ///     local_timer().turn();
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn sleep_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
+        self.prepare_sleep().wait_with(wait)
+    }
+
+    /// Drives a thread of nothing but timers: [parks](PreparedSleep::park) and turns until `is_over` returns true.
+    ///
+    /// It asks `is_over` before each sleep, and so at once. If another thread changes the answer, it wakes the loop with a request to
+    /// this timer, as [`ShardRef::run`] is, or by unparking the thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// let answer = Rc::new(Cell::new(None));
+    /// let told = Rc::clone(&answer);
+    /// local_timer().add(Duration::from_millis(5), move || told.set(Some(42)));
+    /// local_timer().run_until(|| answer.get().is_some());
+    /// ```
+    pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
+        while !is_over() {
+            self.prepare_sleep().park();
+            self.turn();
+        }
+    }
+
+    /// Drives a thread of nothing but timers until none is [left](Self::is_empty).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+    /// local_timer().run_until_empty();
+    /// ```
+    pub fn run_until_empty(self) {
+        self.run_until(|| self.is_empty());
     }
 
     /// Says that a loop of this thread is going to turn its timer, for a loop that polls futures before its first turn.
@@ -149,10 +213,7 @@ impl LocalTimer {
     ///
     /// local_timer().register_driver();
     /// let mut task = pin!(sleep(Duration::from_millis(5)));
-    /// while task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-    ///     local_timer().prepare_sleep().park();
-    ///     local_timer().turn();
-    /// }
+    /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
         // A thread that is exiting has no timer, and its futures say so.

@@ -292,6 +292,30 @@ impl<T> Shard<T> {
         PreparedSleep::new(&self.shared, until, is_long, || self.time_until(until))
     }
 
+    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the announcement when that returns.
+    ///
+    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::{thread, time::Duration};
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_millis(5), "idle");
+    /// while !shard.is_empty() {
+    ///     shard.sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+    ///     shard.turn();
+    ///     while let Some(expired) = shard.next_expired() {
+    ///         println!("{}", expired.payload);
+    ///     }
+    /// }
+    /// ```
+    pub fn sleep_with<R>(&self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
+        self.prepare_sleep().wait_with(wait)
+    }
+
     /// How many timers are live, held ones included.
     pub fn len(&self) -> usize {
         self.live as usize

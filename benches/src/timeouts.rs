@@ -102,11 +102,9 @@ impl There {
     pub fn on_threads(threads: usize) -> Self {
         let cores = Cores::builder().shards(threads).start(|_| {
             loop {
-                let sleep = local_timer().prepare_sleep();
-                sleep
-                    .timeout()
-                    .map_or_else(thread::park, |timeout| thread::park_timeout(timeout.min(NAP)));
-                drop(sleep);
+                local_timer().sleep_with(|timeout| {
+                    timeout.map_or_else(thread::park, |left| thread::park_timeout(left.min(NAP)));
+                });
                 local_timer().turn();
             }
         });

@@ -110,15 +110,14 @@ fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result
     WORKER.set(Some(worker));
     let mut events = Events::with_capacity(EVENTS);
     while !core.is_stopping() {
-        let sleep = local_timer().prepare_sleep();
-        let mut timeout = sleep.timeout();
-        with(|worker| {
-            if !worker.ready.is_empty() {
-                timeout = Some(Duration::ZERO);
-            }
-        });
-        server::poll(&mut poll, &mut events, timeout)?;
-        drop(sleep);
+        local_timer().sleep_with(|mut timeout| {
+            with(|worker| {
+                if !worker.ready.is_empty() {
+                    timeout = Some(Duration::ZERO);
+                }
+            });
+            server::poll(&mut poll, &mut events, timeout)
+        })?;
         with(|worker| {
             for event in &events {
                 match event.token() {

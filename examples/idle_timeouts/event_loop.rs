@@ -34,9 +34,7 @@ pub(crate) fn run(
     let mut events = Events::with_capacity(EVENTS);
     let mut resets_refused = 0;
     while !core.is_stopping() {
-        let sleep = local_timer().prepare_sleep();
-        server::poll(&mut poll, &mut events, sleep.timeout())?;
-        drop(sleep);
+        local_timer().sleep_with(|timeout| server::poll(&mut poll, &mut events, timeout))?;
         for event in &events {
             match event.token() {
                 LISTENER => accept_all(&listener, poll.registry(), &connections, idle_timers)?,

@@ -30,15 +30,10 @@ use crate::{
 /// anywhere.
 ///
 /// ```
-/// use corewheel::{Cores, future::Timers, local_timer};
+/// use corewheel::{Cores, future::Timers};
 /// use std::time::Duration;
 ///
-/// let cores = Cores::builder().shards(1).start(|core| {
-///     while !core.is_stopping() {
-///         local_timer().prepare_sleep().park();
-///         local_timer().turn();
-///     }
-/// })?;
+/// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
 /// let timers = Timers::new(cores.shards());
 ///
 /// // On any thread of the runtime:

@@ -5,7 +5,8 @@ use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 use crate::{parker::Announcement, shared::Shared};
 
 /// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is
-/// over. A later announcement takes the place of an earlier one, whose end then ends nothing.
+/// over, and not before. In `poll(local_timer().prepare_sleep().timeout())` it ends before the poll begins; `sleep_with` cannot be misused
+/// so. A later announcement takes the place of an earlier one, whose end then ends nothing.
 ///
 /// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that no timer can be added
 /// unnoticed between the announcement and the sleep.
@@ -44,6 +45,11 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
+    /// Calls `wait` with the timeout. The announcement lasts until that returns.
+    pub(crate) fn wait_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
+        wait(self.timeout)
+    }
+
     /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. For a
     /// loop of nothing but timers; others poll with the [`timeout`](Self::timeout).
     ///
@@ -65,7 +71,7 @@ impl PreparedSleep<'_> {
     /// }
     /// ```
     pub fn park(self) {
-        self.timeout.map_or_else(thread::park, thread::park_timeout);
+        self.wait_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
     }
 }
 

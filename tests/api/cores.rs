@@ -34,10 +34,7 @@ fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
 
 /// Turns until the thread has no timer.
 fn turn_until_empty() {
-    while !local_timer().is_empty() {
-        local_timer().prepare_sleep().park();
-        local_timer().turn();
-    }
+    local_timer().run_until_empty();
 }
 
 /// Turns until the thread is asked to stop.

@@ -6,11 +6,11 @@ use std::{
     sync::mpsc,
     task::{Context, Poll, Waker},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use corewheel::{
-    Cancel, Config, Cores, ManualClock,
+    Cancel, Config, Cores, ManualClock, Shard,
     future::{Sleep, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
     metrics::{self, ShardMetrics, Stall, Watch},
@@ -19,7 +19,7 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread},
     polling::Poller,
-    support::{HOUR, Log, TOO_LONG, never, panics},
+    support::{Counter, HOUR, Log, TOO_LONG, counting_wakes, never, panics},
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -82,12 +82,7 @@ fn a_future_that_does_not_wait_needs_no_driver() {
 /// The other thread drives the timer, and this one needs no driver.
 #[test]
 fn a_future_of_another_threads_timer_needs_no_driver_here() {
-    let cores = Cores::builder().shards(1).start(|core| {
-        while !core.is_stopping() {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
-    });
+    let cores = Cores::builder().shards(1).start(|core| core.run_timers());
     let cores = cores.expect("threads");
     let timers = Timers::new(cores.shards());
     on_a_thread(|| assert!(Poller::new().poll(&mut timers.sleep(DELAY)).is_pending()));
@@ -130,10 +125,7 @@ fn what_a_loop_calls_registers_it() {
 fn a_loop_of_nothing_but_timers_drives_what_was_added_before() {
     on_a_thread(|| {
         let log = add_first();
-        while !local_timer().is_empty() {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
+        local_timer().run_until_empty();
         assert_eq!(log.take(), ["fired"]);
     });
 }
@@ -184,10 +176,7 @@ fn an_executor_that_polls_before_it_turns_registers_by_hand() {
     on_a_thread(|| {
         let (log, mut task) = (add_first(), pin!(sleep(DELAY)));
         local_timer().register_driver();
-        while !is_ready(&mut task) {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
+        local_timer().run_until(|| is_ready(&mut task));
         assert_eq!(log.take(), ["fired"]);
     });
 }
@@ -217,10 +206,7 @@ fn a_core_drives_what_was_added_before() {
         local_timer().add(DELAY, move || sender.send(()).expect("the test waits"));
         let mut task = pin!(sleep(DELAY));
         assert!(!is_ready(&mut task));
-        while !core.is_stopping() {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
+        core.run_timers();
         assert!(is_ready(&mut task));
     });
     let cores = cores.expect("threads");
@@ -357,4 +343,66 @@ fn adds_without_a_driver() {
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
         });
     }
+}
+
+// ---- loops in one call
+
+/// Another thread that adds in the closure wakes the owner; one that adds afterwards does not.
+#[test]
+fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
+    counting_wakes(|_, wakes, shard| {
+        local_timer().add(TICK * 5, || ());
+        let woken = local_timer().sleep_with(|timeout| {
+            assert_eq!(timeout, Some(TICK * 5));
+            on_a_thread(|| shard.add(TICK, || ()));
+            wakes.take()
+        });
+        assert_eq!(woken, 1);
+        on_a_thread(|| shard.run(|| ()));
+        assert!(panics(|| local_timer().sleep_with(|_| panic!("a wait that panics"))));
+        on_a_thread(|| shard.run(|| ()));
+        assert_eq!(wakes.take(), 0, "the loop is awake");
+    });
+}
+
+#[test]
+fn a_shard_of_payloads_sleeps_with_a_closure() {
+    let (clock, wakes) = (ManualClock::new(), Counter::default());
+    let config = Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
+    let mut shard = Shard::with_config(config).expect("valid");
+    let handle = shard.add(TICK * 5, ());
+    let woken = shard.sleep_with(|timeout| {
+        assert_eq!(timeout, Some(TICK * 5));
+        assert!(on_a_thread(|| handle.reset(TICK)));
+        wakes.take()
+    });
+    assert_eq!(woken, 1);
+    shard.turn();
+    assert!(shard.next_expired().is_none());
+    assert!(on_a_thread(|| handle.reset(Duration::ZERO)));
+    assert_eq!(wakes.take(), 0, "the loop is awake");
+}
+
+/// It asks before it sleeps, sleeps between the turns, and is woken by other threads.
+#[test]
+fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
+    let (sender, shard) = mpsc::channel();
+    let owner = thread::spawn(move || {
+        local_timer().run_until_empty();
+        local_timer().run_until(|| true);
+        assert_eq!(local_timer().counts().turns, 0, "there was nothing to wait for");
+        let begun = Instant::now();
+        local_timer().add(DELAY, || ());
+        local_timer().run_until_empty();
+        assert!(begun.elapsed() >= DELAY);
+        let fired = local_timer().counts().fired;
+        sender.send(local_timer().shard_ref()).expect("the test waits");
+        local_timer().run_until(|| local_timer().counts().fired > fired);
+        local_timer().counts().turns
+    });
+    let shard = shard.recv().expect("the owner runs");
+    thread::sleep(DELAY);
+    shard.run(|| ());
+    let turns = owner.join().expect("no panic");
+    assert!(turns < 20, "it sleeps between its turns: {turns}");
 }

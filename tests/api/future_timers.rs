@@ -304,12 +304,7 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
 
 #[test]
 fn pinned_cores_wake_tasks_of_other_threads_in_real_time() {
-    let turn = |core: corewheel::Core| {
-        while !core.is_stopping() {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
-    };
+    let turn = |core: corewheel::Core| core.run_timers();
     let cores = Cores::builder().shards(2).start(turn).expect("started");
     let timers = Timers::new(cores.shards());
     thread::scope(|scope| {

@@ -137,10 +137,7 @@ fn tasks_that_change_workers_end_in_time_and_leave_nothing_behind() {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let run = move |_| {
-        while !stopped.load(Ordering::Relaxed) {
-            local_timer().prepare_sleep().park();
-            local_timer().turn();
-        }
+        local_timer().run_until(|| stopped.load(Ordering::Relaxed));
         while local_timer().counts().queued > 0 {
             local_timer().turn();
         }

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use corewheel::{Core, Cores, CoresBuilder, ShardRef, local_timer};
+use corewheel::{Cores, CoresBuilder, ShardRef};
 
 /// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs
 /// whose tasks wander from thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be
@@ -92,7 +92,7 @@ impl Shards {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
-        let cores = threads.start(|core| serve(&core))?;
+        let cores = threads.start(|core| core.run_timers())?;
         Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 
@@ -123,14 +123,6 @@ impl Drop for Shards {
         if let Some(cores) = &self.cores {
             cores.stop();
         }
-    }
-}
-
-/// The life of a shard's thread.
-fn serve(core: &Core) {
-    while !core.is_stopping() {
-        local_timer().prepare_sleep().park();
-        local_timer().turn();
     }
 }
 
