@@ -100,19 +100,18 @@ impl LocalTimer {
     }
 
     /// When the thread's timer next wants a turn. See [`Shard::next_deadline`](crate::Shard::next_deadline).
+    ///
+    /// It sends what the thread's purgatories have for other cores, since a loop may sleep until that moment.
     pub fn next_deadline(self) -> Option<Instant> {
-        Local::with(|local| local.step(|shard| shard.next_deadline())).ok().flatten()
+        Local::with(Local::next_deadline).ok().flatten()
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
-    /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
+    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock.
+    ///
+    /// It is a loop's question before it sleeps: it sends what the thread's purgatories have for other cores, and tells
+    /// [`metrics`](crate::metrics) when the loop wants to turn.
     pub fn time_until_next(self) -> Option<Duration> {
-        Local::with(|local| {
-            local.drives();
-            local.step(|shard| shard.time_until_next())
-        })
-        .ok()
-        .flatten()
+        Local::with(Local::time_until_next).ok().flatten()
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait

@@ -5,7 +5,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::{Rc, Weak},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Client, ClientPlace, ShardRef, Turn, sampler::Sampler};
@@ -386,6 +386,26 @@ impl Local {
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
         self.flush();
         self.announce_sleep()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.flush();
+        self.step(
+            |shard| if self.has_to_flush() { Some(shard.now()) } else { shard.next_deadline() },
+        )
+    }
+
+    pub(super) fn time_until_next(&self) -> Option<Duration> {
+        self.drives();
+        self.flush();
+        self.time_until_turn()
+    }
+
+    /// How long until the next deadline. Zero if there is something to send, which a turn sends: a wake hook that a flush called may
+    /// have left it.
+    fn time_until_turn(&self) -> Option<Duration> {
+        let time = self.step(|shard| shard.time_until_next());
+        if self.has_to_flush() { Some(Duration::ZERO) } else { time }
     }
 
     /// Announces a sleep until the next deadline, or refuses it.

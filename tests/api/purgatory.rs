@@ -746,6 +746,30 @@ fn an_event_after_a_sleep_was_announced_ends_the_sleep() {
     seen.assert_ended(Completion::Condition);
 }
 
+/// A loop that sleeps by the answer would keep the event for as long.
+#[test]
+fn every_question_before_a_sleep_sends_events() {
+    let questions: [(&str, fn()); 4] = [
+        ("time_until_next", || _ = local_timer().time_until_next()),
+        ("next_deadline", || _ = local_timer().next_deadline()),
+        ("prepare_sleep", || drop(local_timer().prepare_sleep())),
+        ("sleep_with", || local_timer().sleep_with(|_| ())),
+    ];
+    for (name, ask) in questions {
+        let cores = Joined::start(2, &[0, 1]);
+        let seen = cores.add(1, &[1], 50);
+        seen.set();
+        let unsent = cores.on(0, move |own| {
+            own.notify(&1);
+            ask();
+            own.counts().unsent
+        });
+        assert_eq!(unsent, 0, "{name}");
+        cores.turn([1]);
+        seen.assert_ended(Completion::Condition);
+    }
+}
+
 #[test]
 fn a_group_notifies_from_any_thread() {
     let cores = Joined::start(2, &[0, 1]);
