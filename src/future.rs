@@ -44,7 +44,7 @@
 //! # Without a driver
 //!
 //! A future that has to wait for this thread's timer panics at that poll if no loop is going to turn it, as tokio's do without a runtime:
-//! it would wait for ever. Every driver registers when it is made: a `TimerFd`, [`Config::install`](crate::Config::install),
+//! it would wait for ever. Every driver registers when it is made: [`drive`], a `TimerFd`, [`Config::install`](crate::Config::install),
 //! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio and `io_uring`. So does the first
 //! [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all of that calls
@@ -65,6 +65,7 @@
 //! cancelled timer counts until its owner has met it: if all [`Timers`] are as full as they may be, the new one can be refused.)
 
 mod alarm;
+mod drive;
 mod home;
 mod interval;
 mod sleep;
@@ -75,6 +76,7 @@ mod virtual_time;
 use std::time::{Duration, Instant};
 
 pub use self::{
+    drive::drive,
     home::Home,
     interval::{Interval, MissedTickBehavior},
     sleep::Sleep,

@@ -6,6 +6,8 @@ use std::{
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
+    sync::{Arc, OnceLock},
+    task::Waker,
 };
 
 use crate::{
@@ -141,6 +143,9 @@ pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
+    /// The task that drives the timer of its thread, if one does. It is set before a sleep is announced, so a thread that finds the
+    /// sleep finds the task. (Not the once of `sync`, which would add a step to every wake-up in the models.)
+    task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
 }
@@ -164,7 +169,13 @@ per_thread! {
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
         let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
-        Self { wake, descriptor: WakeDescriptor::default(), panic, panicked: AtomicU64::new(0) }
+        Self {
+            wake,
+            descriptor: WakeDescriptor::default(),
+            task: OnceLock::new(),
+            panic,
+            panicked: AtomicU64::new(0),
+        }
     }
 
     /// Returns the descriptor that every wake-up fires.
@@ -177,6 +188,45 @@ impl Hooks {
     /// being called for that sleep by this thread, or would be nested too deep.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         self.descriptor.fire();
+        let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));
+        self.wake_owner(asleep) && task_is_woken
+    }
+
+    /// Wakes the task that drives the owner. False if it has panicked, or if the lock is taken: see `wake_owner`.
+    #[cold]
+    fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
+        let Some(waker) = task.try_with(|task| task.clone()) else { return false };
+        let mut has_woken = waker.is_none();
+        self.once_inside(asleep, || {
+            self.isolate(PanicPlace::Wake, || {
+                if let Some(waker) = waker {
+                    waker.wake_by_ref();
+                }
+                has_woken = true;
+            });
+        });
+        has_woken
+    }
+
+    /// Sets the task that every wake-up wakes, for the owner. False if another thread is waking it at this moment.
+    pub(crate) fn set_task(&self, task: Option<&Waker>) -> bool {
+        let place = self.task.get_or_init(|| TryLock::new(None));
+        let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
+            (Some(set), Some(task)) => set.will_wake(task),
+            (None, None) => true,
+            _ => false,
+        };
+        if place.try_with(is_set) == Some(true) {
+            return true;
+        }
+        // Cloned before the lock is taken and dropped after it, as both are the user's code.
+        let mut task = task.map(|task| Arc::new(task.clone()));
+        let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
+        contain(|| drop(task));
+        was_set
+    }
+
+    fn wake_owner(&self, asleep: Asleep) -> bool {
         match &self.wake {
             Wake::Hook(hook) => {
                 let mut has_woken = false;
@@ -282,7 +332,9 @@ impl Drop for Hooks {
         // last reference.
         let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
         let panic = self.panic.take();
+        let task = self.task.take();
         contain(|| drop(wake));
+        contain(|| drop(task));
         contain(|| drop(panic));
     }
 }

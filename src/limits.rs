@@ -131,6 +131,9 @@ pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 /// reports it: a thread may add timers and finish its set-up before its loop begins.
 pub(crate) const UNDRIVEN_GRACE: u64 = 100_000_000;
 
+/// Entries that a task which drives its thread's timer touches before other tasks run.
+pub(crate) const DRIVE_BUDGET: usize = 1_024;
+
 /// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before
 /// it leaves it to the next turn.
 pub(crate) const SETTLES_MAX: usize = if TINY { 2 } else { 8 };

@@ -5,6 +5,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::{Rc, Weak},
     sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -399,6 +400,14 @@ impl Local {
         self.drives();
         self.flush();
         self.time_until_turn()
+    }
+
+    pub(super) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
+        // Another thread is waking the task at this moment: it does not sleep.
+        if !self.shared.hooks.set_task(Some(task)) {
+            return PreparedSleep::ended();
+        }
+        self.prepare_sleep()
     }
 
     /// How long until the next deadline. Zero if there is something to send, which a turn sends: a wake hook that a flush called may

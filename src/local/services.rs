@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Weak,
     sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use crate::{
     handle::{Cancel, LocalHandle, TimerHandle},
     hooks::{PanicPlace, contain},
     origin::Origin,
-    shard::{Due, Shard},
+    shard::{Due, PreparedSleep, Shard},
     shared::Shared,
     state::Kind,
 };
@@ -109,6 +110,16 @@ impl LocalTimer {
     /// Panics if no loop is going to turn this thread's timer, on behalf of a future that would wait for ever.
     pub(crate) fn assert_driven() {
         let _ = Local::with(Local::assert_driven);
+    }
+
+    /// As `prepare_sleep`, for a task: whatever ends the sleep early wakes it. In a thread without a timer the timeout is zero.
+    pub(crate) fn prepare_sleep_of(task: &Waker) -> PreparedSleep<'static> {
+        Local::with(|local| local.prepare_sleep_of(task)).unwrap_or_else(|_| PreparedSleep::ended())
+    }
+
+    /// No task drives this thread's timer any more.
+    pub(crate) fn forget_task() {
+        let _ = Local::with(|local| local.shared.hooks.set_task(None));
     }
 
     /// What the clock shows `delay` from now. An error if there is no timer.

@@ -2,16 +2,22 @@
 //! loop drives says so.
 
 use std::{
+    cell::{Cell, RefCell},
     pin::{Pin, pin},
-    sync::mpsc,
-    task::{Context, Poll, Waker},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
     Cancel, Config, Cores, ManualClock, Shard,
-    future::{Sleep, Timers, VirtualTime, interval, sleep, timeout},
+    future::{Sleep, Timers, VirtualTime, drive, interval, sleep, timeout},
     local_timer,
     metrics::{self, ShardMetrics, Stall, Watch},
 };
@@ -19,6 +25,7 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread},
     polling::Poller,
+    runtime,
     support::{Counter, HOUR, Log, TOO_LONG, counting_wakes, never, panics},
 };
 
@@ -405,4 +412,152 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
     shard.run(|| ());
     let turns = owner.join().expect("no panic");
     assert!(turns < 20, "it sleeps between its turns: {turns}");
+}
+
+// ---- a task of an executor
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Whether a task is to be polled.
+struct Woken {
+    is_woken: AtomicBool,
+    executor: thread::Thread,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.executor.unpark();
+    }
+}
+
+thread_local! {
+    /// The sleeps of the executor.
+    static SLEEPS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sleeps by the executor's own timer.
+fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
+    let until = Instant::now() + time;
+    std::future::poll_fn(move |cx| {
+        if Instant::now() >= until {
+            return Poll::Ready(());
+        }
+        SLEEPS.with_borrow_mut(|sleeps| sleeps.push((until, cx.waker().clone())));
+        Poll::Pending
+    })
+}
+
+/// An executor that polls what was woken and parks otherwise. Ends with the first task; returns what its wakers are made of.
+fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
+    let woken = [(); N]
+        .map(|()| Arc::new(Woken { is_woken: AtomicBool::new(true), executor: thread::current() }));
+    'run: loop {
+        let mut was_idle = true;
+        for (place, (task, woken)) in tasks.iter_mut().zip(&woken).enumerate() {
+            if woken.is_woken.swap(false, Ordering::SeqCst) {
+                was_idle = false;
+                let waker = Waker::from(Arc::clone(woken));
+                let is_over = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+                if is_over && place == 0 {
+                    break 'run;
+                }
+            }
+        }
+        let now = Instant::now();
+        let is_due = |sleep: &mut (Instant, Waker)| sleep.0 <= now;
+        let due: Vec<_> = SLEEPS.with_borrow_mut(|sleeps| sleeps.extract_if(.., is_due).collect());
+        was_idle &= due.is_empty();
+        for (_, waker) in due {
+            waker.wake();
+        }
+        if was_idle {
+            let next = SLEEPS.with_borrow(|sleeps| sleeps.iter().map(|sleep| sleep.0).min());
+            next.map_or_else(thread::park, |until| thread::park_timeout(until - now));
+        }
+    }
+    drop(tasks);
+    SLEEPS.take();
+    woken
+}
+
+fn driver() -> Task<'static> {
+    let drive = drive(executors_sleep);
+    Box::pin(async move { _ = drive.await })
+}
+
+/// The task is spawned and polled before the driver is polled.
+#[test]
+fn a_task_drives_what_was_added_and_spawned_before() {
+    on_a_thread(|| {
+        let log = add_first();
+        let begun = Instant::now();
+        let task: Task<'_> = Box::pin(async {
+            sleep(DELAY).await;
+            // An earlier timer than the one that the driver sleeps for.
+            let far = timeout(HOUR, async {
+                executors_sleep(DELAY).await;
+                sleep(DELAY).await;
+            });
+            far.await.expect("it takes some milliseconds");
+        });
+        execute([task, driver()]);
+        assert!(begun.elapsed() >= DELAY * 3 && begun.elapsed() < TOO_LONG);
+        assert_eq!(log.take(), ["fired"]);
+    });
+}
+
+#[test]
+fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
+    runtime::drives_the_timer(|task| {
+        execute([task, driver()]);
+        true
+    });
+}
+
+/// The executor itself would sleep for an hour.
+#[test]
+fn an_earlier_timer_of_another_thread_shortens_the_tasks_sleep() {
+    let (sender, shard) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        local_timer().add(HOUR, never);
+        let is_over = Rc::new(Cell::new(false));
+        let task: Task<'_> = Box::pin(std::future::poll_fn(move |cx| {
+            let (over, waker) = (Rc::clone(&is_over), cx.waker().clone());
+            if over.get() {
+                return Poll::Ready(());
+            }
+            OVER.set(Some(Box::new(move || {
+                over.set(true);
+                waker.wake_by_ref();
+            })));
+            let _ = sender.send(local_timer().shard_ref());
+            Poll::Pending
+        }));
+        execute([task, driver()]);
+        local_timer().counts().turns
+    });
+    let shard = shard.recv().expect("the thread runs");
+    thread::sleep(DELAY * 4); // it sleeps by now
+    let begun = Instant::now();
+    shard.add(DELAY, || OVER.take().into_iter().for_each(|over| over()));
+    let turns = thread.join().expect("no panic");
+    assert!(begun.elapsed() >= DELAY && begun.elapsed() < TOO_LONG);
+    assert!(turns < 20, "it sleeps between its turns: {turns}");
+}
+
+thread_local! {
+    /// Ends the task of this thread.
+    static OVER: Cell<Option<Box<dyn Fn()>>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_task_that_drove_is_dropped_and_forgotten() {
+    on_a_thread(|| {
+        let woken = execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        let left = woken.each_ref().map(Arc::strong_count);
+        assert_eq!(left, [1, 1], "nothing holds a waker");
+        // The thread stays registered, and a driver may follow.
+        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+    });
 }

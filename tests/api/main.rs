@@ -14,10 +14,11 @@ mod model;
 mod polling;
 #[path = "../common/purgatory_stress.rs"]
 mod purgatory_stress;
-#[path = "../common/wake_ups.rs"]
-mod wake_ups;
+#[path = "../common/runtime.rs"]
+mod runtime;
 
 use model::common;
+use runtime::wake_ups;
 
 mod callbacks;
 mod cancel_wait;

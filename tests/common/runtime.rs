@@ -1,7 +1,7 @@
 //! Tests for every runtime that drives its thread's timer.
 
 #[path = "wake_ups.rs"]
-mod wake_ups;
+pub(crate) mod wake_ups;
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,0 +1,62 @@
+//! A task of a current-thread runtime that drives its thread's timer by tokio's own sleep.
+
+#[path = "../../../tests/common/runtime.rs"]
+mod runtime;
+
+use std::time::Duration;
+
+use corewheel::{
+    future::{drive, sleep},
+    local_timer,
+};
+use runtime::on_a_thread;
+use tokio::{runtime::Builder, task::LocalSet};
+
+/// Runs a task beside a driver, in a runtime of tokio's with its timer.
+fn run<F: Future>(task: F) -> F::Output {
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        tokio::task::spawn_local(drive(tokio::time::sleep));
+        task.await
+    })
+}
+
+#[test]
+fn the_task_drives_the_timer() {
+    runtime::drives_the_timer(|task| {
+        run(task);
+        true
+    });
+}
+
+#[test]
+fn a_task_that_was_spawned_before_the_driver_is_driven() {
+    on_a_thread(|| {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
+            let driver = tokio::task::spawn_local(drive(tokio::time::sleep));
+            task.await.expect("it does not panic");
+            driver.abort();
+        });
+    });
+}
+
+/// The driver's sleep would last an hour.
+#[test]
+fn an_earlier_timer_of_another_thread_shortens_the_sleep() {
+    on_a_thread(|| {
+        run(async {
+            local_timer().add(Duration::from_secs(3_600), || unreachable!("in an hour"));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let (sender, fired) = tokio::sync::oneshot::channel();
+            let shard = local_timer().shard_ref();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                shard.add(Duration::from_millis(5), move || _ = sender.send(()));
+            });
+            let limit = Duration::from_secs(20);
+            tokio::time::timeout(limit, fired).await.expect("it is woken").expect("it fires");
+        });
+    });
+}
