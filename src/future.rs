@@ -53,8 +53,8 @@
 //! # Without a timer
 //!
 //! No timer can be had where the thread has ended, or where as many are live as may be ([`Config::limit`](crate::Config::limit)).
-//! Then a [`Timeout`] ends with an [`Elapsed`] that says so, and a [`Sleep`] and an [`Interval`] panic, as
-//! [`LocalTimer::add`](crate::LocalTimer::add) does. To get an error instead, poll [`Sleep::poll_elapsed`] or
+//! Then a [`Timeout`] ends with [`TimeoutError::NoTimer`], and a [`Sleep`] and an [`Interval`] panic, as
+//! [`LocalTimer::add`](crate::LocalTimer::add) does. [`Timeout::even_without_timer`] runs the future without a limit instead. To get an error instead, poll [`Sleep::poll_elapsed`] or
 //! [`Interval::try_poll_tick`].
 //!
 //! # How a waker changes
@@ -80,7 +80,7 @@ pub use self::{
     home::Home,
     interval::{Interval, MissedTickBehavior},
     sleep::Sleep,
-    timeout::{Elapsed, Timeout},
+    timeout::{Timeout, TimeoutError},
     timers::{Remote, Timers},
     virtual_time::{Task, VirtualTime},
 };

@@ -114,7 +114,7 @@ impl There {
 }
 
 impl Timeouts for There {
-    type Elapsed = future::Elapsed;
+    type Elapsed = future::TimeoutError;
     type Guarded = future::Timeout<Operation, Remote>;
 
     fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {
@@ -127,7 +127,7 @@ impl Timeouts for There {
 pub struct Here<const FAST: bool>;
 
 impl<const FAST: bool> Timeouts for Here<FAST> {
-    type Elapsed = future::Elapsed;
+    type Elapsed = future::TimeoutError;
     type Guarded = future::Timeout<Operation>;
 
     fn guard(&self, limit: Duration, operation: Operation) -> Self::Guarded {

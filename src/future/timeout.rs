@@ -2,9 +2,9 @@
 
 use std::{
     error::Error,
-    fmt,
+    fmt, io,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
@@ -17,8 +17,8 @@ pin_project! {
     /// [`Timers::timeout`](super::Timers::timeout).
     ///
     /// The future is polled first: if it is ready, the time does not matter. One that is ready at its first poll touches no
-    /// timer. When the time is over the answer is [`Elapsed`], and the future is dropped together with the timeout, or taken back
-    /// by [`into_inner`](Self::into_inner).
+    /// timer. When the time is over the answer is [`TimeoutError::Elapsed`], and the future is dropped together with the timeout, or taken
+    /// back by [`into_inner`](Self::into_inner).
     ///
     /// It cannot interrupt a poll that does not return.
     ///
@@ -31,29 +31,60 @@ pin_project! {
         #[pin]
         future: F,
         sleep: Sleep<H>,
+        even_without_timer: bool,
     }
 }
 
-/// A timeout has given its future up: the time was over, or [no timer could be had](super#without-a-timer).
+/// Why a [`Timeout`] has given its future up.
 ///
 /// # Examples
 ///
 /// ```
-/// use corewheel::future::{VirtualTime, timeout};
+/// use corewheel::future::{TimeoutError, VirtualTime, timeout};
 /// use std::{future, time::Duration};
 ///
 /// let time = VirtualTime::new();
 /// let task = time.spawn(|| timeout(Duration::from_secs(5), future::pending::<()>()));
 /// assert_eq!(time.run(), 0);
-/// let elapsed = task.take().unwrap().unwrap_err();
-/// assert_eq!(elapsed.without_timer(), None, "five seconds were over");
+/// assert_eq!(task.take().unwrap(), Err(TimeoutError::Elapsed));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Elapsed(Option<AddErrorReason>);
+#[non_exhaustive]
+pub enum TimeoutError {
+    /// The deadline has elapsed.
+    Elapsed,
+    /// [No timer could be had](super#without-a-timer), so that the future was given up at once.
+    NoTimer(AddErrorReason),
+}
 
 impl<F, H: Home> Timeout<F, H> {
     pub(super) fn new(future: F, sleep: Sleep<H>) -> Self {
-        Self { future, sleep }
+        Self { future, sleep, even_without_timer: false }
+    }
+
+    /// Runs the future without a limit as long as [no timer can be had](super#without-a-timer), instead of giving it up: for work that an
+    /// overload shall not refuse. Each poll that has to wait tries again to get a timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::{TimeoutError, timeout}, local_timer};
+    /// use std::{future::pending, pin::pin, task::{Context, Poll, Waker}, time::Duration};
+    ///
+    /// Config::new().limit(1).install()?;
+    /// local_timer().add(Duration::from_secs(30), || ()); // no room for another one
+    /// let mut context = Context::from_waker(Waker::noop());
+    ///
+    /// let mut refused = pin!(timeout(Duration::from_secs(5), pending::<()>()));
+    /// assert!(matches!(refused.as_mut().poll(&mut context), Poll::Ready(Err(TimeoutError::NoTimer(_)))));
+    ///
+    /// let mut runs = pin!(timeout(Duration::from_secs(5), pending::<()>()).even_without_timer());
+    /// assert!(runs.as_mut().poll(&mut context).is_pending());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn even_without_timer(mut self) -> Self {
+        self.even_without_timer = true;
+        self
     }
 
     /// The future.
@@ -78,31 +109,46 @@ impl<F, H: Home> Timeout<F, H> {
 }
 
 impl<F: Future, H: Home> Future for Timeout<F, H> {
-    type Output = Result<F::Output, Elapsed>;
+    type Output = Result<F::Output, TimeoutError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        this.sleep.poll_elapsed(cx).map(|elapsed| Err(Elapsed(elapsed.err())))
-    }
-}
-
-impl Elapsed {
-    /// Why no timer could be had. `None`: the time was over.
-    pub fn without_timer(self) -> Option<AddErrorReason> {
-        self.0
-    }
-}
-
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("the time was over"),
-            Some(reason) => write!(f, "given up without a timer: {reason}"),
+        match ready!(this.sleep.poll_elapsed(cx)) {
+            Ok(()) => Poll::Ready(Err(TimeoutError::Elapsed)),
+            Err(_) if *this.even_without_timer => Poll::Pending,
+            Err(reason) => Poll::Ready(Err(TimeoutError::NoTimer(reason))),
         }
     }
 }
 
-impl Error for Elapsed {}
+impl TimeoutError {
+    /// Returns true if the deadline has elapsed, and false if there was no timer.
+    pub fn is_elapsed(self) -> bool {
+        matches!(self, Self::Elapsed)
+    }
+}
+
+impl fmt::Display for TimeoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elapsed => f.write_str("deadline has elapsed"),
+            Self::NoTimer(reason) => write!(f, "given up without a timer: {reason}"),
+        }
+    }
+}
+
+impl Error for TimeoutError {}
+
+/// An elapsed deadline has the kind [`TimedOut`](io::ErrorKind::TimedOut); a missing timer has the kind of
+/// [`other`](io::Error::other) errors.
+impl From<TimeoutError> for io::Error {
+    fn from(error: TimeoutError) -> Self {
+        match error {
+            TimeoutError::Elapsed => Self::new(io::ErrorKind::TimedOut, error),
+            TimeoutError::NoTimer(_) => Self::other(error),
+        }
+    }
+}

@@ -2,13 +2,14 @@
 
 use std::{
     cell::Cell,
-    fmt,
+    fmt, io,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use super::{Interval, Sleep, Timeout, alarm::Alarm, home::Place};
 use crate::{
+    cores::{Cores, CoresBuilder},
     error::AddErrorReason,
     handle::{Cancel, Owner, TimerHandle},
     local::{LocalTimer, ShardRef},
@@ -22,7 +23,9 @@ use crate::{
 /// them, so that threads get into each other's way as little as possible. If that timer is full or has ended when a timer must be
 /// added, or ends later, the future goes on at the next one.
 ///
-/// The threads must [turn](crate::LocalTimer::turn) their timers. Clones are cheap and mean the same timers.
+/// [`start`](Self::start) makes threads of its own, which run as long as a clone or one of its futures exists. Other threads, given to
+/// [`new`](Self::new), must [turn](crate::LocalTimer::turn) their timers, and nothing here keeps them alive. Clones are cheap and mean the
+/// same timers.
 ///
 /// # Examples
 ///
@@ -30,20 +33,16 @@ use crate::{
 /// anywhere.
 ///
 /// ```
-/// use corewheel::{Cores, future::Timers};
+/// use corewheel::future::{TimeoutError, Timers};
 /// use std::time::Duration;
 ///
-/// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
-/// let timers = Timers::new(cores.shards());
+/// let timers = Timers::start(1)?;
 ///
 /// // On any thread of the runtime:
 /// let guarded = timers.timeout(Duration::from_millis(5), std::future::pending::<()>());
 /// # fn is_send(_: &impl Send) {}
 /// is_send(&guarded);
-/// assert!(block_on(guarded).is_err());
-///
-/// cores.stop();
-/// cores.join();
+/// assert_eq!(block_on(guarded), Err(TimeoutError::Elapsed));
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     use std::{sync::Arc, task::{Context, Poll, Wake}, thread};
 /// #     struct Unpark(thread::Thread);
@@ -70,6 +69,17 @@ pub struct Timers(Arc<[Arc<Seat>]>);
 #[repr(align(128))]
 struct Seat {
     shards: Arc<[ShardRef]>,
+    /// The threads of the timers, if these were started for them.
+    _threads: Option<Arc<Threads>>,
+}
+
+/// Threads of nothing but timers. They are asked to end when this is dropped.
+struct Threads(Cores<()>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// One of several timers of other threads; the futures of [`Timers`] live there.
@@ -80,8 +90,52 @@ pub struct Remote {
 }
 
 impl Timers {
+    /// Starts threads that do nothing but timers, and returns their timers; zero counts as one. One or two are enough for most programs,
+    /// since they do nothing but wake tasks. The operating system places them: they are not pinned to cores.
+    ///
+    /// The threads end when the last clone of the timers and the last of their futures is dropped. No thread waits for that.
+    ///
+    /// # Errors
+    ///
+    /// If a thread cannot be started, or 16,384 shards exist.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        Self::start_with(Cores::builder().shards(threads).pin(false))
+    }
+
+    /// Starts the threads as the builder says: how many, whether they are pinned, and how the timer of each is made. Otherwise as
+    /// [`start`](Self::start).
+    ///
+    /// The threads park between their turns. A configuration with a wake hook of its own ([`Config::on_wake`](crate::Config::on_wake))
+    /// must unpark the thread, which is the current one in the function given to [`CoresBuilder::config`].
+    ///
+    /// # Errors
+    ///
+    /// As [`CoresBuilder::start_with`].
+    ///
+    /// # Panics
+    ///
+    /// If the function given to [`CoresBuilder::config`] panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, Cores, future::Timers};
+    /// use std::time::Duration;
+    ///
+    /// let config = |_| Config::new().clock(Clock::fast()).tick(Duration::from_micros(100)).limit(1_000_000);
+    /// let timers = Timers::start_with(Cores::builder().shards(2).config(config))?;
+    /// assert_eq!(timers.shards().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
+        let cores = threads.start(|core| core.run_timers())?;
+        let shards = cores.shards().into();
+        Ok(Self::on(&shards, Some(&Arc::new(Threads(cores)))))
+    }
+
     /// The timers of these threads: [`Cores::shards`](crate::Cores::shards), or the one of
-    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref).
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The caller keeps the threads alive: futures of timers that have ended get
+    /// [no timer](super#without-a-timer).
     ///
     /// # Panics
     ///
@@ -89,9 +143,17 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
-        let shards: Arc<[ShardRef]> = shards.into();
-        let seats = shards.iter().map(|_| Arc::new(Seat { shards: Arc::clone(&shards) }));
-        Self(seats.collect())
+        Self::on(&shards.into(), None)
+    }
+
+    fn on(shards: &Arc<[ShardRef]>, threads: Option<&Arc<Threads>>) -> Self {
+        let seat = || Seat { shards: Arc::clone(shards), _threads: threads.cloned() };
+        Self(shards.iter().map(|_| Arc::new(seat())).collect())
+    }
+
+    /// The timers, to add callbacks to them or to read their [metrics](ShardRef::metrics). At least one.
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.0[0].shards
     }
 
     /// Waits until `duration` from now. See [`Sleep`].

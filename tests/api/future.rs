@@ -16,7 +16,7 @@ use std::{
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
     future::{
-        Elapsed, Interval, MissedTickBehavior, Sleep, Timeout, interval, interval_at, sleep,
+        Interval, MissedTickBehavior, Sleep, Timeout, TimeoutError, interval, interval_at, sleep,
         sleep_until, timeout, timeout_at,
     },
     local_timer,
@@ -232,11 +232,13 @@ fn a_timeout_ends_with_its_time_or_its_future() {
         pass(clock, 1);
         assert!(poller.poll(&mut guarded).is_pending());
         pass(clock, 1);
-        let Poll::Ready(Err(elapsed)) = poller.poll(&mut guarded) else { panic!("it is over") };
-        assert_eq!(elapsed.without_timer(), None);
-        assert_eq!(elapsed.to_string(), "the time was over");
-        let error: Box<dyn std::error::Error + Send + Sync> = elapsed.into();
-        assert!(error.downcast_ref::<Elapsed>().is_some());
+        let Poll::Ready(Err(error)) = poller.poll(&mut guarded) else { panic!("it is over") };
+        assert!(error == TimeoutError::Elapsed && error.is_elapsed());
+        assert_eq!(error.to_string(), "deadline has elapsed");
+        let error = std::io::Error::from(error);
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        let source = error.get_ref().and_then(|error| error.downcast_ref());
+        assert_eq!(source, Some(&TimeoutError::Elapsed));
 
         let done = Rc::new(Cell::new(false));
         let told = Rc::clone(&done);
@@ -531,6 +533,32 @@ fn with_room_for_one(test: impl FnOnce(&ManualClock) + Send) {
     configured(|config| config.limit(1), test);
 }
 
+/// The operation is polled all the same, and has its limit once there is room.
+#[test]
+fn a_timeout_may_run_without_a_timer_until_there_is_room() {
+    with_room_for_one(|clock| {
+        let poller = Poller::new();
+        let (first, mut polls) = (pending(&poller, TICK * 30), 0);
+        let operation = future::poll_fn(|_| {
+            polls += 1;
+            Poll::<()>::Pending
+        });
+        let mut guarded = timeout(TICK * 2, operation).even_without_timer();
+        for _ in 0..2 {
+            assert!(poller.poll(&mut guarded).is_pending());
+        }
+        assert_eq!(local_timer().len(), 1);
+        drop(first);
+        assert!(poller.poll(&mut guarded).is_pending());
+        assert_eq!(local_timer().len(), 1, "it has found room");
+        pass(clock, 2);
+        assert_eq!(poller.woken(), 1);
+        assert_eq!(poller.poll(&mut guarded), Poll::Ready(Err(TimeoutError::Elapsed)));
+        drop(guarded);
+        assert_eq!(polls, 4);
+    });
+}
+
 #[test]
 fn a_sleep_that_is_refused_says_so_and_may_try_again() {
     with_room_for_one(|clock| {
@@ -544,10 +572,10 @@ fn a_sleep_that_is_refused_says_so_and_may_try_again() {
         let panic = panic::catch_unwind(poll).expect_err("as documented");
         let message = panic.downcast_ref::<String>();
         assert!(message.is_some_and(|message| message.starts_with("cannot sleep: ")));
-        assert!(matches!(
+        assert_eq!(
             poller.poll(&mut timeout(TICK, future::pending::<()>())),
-            Poll::Ready(Err(elapsed)) if elapsed.without_timer() == Some(AddErrorReason::Full)
-        ));
+            Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::Full)))
+        );
         assert_eq!(poller.woken(), 0);
         // A new waker needs no more room.
         assert!(Poller::new().poll(&mut first).is_pending());

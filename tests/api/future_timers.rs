@@ -2,7 +2,7 @@
 //! when such a timer is full or its thread ends.
 
 use std::{
-    future,
+    future, io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Config, Cores, Counts,
-    future::{Interval, Remote, Sleep, Timeout, Timers, VirtualTime, sleep},
+    future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     common::{TICK, on_a_thread},
     lockstep::Lockstep,
     polling::{Poller, block_on},
-    support::owner,
+    support::{HOUR, TOO_LONG, owner},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -253,9 +253,10 @@ fn nothing_hangs_when_the_last_thread_has_ended() {
     let mut on_its_way = pending(&timers, &poller, TICK * 5);
     cores.end(0);
     assert_eq!(poller.woken(), 2);
-    let Poll::Ready(Err(elapsed)) = poller.poll(&mut arrived) else { panic!("it hangs") };
-    assert_eq!(elapsed.without_timer(), Some(AddErrorReason::ShutDown));
-    assert!(elapsed.to_string().starts_with("given up without a timer: "));
+    let Poll::Ready(Err(error)) = poller.poll(&mut arrived) else { panic!("it hangs") };
+    assert_eq!(error, TimeoutError::NoTimer(AddErrorReason::ShutDown));
+    assert!(!error.is_elapsed() && error.to_string().starts_with("given up without a timer: "));
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Other);
     assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), SHUT_DOWN);
     // An elapsed sleep is ready, also without a timer.
     cores.clock.advance(TICK * 5);
@@ -352,5 +353,36 @@ fn sleeps_across_cores_end_at_their_time_in_any_order() {
         }
         time.settle();
         assert_eq!(time.elapsed(), TICK * 21);
+    }
+}
+
+// ---- timers that own their threads
+
+/// A temporary lends nothing: its future keeps the threads.
+#[test]
+fn timers_that_are_dropped_keep_their_threads_for_a_future_that_waits() {
+    let (begun, delay) = (Instant::now(), Duration::from_millis(20));
+    let guarded = Timers::start(1).expect("a thread").timeout(delay, future::pending::<()>());
+    assert_eq!(block_on(guarded), Err(TimeoutError::Elapsed));
+    assert!(begun.elapsed() >= delay);
+}
+
+#[test]
+fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {
+    let timers = Timers::start(2).expect("threads");
+    let shards = timers.shards().to_vec();
+    assert_eq!((shards.len(), Timers::start(0).expect("a thread").shards().len()), (2, 1));
+    let (clone, mut sleep) = (timers.clone(), timers.sleep(HOUR));
+    assert!(Poller::new().poll(&mut sleep).is_pending());
+    drop(timers);
+    let live = || shards.iter().filter(|shard| shard.try_add(HOUR, || ()).is_ok()).count();
+    drop(clone);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(live(), 2, "a future waits there");
+    drop(sleep);
+    let begun = Instant::now();
+    while live() > 0 {
+        assert!(begun.elapsed() < TOO_LONG, "the threads have not ended");
+        thread::sleep(Duration::from_millis(1));
     }
 }

@@ -72,7 +72,7 @@ const BUDGET: usize = 1_024;
 ///                 heard += 1;
 ///                 idle.reset_after(IDLE);
 ///             }
-///             () = &mut idle => return Ok::<_, corewheel::future::Elapsed>(heard),
+///             () = &mut idle => return Ok::<_, corewheel::future::TimeoutError>(heard),
 ///         }
 ///     }
 /// })?;

@@ -16,8 +16,8 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// the first one due, if it is the 1 024th message of its kind that waits (about deadlines, or about cancelled timers), or if the shard is
 /// full and what has been cancelled could make room.
 ///
-/// For deadlines of tasks give the shards to [`Timers`](corewheel::future::Timers): `Timers::new(shards.all())` has `sleep`, `timeout`
-/// and `interval`, whose futures may move between threads.
+/// For deadlines of tasks take [`Timers::start`](corewheel::future::Timers::start), which has threads of this kind: its `sleep`, `timeout`
+/// and `interval` make futures that may move between threads, and keep the threads alive.
 ///
 /// Dropping this ends the threads without waiting for them; what is pending is dropped.
 ///

@@ -14,7 +14,7 @@ use std::{
 
 use corewheel::future::Timers;
 use corewheel_tokio::{Shards, time};
-use corewheel_tower::{Elapsed, TimeoutLayer};
+use corewheel_tower::{TimeoutError, TimeoutLayer};
 use tokio::task::JoinSet;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -52,7 +52,7 @@ fn main() -> io::Result<()> {
                     answered += 1;
                 }
                 (_, Err(error), waited) => {
-                    assert!(error.is::<Elapsed>(), "{error}");
+                    assert!(error.is::<TimeoutError>(), "{error}");
                     assert!(waited >= TIMEOUT, "never early");
                     late += 1;
                 }

@@ -2,19 +2,17 @@
 //!
 //! ```
 //! use corewheel::future::Timers;
-//! use corewheel_tokio::Shards;
-//! use corewheel_tower::{Elapsed, TimeoutLayer};
+//! use corewheel_tower::{TimeoutError, TimeoutLayer};
 //! use std::{convert::Infallible, future, time::Duration};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
-//! let shards = Shards::start(1)?;
 //! let service = ServiceBuilder::new()
-//!     .layer(TimeoutLayer::new(Timers::new(shards.all()), Duration::from_millis(5)))
+//!     .layer(TimeoutLayer::new(Timers::start(1)?, Duration::from_millis(5)))
 //!     .service(service_fn(|()| future::pending::<Result<(), Infallible>>()));
 //! let error = service.oneshot(()).await.unwrap_err();
-//! assert!(error.is::<Elapsed>());
+//! assert!(error.is::<TimeoutError>());
 //! # Ok::<(), std::io::Error>(())
 //! # })?;
 //! # Ok::<(), std::io::Error>(())
@@ -30,13 +28,13 @@ use std::{
     time::Duration,
 };
 
-pub use corewheel::future::Elapsed;
+pub use corewheel::future::TimeoutError;
 use corewheel::future::{self, Remote, Timers};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The error of a [`Timeout`]: [`Elapsed`], or the error of the service inside.
+/// The error of a [`Timeout`]: [`TimeoutError`], or the error of the service inside.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Gives each request of a service a deadline.

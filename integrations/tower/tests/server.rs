@@ -10,7 +10,7 @@ use std::{
 
 use corewheel::{future::Timers, local_timer};
 use corewheel_tokio::{Shards, time};
-use corewheel_tower::{BoxError, Elapsed, TimeoutLayer};
+use corewheel_tower::{BoxError, TimeoutError, TimeoutLayer};
 use http_body_util::Empty;
 use hyper::{Request, Response, StatusCode, body::Bytes, body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
@@ -39,7 +39,7 @@ async fn handle(request: Request<Incoming>) -> Answer {
 async fn status(answer: Answer) -> Answer {
     let status = match answer {
         Ok(answer) => return Ok(answer),
-        Err(error) if error.is::<Elapsed>() => StatusCode::GATEWAY_TIMEOUT,
+        Err(error) if error.is::<TimeoutError>() => StatusCode::GATEWAY_TIMEOUT,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut answer = Response::new(Empty::new());
