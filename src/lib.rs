@@ -56,8 +56,8 @@
 //!
 //! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call. A turn
 //! rounds its own reading down. So no timer is ever early, at any distance, with any tick from a
-//! microsecond up. A delay of zero is due at the first tick that is not before now, and fires in a
-//! later turn. Deadlines reach 584 years; later ones never fire.
+//! microsecond up. A delay of zero is due at once and fires in the next turn, not in a turn in
+//! progress. Deadlines reach 584 years; later ones never fire.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads; later ones are ordered

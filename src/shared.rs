@@ -213,6 +213,12 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
+    /// When a timer is due that is added now with that delay. Without a delay that is the last tick that has begun.
+    pub(crate) fn due_after(&self, delay: Duration) -> u64 {
+        let due = self.nanos_after(delay);
+        if delay.is_zero() { due.saturating_sub(self.tick.all_but_a_nano()) } else { due }
+    }
+
     /// Whether the clock shows `nanos` or more.
     pub(crate) fn has_come(&self, nanos: u64) -> bool {
         self.nanos_after(Duration::ZERO) >= nanos

@@ -69,6 +69,13 @@ impl TickLength {
         self.start(self.deadline(nanos))
     }
 
+    /// Returns a nanosecond less than a tick. A moment that is earlier by this rounds up to where
+    /// the moment itself rounds down to.
+    #[inline]
+    pub(crate) fn all_but_a_nano(self) -> u64 {
+        self.nanos - 1
+    }
+
     /// Returns a period in nanoseconds, at least a tick.
     pub(crate) fn period(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)

@@ -615,7 +615,7 @@ fn add_remote(step: Step, at_once: bool) {
             } else {
                 Some(model.latest(number))
             };
-            let due = now.map_or(0, |now| now.saturating_add(delay));
+            let due = now.map_or(0, |now| model.shards[number].due_after(now, delay));
             if own {
                 model.added(id, [due; 2]);
             } else {

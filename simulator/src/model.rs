@@ -317,7 +317,11 @@ impl Model {
         let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
         let due = match way {
             Way::At | Way::AtPast => self.moment(shard, way, delay),
-            _ => self.read(shard).saturating_add(delay),
+            Way::Within | Way::Spread | Way::Periodic => self.read(shard).saturating_add(delay),
+            _ => {
+                let now = self.read(shard);
+                self.shards[shard].due_after(now, delay)
+            }
         };
         let last = match way {
             Way::Within => {
@@ -731,6 +735,11 @@ impl ShardModel {
     /// The tick of a deadline.
     fn tick_of(&self, due: Nanos) -> u64 {
         due.div_ceil(self.tick)
+    }
+
+    /// When a timer is due that is added now. Without a delay that is the last tick that has begun.
+    pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
+        if delay == 0 { self.start(now / self.tick) } else { now.saturating_add(delay) }
     }
 
     /// The moment at which a tick begins.

@@ -110,8 +110,8 @@ impl<H: Home> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// The next tick is now, and the schedule goes on from there: at the next poll, or, if a poll waits for a tick, at the timer's next
-    /// one.
+    /// The next tick is now, and the schedule goes on from there: the next poll is ready. A task that waits for a tick is woken at the
+    /// timer's next one.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }

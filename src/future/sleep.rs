@@ -70,6 +70,8 @@ enum State<Handle> {
     Idle,
     /// It has one, whose callback is the waker of that name. It may have fired.
     Waits(Handle, WakerName),
+    /// The same, and it was reset to a deadline that has elapsed: the next poll is ready, and the timer wakes its task.
+    Due(Handle, WakerName),
     /// A poll has found that the deadline had come.
     Elapsed,
     /// There was no clock to take a deadline from.
@@ -115,26 +117,38 @@ impl<H: Home> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Waits(handle, _) => !H::is_pending(handle),
+            State::Waits(handle, _) | State::Due(handle, _) => !H::is_pending(handle),
             State::Fresh | State::Now | State::Idle | State::Homeless(_) => false,
         }
     }
 
     /// Gives it another deadline, earlier or later, also when it was over.
     ///
-    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again (at the next tick, if that
-    /// has come); moving to later is mostly a store. If it was over or not yet polled, it waits from the next poll on.
+    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again; moving to later is mostly a
+    /// store. If the new deadline has come, the next poll is ready, and the task is woken at the next tick. If it was over or not yet
+    /// polled, it waits from the next poll on.
+    ///
+    /// Cost: one reading of the clock while it waits.
     pub fn reset(&mut self, deadline: Instant) {
         let deadline = self.home.nanos_at(deadline);
         self.reset_or_lose(deadline);
+        if let State::Waits(handle, name) = self.state
+            && self.home.has_come(self.deadline) == Ok(true)
+        {
+            self.state = State::Due(handle, name);
+        }
     }
 
     /// Gives it a deadline `duration` from now. Otherwise as [`reset`](Self::reset).
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.home.nanos_after(duration);
         self.reset_or_lose(deadline);
-        if duration.is_zero() && matches!(self.state, State::Idle) {
-            self.state = State::Now;
+        if duration.is_zero() {
+            self.state = match self.state {
+                State::Waits(handle, name) => State::Due(handle, name),
+                State::Idle => State::Now,
+                state => state,
+            };
         }
     }
 
@@ -147,11 +161,14 @@ impl<H: Home> Sleep<H> {
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
         self.deadline = deadline;
-        let still_waits =
-            matches!(self.state, State::Waits(handle, _) if H::reset_to(handle, deadline));
-        if !still_waits {
-            self.state = State::Idle;
-        }
+        self.state = match self.state {
+            State::Waits(handle, name) | State::Due(handle, name)
+                if H::reset_to(handle, deadline) =>
+            {
+                State::Waits(handle, name)
+            }
+            _ => State::Idle,
+        };
     }
 
     pub(super) fn deadline_nanos(&self) -> u64 {
@@ -203,6 +220,11 @@ impl<H: Home> Sleep<H> {
                 }
             }
             State::Waits(..) => self.state = State::Idle,
+            State::Due(handle, _) => {
+                H::cancel(handle);
+                self.state = State::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
             State::Fresh => return self.wait(Alarm::new(cx.waker())),
             State::Idle => (),
         }
@@ -238,7 +260,7 @@ impl<H: Home> Future for Sleep<H> {
 
 impl<H: Home> Drop for Sleep<H> {
     fn drop(&mut self) {
-        if let State::Waits(handle, _) = self.state {
+        if let State::Waits(handle, _) | State::Due(handle, _) = self.state {
             H::cancel(handle);
         }
     }

@@ -15,8 +15,8 @@ use crate::{
 
 impl LocalTimer {
     /// Runs `callback` once, `delay` from now by a clock reading taken in the call: in the first turn at or after that
-    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means at the first tick that is not before
-    /// now, and anything beyond 584 years never.
+    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means in the next turn, and
+    /// anything beyond 584 years never.
     ///
     /// Cost: constant, one reading of the clock. It allocates when it needs another page of memory, for 512 timers, and for a
     /// callback that captures more than 32 bytes or something aligned to more than 8.
@@ -44,7 +44,7 @@ impl LocalTimer {
         Self::insert(
             Kind::Shared,
             Origin::caller(),
-            |shard| Due::at(shard.nanos_after(delay)),
+            |shard| Due::at(shard.due_after(delay)),
             callback,
         )
     }
@@ -231,7 +231,7 @@ impl LocalTimer {
         delay: Duration,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
         Self::insert(Kind::Private, Origin::caller(), due, callback).map(LocalHandle::new)
     }
 

@@ -88,7 +88,7 @@ impl ShardRef {
         if self.is_own() {
             return local_timer().try_add(delay, callback);
         }
-        self.send(self.shared.nanos_after(delay), Origin::caller(), callback)
+        self.send(self.shared.due_after(delay), Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or by the

@@ -13,8 +13,8 @@ use crate::{
 
 impl<T> Shard<T> {
     /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
-    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means at the first tick that is not before
-    /// now, and anything beyond 584 years never.
+    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means in the next turn, and
+    /// anything beyond 584 years never.
     ///
     /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory, for 512 timers.
     ///
@@ -34,7 +34,7 @@ impl<T> Shard<T> {
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or it has added 2^56. The error carries the payload back.
     #[track_caller]
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
-        let due = Due::at(self.nanos_after(delay));
+        let due = Due::at(self.due_after(delay));
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 

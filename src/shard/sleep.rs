@@ -50,7 +50,8 @@ impl PreparedSleep<'_> {
         wait(self.timeout)
     }
 
-    /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. For a
+    /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. Returns at
+    /// once if the timeout is zero. For a
     /// loop of nothing but timers; others poll with the [`timeout`](Self::timeout).
     ///
     /// Between the announcement and this the thread must not park for anything else, as waiting for a channel or a lock may: it might
@@ -71,7 +72,12 @@ impl PreparedSleep<'_> {
     /// }
     /// ```
     pub fn park(self) {
-        self.wait_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+        self.wait_with(|timeout| match timeout {
+            None => thread::park(),
+            // The system takes tens of microseconds over a wait of no length.
+            Some(Duration::ZERO) => (),
+            Some(timeout) => thread::park_timeout(timeout),
+        });
     }
 }
 

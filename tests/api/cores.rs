@@ -111,7 +111,7 @@ fn each_thread_makes_its_configuration_and_has_its_own_timer() {
     clock.advance(TICK / 2);
     let all_added = Barrier::new(4);
     let run = move |core: Core| {
-        (0..=core.index()).for_each(|_| _ = local_timer().add(Duration::ZERO, never));
+        (0..=core.index()).for_each(|_| _ = local_timer().add(TICK / 4, never));
         all_added.wait();
         assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
         let until_next = local_timer().time_until_next();

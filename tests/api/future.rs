@@ -147,6 +147,52 @@ fn a_reset_applies_before_during_and_after_the_wait() {
     });
 }
 
+/// A branch of a biased select that is always ready leaves it nothing but its polls.
+#[test]
+fn a_waiting_sleep_that_is_reset_to_now_or_the_past_is_ready_at_its_next_poll() {
+    on_a_core(|clock| {
+        let (poller, start) = (Poller::new(), clock.now());
+        clock.advance(TICK * 5 / 2);
+        let resets: [&dyn Fn(&mut Sleep); 3] = [
+            &|sleep| sleep.reset_after(Duration::ZERO),
+            &|sleep| sleep.reset(clock.now()),
+            &|sleep| sleep.reset(start),
+        ];
+        for reset in resets {
+            let mut sleep = pending(&poller, TICK * 10);
+            reset(&mut sleep);
+            assert!(
+                !sleep.is_elapsed() && poller.poll(&mut sleep).is_ready() && sleep.is_elapsed()
+            );
+            assert_eq!((local_timer().len(), poller.clones()), (0, 0), "its timer is cancelled");
+            // Without a poll the task is woken.
+            let (mut sleep, woken) = (pending(&poller, TICK * 10), poller.woken());
+            reset(&mut sleep);
+            pass(clock, 1);
+            assert_eq!((poller.woken(), poller.poll(&mut sleep)), (woken + 1, Poll::Ready(())));
+            // Moved once more before it is polled.
+            let mut sleep = pending(&poller, TICK * 10);
+            reset(&mut sleep);
+            sleep.reset_after(TICK * 3);
+            assert!(poller.poll(&mut sleep).is_pending());
+            pass(clock, 4);
+            assert_eq!((poller.woken(), poller.poll(&mut sleep)), (woken + 2, Poll::Ready(())));
+            let mut sleep = pending(&poller, TICK * 10);
+            reset(&mut sleep);
+            drop(sleep);
+            assert!(local_timer().is_empty());
+        }
+        let mut interval = interval_at(clock.now() + TICK * 10, TICK * 10);
+        let resets: [&dyn Fn(&mut Interval); 2] =
+            [&|interval| interval.reset_immediately(), &|interval| interval.reset_at(clock.now())];
+        for reset in resets {
+            assert!(interval.poll_tick(&mut poller.context()).is_pending());
+            reset(&mut interval);
+            assert_eq!(interval.poll_tick(&mut poller.context()), Poll::Ready(clock.now()));
+        }
+    });
+}
+
 #[test]
 fn a_sleep_by_the_clocks_of_the_machine_is_not_early() {
     for clock in [Clock::monotonic(), Clock::fast()] {
@@ -350,7 +396,7 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
         later.reset();
         assert_eq!(ticks_of(clock, &mut later, &[0, 9, 1, 10]), [(10, 10), (20, 20)]);
         later.reset_immediately();
-        assert_eq!(ticks_of(clock, &mut later, &[0, 1, 9]), [(1, 0), (10, 10)], "in the next turn");
+        assert_eq!(ticks_of(clock, &mut later, &[0, 9, 1]), [(0, 0), (10, 10)], "at once");
         later.reset_after(TICK * 3);
         assert_eq!(ticks_of(clock, &mut later, &[0, 3, 10]), [(3, 3), (13, 13)]);
         later.reset_at(clock.now() + TICK * 2);

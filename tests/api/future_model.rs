@@ -24,6 +24,8 @@ struct Expected<H: Home> {
     /// In nanoseconds since the clock's start.
     deadline: u64,
     standing: Standing,
+    /// It was reset to now, and has not been polled since.
+    is_reset_to_now: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -81,7 +83,8 @@ impl<'a, H: Home> Model<'a, H> {
                 let deadline = now + u64::try_from(delay.as_nanos()).expect("short");
                 let standing =
                     if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
-                self.sleeps.push(Expected { sleep: (self.make)(delay), deadline, standing });
+                let sleep = (self.make)(delay);
+                self.sleeps.push(Expected { sleep, deadline, standing, is_reset_to_now: false });
             }
             _ if at == self.sleeps.len() => (),
             0..8 => self.poll(at, random.usize(..TASKS)),
@@ -99,17 +102,20 @@ impl<'a, H: Home> Model<'a, H> {
         let expected = &mut self.sleeps[at];
         let ready = match expected.standing {
             Standing::Idle => now >= expected.deadline,
-            Standing::Fresh | Standing::Waits(_) => false,
+            Standing::Fresh => false,
+            Standing::Waits(_) => expected.is_reset_to_now,
             Standing::Fired | Standing::Over => true,
         };
         assert_eq!(self.tasks[task].poll(&mut expected.sleep).is_ready(), ready);
         expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };
+        expected.is_reset_to_now = false;
         assert_eq!(expected.sleep.is_elapsed(), ready);
     }
 
     fn reset(&mut self, at: usize, delay: Duration) {
         let expected = &mut self.sleeps[at];
         expected.sleep.reset_after(delay);
+        expected.is_reset_to_now = delay.is_zero();
         expected.deadline = nanos(self.clock) + u64::try_from(delay.as_nanos()).expect("short");
         if !matches!(expected.standing, Standing::Waits(_)) {
             expected.standing = Standing::Idle;

@@ -18,22 +18,28 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 // ---- durations and instants
 
 #[test]
-fn a_zero_delay_fires_in_the_next_tick() {
+fn a_zero_delay_fires_in_the_next_turn() {
     on_a_core(|clock| {
-        // A tick begins at its boundary.
-        for (since, waits) in [(Duration::ZERO, Duration::ZERO), (TICK / 4, TICK * 3 / 4)] {
+        let shard = local_timer().shard_ref();
+        // Also within a tick.
+        for since in [Duration::ZERO, TICK / 4, NANOSECOND, TICK * 3] {
             clock.advance(since);
             local_timer().add(Duration::ZERO, || ());
             local_timer().add_local(Duration::ZERO, || ());
-            assert_eq!(local_timer().time_until_next(), Some(waits));
-            if waits > Duration::ZERO {
-                clock.advance(waits - NANOSECOND);
-                assert_eq!(local_timer().turn().fired, 0);
-                clock.advance(NANOSECOND);
-            }
-            assert_eq!(local_timer().turn().fired, 2);
+            on_a_thread(|| shard.add(Duration::ZERO, || ()));
+            assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
+            assert_eq!(local_timer().turn().fired, 3);
         }
+        // What a callback adds comes in the turn after.
+        local_timer().add(Duration::ZERO, || _ = local_timer().add(Duration::ZERO, || ()));
+        assert_eq!([(); 3].map(|()| local_timer().turn().fired), [1, 1, 0]);
     });
+    let (mut shard, clock) = manual_shard();
+    clock.advance(TICK * 5 / 4);
+    shard.add(Duration::ZERO, "at once");
+    shard.turn();
+    let expired = shard.next_expired().expect("it is due");
+    assert_eq!((expired.deadline, expired.lateness), (clock.now() - TICK / 4, TICK / 4));
     on_a_thread(|| {
         local_timer().add(Duration::ZERO, || ());
         let begun = Instant::now();

@@ -133,7 +133,8 @@ fn without_slack_it_is_an_ordinary_timer() {
         let (mut timers, clock) = manual_shard();
         clock.advance(Duration::from_nanos(random.u64(..10 * TICK_NANOS)));
         timers.turn();
-        let delay = if random.bool() { Duration::ZERO } else { any_duration(random) };
+        // Without a delay `add` rounds down.
+        let delay = any_duration(random).max(Duration::from_nanos(1));
         timers.add(delay, 0);
         timers.add_within(delay, Duration::ZERO, 1);
         timers.add_spread(delay, Duration::ZERO, 2);
