@@ -47,10 +47,9 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///     let hello = move || println!("hello from core {}", core.index());
 ///     local_timer().add(Duration::from_millis(5), hello);
 ///     while !local_timer().is_empty() {
-///         let sleep = local_timer().prepare_sleep();
-///         match poll.poll(&mut events, sleep.timeout()) {
+///         match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
 ///             Err(error) if error.kind() != ErrorKind::Interrupted => panic!("poll: {error}"),
-///             _ => drop(sleep), // a signal ends a poll as well
+///             _ => (), // a signal ends a poll as well
 ///         }
 ///         local_timer().turn();
 ///     }
@@ -79,10 +78,7 @@ pub struct Cores<R> {
 /// let cores = Cores::builder().shards(2).start(|core| {
 ///     println!("thread {} of {}", core.index(), core.shards().len());
 ///     println!("pinned to core {:?}", core.pinned_to());
-///     while !core.is_stopping() {
-///         local_timer().prepare_sleep().park();
-///         local_timer().turn();
-///     }
+///     core.run_timers();
 ///     core.index()
 /// })?;
 /// cores.stop();
@@ -212,12 +208,7 @@ impl Core {
     /// ```
     /// use corewheel::{Cores, local_timer};
     ///
-    /// let cores = Cores::builder().shards(1).start(|core| {
-    ///     while !core.is_stopping() {
-    ///         local_timer().prepare_sleep().park();
-    ///         local_timer().turn();
-    ///     }
-    /// })?;
+    /// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
     /// cores.stop();
     /// cores.join();
     /// # Ok::<(), std::io::Error>(())

@@ -102,14 +102,7 @@ fn a_sleep_moves() {
     let clock = ManualClock::new();
     let config = clock.clone();
     let cores = Cores::builder().shards(1).config(move |_| Config::new().clock(&config));
-    let cores = cores
-        .start(|core| {
-            while !core.is_stopping() {
-                local_timer().prepare_sleep().park();
-                local_timer().turn();
-            }
-        })
-        .expect("a thread");
+    let cores = cores.start(|core| core.run_timers()).expect("a thread");
     let timer = Timer::new(Timers::new(cores.shards()));
     let begun = timer.now();
     assert_eq!(begun, clock.now());
