@@ -181,8 +181,8 @@ impl Core {
     /// Drives the thread's timer until the thread [is to end](Self::is_stopping): the loop of a
     /// thread of nothing but timers.
     ///
-    /// It parks between its turns. A configuration with a wake hook of its own
-    /// ([`Config::on_wake`]) must unpark the thread.
+    /// It parks between its turns. If the configuration has a wake hook
+    /// ([`Config::on_wake`]), that must unpark the thread.
     ///
     /// # Examples
     ///

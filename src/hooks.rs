@@ -144,7 +144,7 @@ pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
     /// The task that drives the timer of its thread, if one does. It is set before a sleep is announced, so a thread that finds the
-    /// sleep finds the task. (Not the once of `sync`, which would add a step to every wake-up in the models.)
+    /// sleep finds the task. The `SetOnce` of `sync` would add a step to every wake-up in the models.
     task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,

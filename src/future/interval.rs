@@ -110,7 +110,7 @@ impl<H: Home> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// The next tick is now, and the schedule goes on from there: the next poll is ready. A task that waits for a tick is woken at the
+    /// Moves the next tick to now, where the schedule starts again: the next poll is ready. A task that waits for a tick is woken at the
     /// timer's next one.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);

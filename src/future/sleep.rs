@@ -70,7 +70,7 @@ enum State<Handle> {
     Idle,
     /// It has one, whose callback is the waker of that name. It may have fired.
     Waits(Handle, WakerName),
-    /// The same, and it was reset to a deadline that has elapsed: the next poll is ready, and the timer wakes its task.
+    /// It has a timer and was reset to an elapsed deadline. The next poll is ready; the timer wakes its task.
     Due(Handle, WakerName),
     /// A poll has found that the deadline had come.
     Elapsed,

@@ -110,7 +110,7 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// As [`CoresBuilder::start_with`].
+    /// If a thread cannot be started, or a configuration is invalid.
     ///
     /// # Panics
     ///

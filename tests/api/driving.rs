@@ -258,7 +258,7 @@ fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'stati
     thread.join().expect("no panic")
 }
 
-/// What other threads read of the shard of that name.
+/// Returns the metrics of the shard of that name, as other threads read them.
 fn seen(name: &str) -> ShardMetrics {
     let mut shards = metrics::shards().into_iter();
     shards.find(|shard| shard.name == name).expect("the thread has a timer")

@@ -30,7 +30,7 @@ fn a_zero_delay_fires_in_the_next_turn() {
             assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
             assert_eq!(local_timer().turn().fired, 3);
         }
-        // What a callback adds comes in the turn after.
+        // A timer that a callback adds fires in the turn after.
         local_timer().add(Duration::ZERO, || _ = local_timer().add(Duration::ZERO, || ()));
         assert_eq!([(); 3].map(|()| local_timer().turn().fired), [1, 1, 0]);
     });

@@ -16,8 +16,8 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// the first one due, if it is the 1 024th message of its kind that waits (about deadlines, or about cancelled timers), or if the shard is
 /// full and what has been cancelled could make room.
 ///
-/// For deadlines of tasks take [`Timers::start`](corewheel::future::Timers::start), which has threads of this kind: its `sleep`, `timeout`
-/// and `interval` make futures that may move between threads, and keep the threads alive.
+/// For deadlines of tasks take [`Timers::start`](corewheel::future::Timers::start), which starts such threads. Its futures may move
+/// between threads, and keep the threads of the timers alive.
 ///
 /// Dropping this ends the threads without waiting for them; what is pending is dropped.
 ///
