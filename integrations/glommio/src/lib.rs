@@ -25,38 +25,30 @@ const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's timer. Returns the output of the future.
 ///
-/// The timer has a tick of 20 us. To change it, or the executor, spawn [`drive`] in an executor of yours.
+/// A thread without a timer gets one with a tick of 20 us. For another one, install a [`Config`] before. To change the executor,
+/// spawn [`drive`] in one of yours.
 ///
 /// # Errors
 ///
-/// If the kernel refuses io_uring, or the thread has a timer already, without the [`hook`] of this package.
+/// If the kernel refuses io_uring.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    let driver = drive(Config::new().tick(TICK))?;
+    // The thread may have a timer, which stays.
+    let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     Ok(executor.run(async {
-        let driver = glommio::spawn_local(driver);
+        let driver = glommio::spawn_local(drive());
         let output = future.await;
         driver.cancel().await;
         output
     }))
 }
 
-/// Gives `config` a wake hook for glommio. For threads whose timer is made before [`run`] or [`drive`], as in
-/// [`Cores`](corewheel::Cores). Call it on the thread itself, and install the result there.
-pub fn hook(config: Config) -> Config {
-    corewheel_drive::hook(config)
-}
-
 /// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's executor.
 ///
-/// A thread without a timer gets one as `config` says. Later drivers of the thread go on with it.
-///
-/// # Errors
-///
-/// If the thread has a timer already, without the [`hook`] of this package, or `config` cannot be used.
-pub fn drive(config: Config) -> io::Result<impl Future<Output = Infallible>> {
-    corewheel_drive::drive(config, timer::sleep)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+/// See [`corewheel::future::drive`].
+#[track_caller]
+pub fn drive() -> impl Future<Output = Infallible> {
+    corewheel::future::drive(timer::sleep)
 }
 
 /// Returns whether `error` says that the kernel refuses `io_uring`: in a sandbox, or before Linux 5.8.

@@ -4,9 +4,9 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use corewheel::{Config, ConfigError, future::sleep, local_timer};
+use corewheel::{Config, future::sleep, local_timer};
 use runtime::on_a_thread;
 
 /// Runs a future as `corewheel_monoio::run` does.
@@ -36,13 +36,14 @@ fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
 }
 
 #[test]
-fn a_thread_that_has_a_timer_already_gets_an_error() {
+fn a_thread_that_has_a_timer_keeps_it() {
     on_a_thread(|| {
-        local_timer().add(Duration::ZERO, || ());
-        let refused = corewheel_monoio::run(async {}).expect_err("it has a timer");
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
-        assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
+        let timer = local_timer().add(Duration::from_millis(3), || ());
+        run(async {
+            while timer.is_pending() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
     });
 }
 
@@ -51,8 +52,8 @@ fn a_thread_that_has_a_timer_already_gets_an_error() {
 fn a_runtime_of_the_users_drives_the_timer() {
     use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
     async fn sleeps() {
-        let driver = corewheel_monoio::drive(Config::new().tick(Duration::from_micros(100)));
-        monoio::spawn(driver.expect("a fresh thread"));
+        Config::new().tick(Duration::from_micros(100)).install().expect("a fresh thread");
+        monoio::spawn(corewheel_monoio::drive());
         sleep(Duration::from_millis(3)).await;
     }
     on_a_thread(|| {

@@ -9,16 +9,16 @@
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-use std::{io, rc::Rc};
+use std::rc::Rc;
 
 use smol::{LocalExecutor, Timer};
 
-fn main() -> io::Result<()> {
+fn main() {
     let tasks = Rc::new(LocalExecutor::new());
     let spawner = Rc::clone(&tasks);
     corewheel_smol::run(&tasks, async {
         let spawn = |task| -> lateness::Task { Box::pin(spawner.spawn(task)) };
         lateness::compare(spawn, |delay| Box::pin(async move { _ = Timer::after(delay).await }))
             .await;
-    })
+    });
 }
