@@ -1,30 +1,34 @@
-//! Delayed operations: each completes early, when a condition on a key holds, or times out; never both.
+//! Delayed operations: each completes early, when a condition on a key holds, or times out; never
+//! both.
 //!
-//! Kafka calls this a purgatory. A produce request waits until followers have caught up, a fetch waits
-//! for enough bytes, a join waits for all members. An operation is parked on one core, with a timer and
-//! a watch on each of its keys. An event on a key has the operation check its condition again.
+//! Kafka calls this a purgatory. A produce request waits until followers have caught up, a fetch
+//! waits for enough bytes, a join waits for all members. An operation is parked on one core, with a
+//! timer and a watch on each of its keys. An event on a key has the operation check its condition
+//! again.
 //!
 //! # Exactly once
 //!
-//! An operation lives and completes on its own core, so no thread races for it. Its timer is the only
-//! completion flag: the code that completes an operation has cancelled its timer, or is its timer. While
-//! its `try_complete` runs, an operation is *checked out*. If it is completed then, by the timer in a turn
-//! of the user's or by a `force_complete` inside, the operation ends when it is checked in.
+//! An operation lives and completes on its own core, so no thread races for it. Its timer is the
+//! only completion flag: the code that completes an operation has cancelled its timer, or is its
+//! timer. While its `try_complete` runs, an operation is *checked out*. If it is completed then, by
+//! the timer in a turn of the user's or by a `force_complete` inside, the operation ends when it is
+//! checked in.
 //!
 //! # No sweep
 //!
-//! A completed operation leaves all its lists at once, in one step per key (`table`). It leaves lists of
-//! other cores when a message arrives there ([`PurgatoryCounts::unsent`]). So nothing searches for
-//! completed operations.
+//! A completed operation leaves all its lists at once, in one step per key (`table`). It leaves
+//! lists of other cores when a message arrives there ([`PurgatoryCounts::unsent`]). So nothing
+//! searches for completed operations.
 //!
 //! # Several cores
 //!
-//! A [`PurgatoryGroup`] says which core a key belongs to. An operation that watches a key of another core
-//! has a watch there, and an event there sends a message back. The operation checks its condition once
-//! more when it hears that such a watch is in place, so no event falls between.
+//! A [`PurgatoryGroup`] says which core a key belongs to. An operation that watches a key of
+//! another core has a watch there, and an event there sends a message back. The operation checks
+//! its condition once more when it hears that such a watch is in place, so no event falls between.
 //!
-//! A purgatory that ends notifies the operations that watch its keys. A message that cannot be delivered is
-//! answered (`group`). So the watch ends, and the operation checks its condition a last time.
+//! A purgatory that ends notifies the operations that watch its keys. A message that cannot be
+//! delivered is answered (`group`). So the watch ends, and the operation checks its condition a
+//! last time.
 
 mod group;
 mod hash;
@@ -63,21 +67,21 @@ use crate::{
 
 /// The delayed operations of one core. Clones share the operations; none leaves the thread.
 ///
-/// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the last
-/// clone is dropped, the waiting operations are dropped too, and `on_complete` does not run.
+/// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
+/// last clone is dropped, the waiting operations are dropped too, and `on_complete` does not run.
 ///
 /// # Memory
 ///
-/// Beside the operation and its timer: about 50 bytes for an operation and its first watch, 40 for each
-/// further watch, and 32 plus the key for each key. The memory of a burst is used again. When nothing
-/// waits, memory that 64 turns did not need is freed in the next turn. Equal bursts allocate nothing.
-/// Before a sleep of a second or more, all memory is freed that nothing uses.
+/// Beside the operation and its timer: about 50 bytes for an operation and its first watch, 40 for
+/// each further watch, and 32 plus the key for each key. The memory of a burst is used again. When
+/// nothing waits, memory that 64 turns did not need is freed in the next turn. Equal bursts
+/// allocate nothing. Before a sleep of a second or more, all memory is freed that nothing uses.
 ///
 /// # Keys
 ///
-/// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so clients cannot
-/// choose keys that collide. The hash is not cryptographic. A client that can time single lookups to some
-/// nanoseconds may learn the secret.
+/// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so
+/// clients cannot choose keys that collide. The hash is not cryptographic. A client that can time
+/// single lookups to some nanoseconds may learn the secret.
 ///
 /// # Examples
 ///
@@ -104,7 +108,8 @@ use crate::{
 /// let there = Rc::new(Cell::new(0));
 /// let purgatory = Purgatory::new();
 /// let fetch = Fetch { there: Rc::clone(&there), wanted: 100 };
-/// let waits = purgatory.try_complete_else_watch(fetch, ["partition 7"], Duration::from_millis(500)).unwrap();
+/// let timeout = Duration::from_millis(500);
+/// let waits = purgatory.try_complete_else_watch(fetch, ["partition 7"], timeout).unwrap();
 /// assert!(matches!(waits, Outcome::Waits(_)));
 ///
 /// there.set(120); // something was written:
@@ -120,7 +125,8 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// It is made on first use and ends with the thread. A thread that is exiting gets a new one each time.
+/// It is made on first use and ends with the thread. A thread that is exiting gets a new one each
+/// time.
 ///
 /// Cost: a comparison for each pair of types that the thread has used.
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
@@ -142,18 +148,19 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         Self(Inner::new(None))
     }
 
-    /// Completes `operation` at once if its condition holds. Otherwise parks it until an event on one of
-    /// the `keys` finds that it holds, or `timeout` has elapsed.
+    /// Completes `operation` at once if its condition holds. Otherwise parks it until an event on
+    /// one of the `keys` finds that it holds, or `timeout` has elapsed.
     ///
-    /// A key that is given twice is watched twice. An operation without keys completes by its timeout or
-    /// by force. An operation that completes at once touches neither the wheel nor the keys.
+    /// A key that is given twice is watched twice. An operation without keys completes by its
+    /// timeout or by force. An operation that completes at once touches neither the wheel nor the
+    /// keys.
     ///
     /// Cost: constant per key on average. A table that has to grow moves all its entries.
     ///
     /// # Errors
     ///
-    /// If the thread's timer is full or has ended; see [`LocalTimer::try_add`](crate::LocalTimer::try_add).
-    /// The error returns the operation.
+    /// If the thread's timer is full or has ended; see
+    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
     #[track_caller]
     pub fn try_complete_else_watch(
         &self,
@@ -164,8 +171,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.add(operation, keys, timeout)
     }
 
-    /// Checks the operations that watch `key`, in the order in which they came, and completes those whose
-    /// condition holds. Returns how many operations of this core have completed by their condition.
+    /// Checks the operations that watch `key`, in the order in which they came, and completes those
+    /// whose condition holds. Returns how many operations of this core have completed by their
+    /// condition.
     ///
     /// For a key of another core it does nothing: use [`notify`](Self::notify).
     ///
@@ -178,8 +186,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// Events for other cores are sent in batches, when the loop next turns or prepares to sleep.
     ///
-    /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete). For
-    /// another core's key, a place in a batch of up to 64 messages.
+    /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
+    /// For another core's key, a place in a batch of up to 64 messages.
     pub fn notify(&self, key: &K) {
         self.0.notify(key);
     }
@@ -191,11 +199,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.complete(id, Completion::Forced)
     }
 
-    /// Takes out the operations of this core that watch `key` and returns them in the order in which they
-    /// came. `on_complete` does not run.
+    /// Takes out the operations of this core that watch `key` and returns them in the order in
+    /// which they came. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays. The watches on a key of another core are on
-    /// that core, so this finds none for such a key.
+    /// An operation whose `try_complete` is running stays. The watches on a key of another core are
+    /// on that core, so this finds none for such a key.
     ///
     /// Cost: constant per operation and key that it watches.
     #[must_use = "the operations that were taken out"]
@@ -203,7 +211,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.cancel_for_key(key)
     }
 
-    /// Takes out all operations and returns them in no particular order. `on_complete` does not run.
+    /// Takes out all operations and returns them in no particular order. `on_complete` does not
+    /// run.
     ///
     /// An operation whose `try_complete` is running stays.
     ///
@@ -241,14 +250,14 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Makes this thread's purgatory in the group, as core `index` of `shards`.
     ///
-    /// `shards` are the timers of all the group's cores ([`Core::shards`](crate::Core::shards)), the same
-    /// for each core. Call it once per core, and on each core: requests to a core that has not joined are
-    /// kept until it joins or ends. They are served in the call.
+    /// `shards` are the timers of all the group's cores ([`Core::shards`](crate::Core::shards)),
+    /// the same for each core. Call it once per core, and on each core: requests to a core that has
+    /// not joined are kept until it joins or ends. They are served in the call.
     ///
     /// # Panics
     ///
-    /// If there is no such core, it is not this thread's, it has joined before, or another core has joined
-    /// with another number of cores.
+    /// If there is no such core, it is not this thread's, it has joined before, or another core has
+    /// joined with another number of cores.
     pub fn join<Op: DelayedOperation>(
         &self,
         index: usize,
@@ -338,7 +347,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 break;
             }
         }
-        // An event may have come before the watch on its key, from `try_complete` or the code of the keys.
+        // An event may have come before the watch on its key, from `try_complete` or the code of
+        // the keys.
         if self.events.get() != events {
             self.check_one(id);
             waits = self.table.borrow_mut().get(id).is_some();
@@ -442,10 +452,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Has an operation that is checked out check its condition. Returns true if that has completed it.
+    /// Has an operation that is checked out check its condition. Returns true if that has completed
+    /// it.
     ///
-    /// An event in between was caused by its own code, so it checks once more. It does so only once,
-    /// because each check may cause an event.
+    /// An event in between was caused by its own code, so it checks once more. It does so only
+    /// once, because each check may cause an event.
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_again = false;
         loop {
@@ -469,8 +480,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Completes a waiting operation. Returns false if it has completed. The timer is the flag: this code
-    /// has cancelled it, or is its callback.
+    /// Completes a waiting operation. Returns false if it has completed. The timer is the flag:
+    /// this code has cancelled it, or is its callback.
     fn complete(&self, id: Id, how: Completion) -> bool {
         let mut table = self.table.borrow_mut();
         let Some(parked) = table.get(id) else { return false };
@@ -598,8 +609,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Message::WatchAck { operation, watch } => {
                 let waits = self.table.borrow_mut().add_remote(operation, from, watch);
                 if waits {
-                    // There may have been an event on the key before the watch. This check does not wait
-                    // for the other watches, because a core may be slow or have ended.
+                    // There may have been an event on the key before the watch. This check does not
+                    // wait for the other watches, because a core may be slow or have ended.
                     self.check_one(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -648,8 +659,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 }
 
 impl<Op> Parked<Op> {
-    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once the
-    /// thread's timer has ended nothing cancels it, and nothing else completes the operation.
+    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once
+    /// the thread's timer has ended nothing cancels it, and nothing else completes the operation.
     fn claim(&self) -> bool {
         self.timer.is_some_and(LocalTimer::cancel_expiry)
             || self.completed.is_none() && LocalTimer::has_ended()

@@ -33,8 +33,8 @@ pub(crate) trait Client {
     /// Sends what is to be sent.
     fn flush(&self);
 
-    /// Frees memory that is not needed: all of it before a long sleep. Returns true if it wants to be
-    /// called in the next turn as well.
+    /// Frees memory that is not needed: all of it before a long sleep. Returns true if it wants to
+    /// be called in the next turn as well.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
@@ -42,7 +42,8 @@ pub(crate) trait Client {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPlace(pub(super) u32);
 
-/// The name that a client gives to a timer: its place, and a number that tells it from others there.
+/// The name that a client gives to a timer: its place, and a number that tells it from others
+/// there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expiry {
     pub(crate) number: NonZeroU64,
@@ -58,8 +59,8 @@ impl LocalTimer {
         Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
     }
 
-    /// Registers a client of this thread's timer. It must cancel its timers before it is gone: its place
-    /// may then be given to another one. An error if there is no timer.
+    /// Registers a client of this thread's timer. It must cancel its timers before it is gone: its
+    /// place may then be given to another one. An error if there is no timer.
     pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
         Local::with(|local| local.register(client))
     }
@@ -92,7 +93,8 @@ impl LocalTimer {
         }
     }
 
-    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if that was in time.
+    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if that was in
+    /// time.
     #[inline]
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         cancel(timer.handle()) == Cancel::Cancelled

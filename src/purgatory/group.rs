@@ -1,10 +1,12 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there. Batches
-//! may overtake one another, so a core sends the consequences of a message only after the answer to it.
+//! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there.
+//! Batches may overtake one another, so a core sends the consequences of a message only after the
+//! answer to it.
 //!
-//! Nothing is sent twice, and nothing waits for an answer. A batch that cannot be delivered, because the
-//! core or its purgatory has ended, is answered by its destructor: see [`Message::answer`].
+//! Nothing is sent twice, and nothing waits for an answer. A batch that cannot be delivered,
+//! because the core or its purgatory has ended, is answered by its destructor: see
+//! [`Message::answer`].
 
 use std::{
     any::Any,
@@ -28,15 +30,16 @@ use crate::{
 /// Which core a key belongs to.
 type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
-/// The purgatories of several cores: each key belongs to one of them, and operations may watch keys of
-/// any core.
+/// The purgatories of several cores: each key belongs to one of them, and operations may watch keys
+/// of any core.
 ///
-/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may [notify](Self::notify) of
-/// an event: the core of the key checks its operations, and tells every other core with an operation
-/// that watches the key.
+/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may
+/// [notify](Self::notify) of an event: the core of the key checks its operations, and tells every
+/// other core with an operation that watches the key.
 ///
-/// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch one of
-/// them check their condition a last time for that key. Their other keys and the timeout remain.
+/// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch
+/// one of them check their condition a last time for that key. Their other keys and the timeout
+/// remain.
 ///
 /// # Examples
 ///
@@ -62,7 +65,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// let cores = Cores::builder().shards(2).start(move |core| {
 ///     let purgatory = group.join(core.index(), core.shards());
 ///     let wait = UntilSet(Arc::clone(&is_set));
-///     let _ = purgatory.try_complete_else_watch(wait, ["topic"], Duration::from_secs(10)).unwrap();
+///     let timeout = Duration::from_secs(10);
+///     let _ = purgatory.try_complete_else_watch(wait, ["topic"], timeout).unwrap();
 ///     loop {
 ///         local_timer().turn();
 ///         if purgatory.is_empty() {
@@ -95,7 +99,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Makes a group in which `core_of` says which core a key belongs to.
     ///
-    /// Its result is taken modulo the number of cores. It must return the same value for a key each time.
+    /// Its result is taken modulo the number of cores. It must return the same value for a key each
+    /// time.
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
         static NUMBERS: sync::Mutex<u64> = sync::Mutex::new(0);
         let mut number = NUMBERS.lock().unwrap_or_else(sync::PoisonError::into_inner);
@@ -148,8 +153,9 @@ impl<K: Send + 'static> Group<K> {
     /// Returns the shards of all cores, if one has joined.
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
-            // SeqCst: pairs with the fence in `PurgatoryGroup::member`. Either this load finds the group's
-            // cores, or they join later and their operations see what this thread has written.
+            // SeqCst: pairs with the fence in `PurgatoryGroup::member`. Either this load finds the
+            // group's cores, or they join later and their operations see what this thread has
+            // written.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -206,7 +212,8 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// A watch that the receiver has for an operation of the sender ends.
     Unwatch { watch: Id },
-    /// There was an event on a key that the receiver's operation watches, by that watch of the sender.
+    /// There was an event on a key that the receiver's operation watches, by that watch of the
+    /// sender.
     Recheck { operation: Id, watch: Id },
     /// There will be no more events on a key of the sender that the receiver's operation watches.
     OwnerClosed { operation: Id },
@@ -299,12 +306,13 @@ impl<K: Send + 'static> Member<K> {
         self.unsent.borrow().iter().flatten().map(|batch| batch.0.messages.len() as u64).sum()
     }
 
-    /// Connects this thread to the group. Returns the watches that other cores have requested before.
+    /// Connects this thread to the group. Returns the watches that other cores have requested
+    /// before.
     ///
     /// # Panics
     ///
-    /// If the thread has joined before: messages to the first purgatory, or about its watches, would
-    /// reach the second.
+    /// If the thread has joined before: messages to the first purgatory, or about its watches,
+    /// would reach the second.
     pub(super) fn connect(&self, receiver: &Rc<dyn Receiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let Endpoint::Buffering(buffer) = endpoint else { return None };
@@ -322,8 +330,8 @@ impl<K: Send + 'static> Member<K> {
     }
 }
 
-/// Messages to one core. If they cannot be delivered, their sender gets answers. The receiver fills the
-/// batch again.
+/// Messages to one core. If they cannot be delivered, their sender gets answers. The receiver fills
+/// the batch again.
 pub(super) struct Batch<K: Send + 'static>(Box<Content<K>>);
 
 struct Content<K: Send + 'static> {
@@ -366,7 +374,8 @@ impl<K: Send + 'static> Drop for Batch<K> {
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// The thread exits and something keeps the receiver. Messages to it cannot be delivered any more.
+    /// The thread exits and something keeps the receiver. Messages to it cannot be delivered any
+    /// more.
     fn close(&self);
 }
 
@@ -377,8 +386,8 @@ enum Endpoint<K: Send + 'static> {
     Connected(Connection<K>),
 }
 
-/// The watches that other cores have requested. Events are not kept: an operation checks its condition
-/// when it hears that its watch is in place.
+/// The watches that other cores have requested. Events are not kept: an operation checks its
+/// condition when it hears that its watch is in place.
 struct Buffer<K: Send + 'static> {
     /// The thread's endpoint must not keep the group alive.
     group: sync::Weak<Group<K>>,

@@ -1,13 +1,14 @@
 //! The hash of a purgatory's keys, which clients may choose.
 //!
-//! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point modulo the
-//! prime 2^61 - 1. Two keys of at most `n` words have the same value at no more than `n` of 2^60 points. The
-//! bits of the value are mixed, because keys in an arithmetic progression would otherwise form long chains
-//! at some points.
+//! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
+//! modulo the prime 2^61 - 1. Two keys of at most `n` words have the same value at no more than `n`
+//! of 2^60 points. The bits of the value are mixed, because keys in an arithmetic progression would
+//! otherwise form long chains at some points.
 //!
-//! So keys collide on purpose only if they were chosen with knowledge of the point. Each purgatory has its
-//! own, from the system's random numbers. `SipHash`, the hash of `std`, would also resist attackers that
-//! measure single lookups. It would make an operation cost a fifth more instructions.
+//! So keys collide on purpose only if they were chosen with knowledge of the point. Each purgatory
+//! has its own, from the system's random numbers. `SipHash`, the hash of `std`, would also resist
+//! attackers that measure single lookups. It would make an operation cost a fifth more
+//! instructions.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

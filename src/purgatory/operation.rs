@@ -6,26 +6,29 @@ use std::{hash::Hash, num::NonZeroU64};
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. A panic counts as false.
     ///
-    /// Called when the operation is added and at each event on one of its keys. For a key of another
-    /// core it is also called once when the watch is in place there, and once if that core ends.
-    /// Keep it quick, and do not turn the timer in it.
+    /// Called when the operation is added and at each event on one of its keys. For a key of
+    /// another core it is also called once when the watch is in place there, and once if that core
+    /// ends. Keep it quick, and do not turn the timer in it.
     ///
-    /// If it causes an event on a key of this operation, it is called once more. An event on another key
-    /// checks the operations there before it returns. These checks nest on one stack without a bound.
+    /// If it causes an event on a key of this operation, it is called once more. An event on
+    /// another key checks the operations there before it returns. These checks nest on one stack
+    /// without a bound.
     fn try_complete(&mut self) -> bool;
 
     /// Called once when the operation has completed, on the core where it was added.
     ///
-    /// It may use the purgatory. Operations that it completes end inside it, up to 16 deep; operations
-    /// that are nested deeper end when the outermost one has ended.
+    /// It may use the purgatory. Operations that it completes end inside it, up to 16 deep;
+    /// operations that are nested deeper end when the outermost one has ended.
     ///
-    /// An operation that holds its own purgatory keeps it alive: if their thread ends first, both leak.
+    /// An operation that holds its own purgatory keeps it alive: if their thread ends first, both
+    /// leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
 }
 
-/// A key that operations wait on: a value that can be compared, hashed, cloned, and sent to another core.
+/// A key that operations wait on: a value that can be compared, hashed, cloned, and sent to another
+/// core.
 ///
 /// The key's own `Hash`, `Eq`, `Clone` and `Drop` must not use the purgatory.
 pub trait WatchKey: Hash + Eq + Clone + Send + 'static {}
@@ -56,8 +59,8 @@ pub enum Outcome {
 
 /// Names a waiting operation of one purgatory.
 ///
-/// It keeps nothing alive, and never names another operation of that purgatory. Another purgatory may
-/// have an operation of that name.
+/// It keeps nothing alive, and never names another operation of that purgatory. Another purgatory
+/// may have an operation of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(super) Id);
 

@@ -1,11 +1,13 @@
 //! The operations of one core, the keys that they watch, and nothing that runs an operation's code.
 //!
-//! An operation is one record: the operation, its timer and its first watch. Further watches have separate
-//! records, as have the watches of other cores' operations. All refer to one another by index.
+//! An operation is one record: the operation, its timer and its first watch. Further watches have
+//! separate records, as have the watches of other cores' operations. All refer to one another by
+//! index.
 //!
-//! The watches of a key form a doubly linked list in the order in which they came. An operation that
-//! completes leaves all its lists at once, in one step per key. An event walks along a list by a
-//! *cursor*, which moves on when its watch is unlinked, so the walk survives whatever the operations do.
+//! The watches of a key form a doubly linked list in the order in which they came. An operation
+//! that completes leaves all its lists at once, in one step per key. An event walks along a list by
+//! a *cursor*, which moves on when its watch is unlinked, so the walk survives whatever the
+//! operations do.
 //!
 //! The keys form a hash table: an array of heads, and a chain through the records of the keys.
 
@@ -151,7 +153,8 @@ pub(super) enum Watcher {
 
 /// The next step of an event.
 pub(super) enum Next<Op> {
-    /// Has the operation of this index check its condition. It is checked out, so it keeps its place.
+    /// Has the operation of this index check its condition. It is checked out, so it keeps its
+    /// place.
     Check(u32, Op),
     /// Tells another core to check its operation, which has this watch here.
     Tell { core: u32, operation: Id, watch: Id },
@@ -214,8 +217,8 @@ impl<K, Op> Table<K, Op> {
         self.operations.get_mut(id.index).filter(|parked| parked.number == { id.number })
     }
 
-    /// Removes an operation that was taken out, with its watches on this core. Returns the latest of its
-    /// watches on other cores.
+    /// Removes an operation that was taken out, with its watches on this core. Returns the latest
+    /// of its watches on other cores.
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let parked = self.at(index);
@@ -364,7 +367,8 @@ impl<K, Op> Table<K, Op> {
         next
     }
 
-    /// Takes an operation out to check its condition. One that is checked out already will check again.
+    /// Takes an operation out to check its condition. One that is checked out already will check
+    /// again.
     #[inline]
     pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
         let parked = self.operations.get_mut(index)?;
@@ -394,8 +398,8 @@ impl<K, Op> Table<K, Op> {
                 (number, watcher, links.next)
             }
         };
-        // Later watches were added during the event. An operation that was being added before the event
-        // adds no watch during it, because the event is inside that call.
+        // Later watches were added during the event. An operation that was being added before the
+        // event adds no watch during it, because the event is inside that call.
         if number > event.last_number {
             return None;
         }
@@ -448,8 +452,9 @@ impl<K, Op> Table<K, Op> {
             || self.keys.is_spacious()
     }
 
-    /// Counts a turn, and at the end of an interval frees the memory that the interval did not need.
-    /// Before a long sleep it frees all spare memory at once. Returns true if there is more to free.
+    /// Counts a turn, and at the end of an interval frees the memory that the interval did not
+    /// need. Before a long sleep it frees all spare memory at once. Returns true if there is more
+    /// to free.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns += 1;
         if is_long_sleep || self.turns >= TURNS_PER_INTERVAL {
@@ -578,7 +583,8 @@ struct Slab<T> {
     /// The first free slot. [`NONE`] if all are in use.
     free: u32,
     len: u32,
-    /// The most slots that were needed at once in this interval, as far as the slab has become empty.
+    /// The most slots that were needed at once in this interval, as far as the slab has become
+    /// empty.
     peak: usize,
 }
 
@@ -671,8 +677,8 @@ impl<T> Slab<T> {
         self.len == 0 && self.slots.capacity() > SLOTS_KEPT
     }
 
-    /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if `all`
-    /// of it is to be freed.
+    /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if
+    /// `all` of it is to be freed.
     fn end_interval(&mut self, all: bool) {
         let used = if self.len == 0 { 0 } else { self.slots.len() };
         let peak = mem::replace(&mut self.peak, used);

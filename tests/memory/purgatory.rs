@@ -1,5 +1,5 @@
-//! A purgatory's memory: what a completed operation took is there for the next one; nothing grows with the operations that
-//! have ended.
+//! A purgatory's memory: what a completed operation took is there for the next one; nothing grows
+//! with the operations that have ended.
 
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Instant};
 
@@ -48,8 +48,8 @@ struct Stream<'clock> {
 }
 
 impl Stream<'_> {
-    /// One comes, and one goes: most by an event on one of their two keys, which completes all others that watch it; one of
-    /// 16 by force, and one by its timeout.
+    /// One comes, and one goes: most by an event on one of their two keys, which completes all
+    /// others that watch it; one of 16 by force, and one by its timeout.
     fn next(&mut self, number: u64) {
         let how = number % 16;
         let op = Op {
@@ -85,8 +85,8 @@ impl Stream<'_> {
     }
 }
 
-/// Ten million operations on ten thousand keys, of which 1 % wait at any time (fewer without optimisation). The most that is
-/// held in each tenth is the same from the second one on.
+/// Ten million operations on ten thousand keys, of which 1 % wait at any time (fewer without
+/// optimisation). The most that is held in each tenth is the same from the second one on.
 #[test]
 fn ten_million_operations_take_no_more_than_the_first() {
     let all = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
@@ -132,8 +132,8 @@ fn ten_million_operations_take_no_more_than_the_first() {
     });
 }
 
-/// A burst of a hundred thousand operations on as many keys, and one event with very many watchers: when nothing waits any more,
-/// what they took has gone back, but for the pages that a timer keeps.
+/// A burst of a hundred thousand operations on as many keys, and one event with very many watchers:
+/// when nothing waits any more, what they took has gone back, but for the pages that a timer keeps.
 #[test]
 fn the_memory_of_a_burst_goes_back() {
     const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
