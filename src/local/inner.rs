@@ -372,6 +372,14 @@ impl Local {
         }
     }
 
+    /// Tells other threads of a cancel that they may have to know of.
+    #[inline]
+    pub(super) fn note_cancel(&self) {
+        if self.sleeps_until.get() != AWAKE {
+            self.tell_cancel();
+        }
+    }
+
     /// A timer was cancelled during an announced sleep, or before the loop turned or asked.
     #[cold]
     fn tell_cancel(&self) {
@@ -558,13 +566,11 @@ impl Drop for Local {
 static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.
-pub(super) fn cancel(handle: TimerHandle) -> Cancel {
+fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
             Ok(callback) => {
-                if local.sleeps_until.get() != AWAKE {
-                    local.tell_cancel();
-                }
+                local.note_cancel();
                 local.drop_callback(callback);
                 Cancel::Cancelled
             }

@@ -10,14 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    LocalTimer,
-    inner::{Local, cancel},
-};
+use super::{LocalTimer, inner::Local};
 use crate::{
     callback::{Callback, RunOnce},
     error::{AddError, AddErrorReason},
-    handle::{Cancel, LocalHandle, TimerHandle},
+    handle::{LocalHandle, TimerHandle},
     hooks::{PanicPlace, contain},
     origin::Origin,
     shard::{Due, PreparedSleep, Shard},
@@ -95,9 +92,13 @@ impl LocalTimer {
 
     /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if that was in
     /// time.
-    #[inline]
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
-        cancel(timer.handle()) == Cancel::Cancelled
+        let cancelled = Local::with(|local| {
+            // Its callback has nothing to drop.
+            let cancelled = local.step(|shard| shard.cancel_own(timer.handle(), |_, _| ()));
+            cancelled.inspect(|()| local.note_cancel())
+        });
+        cancelled.is_ok_and(|cancelled| cancelled.is_ok())
     }
 
     /// As `try_add`, due when the clock shows `nanos`.
