@@ -17,8 +17,8 @@ use crate::{
 /// Drives this thread's timer from a task of any executor: a future that never ends. Spawn it on the thread, and drop it to stop.
 ///
 /// `sleep` makes a future that ends after a time, from the executor's own timer. Each time the task runs it turns the timer, and then
-/// waits until the next deadline. What cannot wait for that wakes the task: an earlier timer of this thread, and whatever other threads
-/// ask for that would call [`Config::on_wake`](crate::Config::on_wake). (A hook of the configuration is called as well.)
+/// waits until the next deadline. An earlier timer of this thread wakes the task, and so does every request of another thread that
+/// calls [`Config::on_wake`](crate::Config::on_wake). A configured hook is called too.
 ///
 /// The thread is driven from the call on: tasks that were spawned before may wait. One task is enough; of two, the one that has
 /// begun to wait last is woken.
