@@ -101,7 +101,8 @@ impl<T> Shard<T> {
         self.wheel.touched()
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read_clock(&mut self) -> Reading {
         let reading = self.reader.read(&self.clock);
         if reading.lo > self.latest.hi {
