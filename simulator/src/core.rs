@@ -182,7 +182,7 @@ impl Core {
         if let Some((_, shard)) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.has_published(place);
-            return with(|model| model.compare_wait(number, timeout));
+            return with(|model| model.compare_sleep(number, timeout, true));
         }
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
@@ -219,7 +219,7 @@ impl Core {
         };
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
-        let way = if is_full { Way::Try } else { way };
+        let way = if is_full == Some(false) { way } else { Way::Try };
         match &mut self.shards[place] {
             None => add_callback(payload, way, [delay, more], is_full),
             Some((_, shard)) => add_payload(shard, payload, way, [delay, more], is_full),
@@ -512,7 +512,7 @@ fn panic_if_told(id: Id) {
 }
 
 /// Adds to the thread's own timer.
-fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: bool) {
+fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: Option<bool>) {
     let (id, timer) = (payload.id, local_timer());
     let [delay, more] = delays.map(Duration::from_nanos);
     let instant = with(|model| model.instant(model.own(), way, delays[0]));
@@ -542,7 +542,7 @@ fn add_payload(
     payload: Payload,
     way: Way,
     delays: [Nanos; 2],
-    is_full: bool,
+    is_full: Option<bool>,
 ) {
     let id = payload.id;
     let [delay, more] = delays.map(Duration::from_nanos);

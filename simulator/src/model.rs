@@ -122,6 +122,8 @@ pub(crate) struct ShardModel {
     /// The core whose clock it reads.
     pub(crate) core: usize,
     tick: Nanos,
+    /// Other threads have cancelled timers whose payloads the owner drops.
+    has_payloads: bool,
     pub(crate) limit: usize,
     /// The latest reading of the clock by the owner, and how often a reading went back.
     latest: Nanos,
@@ -168,6 +170,8 @@ pub(crate) struct TurnModel {
     /// Timers that callbacks cancelled, and all operations of callbacks.
     cancelled: u64,
     nested: u64,
+    /// Timers that adds of callbacks may have collected, for their room.
+    collected_for_room: u64,
     /// Messages that arrived during the turn, at most.
     arrived: u64,
     before: Counts,
@@ -186,6 +190,8 @@ struct Asleep {
     /// A request has come that may, or that must, wake the owner.
     may_wake: bool,
     must_wake: bool,
+    /// Longer than a cancelled payload may wait.
+    is_long: bool,
 }
 
 /// A call that comes next.
@@ -280,7 +286,8 @@ impl Model {
 
     // ---- adding
 
-    /// Returns the payload of a timer that is added next, and whether the shard is full; None if the number is taken.
+    /// Returns the payload of a timer that is added next, and whether the shard is full, if that is known. None if the number is
+    /// taken.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -288,7 +295,7 @@ impl Model {
         script: Script,
         length: usize,
         operation: Operation,
-    ) -> Option<(Payload, bool)> {
+    ) -> Option<(Payload, Option<bool>)> {
         let timer = &mut self.timers[id as usize];
         if timer.state != State::Unborn {
             return None;
@@ -296,7 +303,20 @@ impl Model {
         (timer.shard, timer.script) = (shard, script);
         self.operation(operation, shard);
         let payload = self.ledger.payload(id, shard, script == Script::DropPanic);
-        Some((payload, length >= self.shards[shard].limit))
+        let shard = &self.shards[shard];
+        // Timers that other threads have cancelled make room.
+        let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
+        let is_full = least >= shard.limit;
+        Some((payload, (is_full || length < shard.limit).then_some(is_full)))
+    }
+
+    /// An add has found the shard full, and may have consumed messages about cancelled timers.
+    fn has_looked_for_room(&mut self, shard: usize) {
+        let shard = &mut self.shards[shard];
+        shard.partial |= !shard.queued.is_empty();
+        if let Some(turn) = &mut shard.turn {
+            turn.collected_for_room = shard.held;
+        }
     }
 
     /// The owner has added a timer.
@@ -305,15 +325,18 @@ impl Model {
         id: Id,
         way: Way,
         [delay, more]: [Nanos; 2],
-        is_full: bool,
+        is_full: Option<bool>,
         answer: Result<Option<TimerHandle>, AddErrorReason>,
     ) {
         let handle = match answer {
             Ok(handle) => handle,
             Err(reason) => return self.refused(id, reason, is_full),
         };
-        self.check(!is_full, || format!("a full shard took timer {id}"));
+        self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
         let shard = self.timer(id).shard;
+        if is_full.is_none() {
+            self.has_looked_for_room(shard);
+        }
         let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
         let due = match way {
             Way::At | Way::AtPast => self.moment(shard, way, delay),
@@ -391,12 +414,14 @@ impl Model {
         }
     }
 
-    fn refused(&mut self, id: Id, reason: AddErrorReason, is_full: bool) {
+    fn refused(&mut self, id: Id, reason: AddErrorReason, is_full: Option<bool>) {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Refused;
         shard.refused += 1;
         let core = shard.core;
-        let is_right = is_full && reason == AddErrorReason::Full;
+        let number = self.timer(id).shard;
+        self.has_looked_for_room(number);
+        let is_right = is_full != Some(false) && reason == AddErrorReason::Full;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
         self.fault(Fault::Full, core);
     }
@@ -429,8 +454,10 @@ impl Model {
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
-        let is_full = shard.published + arriving >= shard.limit as u64;
-        (shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
+        let (limit, there) = (shard.limit as u64, shard.published + arriving);
+        let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES)) >= limit;
+        let is_known = is_full || there < limit;
+        (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 
     /// The moment of a timer that is added at an instant.
@@ -506,6 +533,9 @@ impl Model {
         } else {
             shard.needless += 1;
             shard.held += u64::from(!timer.unarrived);
+            if !timer.is_remote {
+                shard.payload_cancelled();
+            }
             self.enqueue(id, false);
         }
     }
@@ -515,9 +545,10 @@ impl Model {
             format!("cancel of timer {id}: {answer:?}, not {:?}", expected.answer)
         });
         let is_dropped = self.ledger.drops(id as usize) == 1;
-        let must_be = expected.own && expected.answer == Cancel::Cancelled;
+        let is_dropped_at_once = expected.own || self.timer(id).is_remote;
+        let must_be = is_dropped_at_once && expected.answer == Cancel::Cancelled;
         self.check(is_dropped || !must_be, || {
-            format!("the payload of timer {id}, cancelled by its owner, is kept")
+            format!("the payload of timer {id}, which the canceller drops, is kept")
         });
     }
 
@@ -745,6 +776,15 @@ impl ShardModel {
     /// The moment at which a tick begins.
     fn start(&self, tick: u64) -> Nanos {
         tick.saturating_mul(self.tick)
+    }
+
+    /// Another thread has cancelled a timer whose payload the owner drops: a long sleep ends.
+    fn payload_cancelled(&mut self) {
+        self.has_payloads = true;
+        if let Some(asleep) = &mut self.asleep {
+            asleep.may_wake = true;
+            asleep.must_wake |= asleep.is_long;
+        }
     }
 
     /// A timer is due between two ticks, for which a sleep that lasts longer must end.

@@ -76,7 +76,7 @@ impl LocalTimer {
         // The fields are captured one by one: without padding.
         let (ClientPlace(client), Expiry { number, index }) = (client, timer);
         let expire = move || Self::expire(ClientPlace(client), Expiry { number, index });
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_after(delay));
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
         let add = |local: &Local| local.add(Kind::Private, origin, due, RunOnce(expire)).ok();
         match Local::with(add)? {
             Some(handle) => Ok(LocalHandle::new(handle)),
