@@ -153,7 +153,7 @@ fn a_local_timer_that_was_shared_has_one_winner() {
 /// the words that the node gets.
 #[test]
 fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
-    explore(350, || told_ended_after(|_| ()));
+    explore(94, || told_ended_after(|_| ()));
     explore(75, || {
         told_ended_after(|_| {
             local_timer().add_local(TICK * 100, || ()).cancel();
@@ -186,7 +186,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
         });
     });
     // The node stands for a timer from another core, which fires.
-    explore(420, || {
+    explore(350, || {
         told_ended_after(|clock| {
             add_elsewhere(&local_timer().shard_ref(), TICK, || ());
             local_timer().turn();
