@@ -36,8 +36,8 @@
 //!   words.
 //! * **Each wake is called once**, for the waker of the last poll, in a turn of the thread that has the timer. One that
 //!   panics, when it is called or dropped there, is caught and reported as a callback's panic is; the rest of the turn goes on.
-//! * **Dropping a future cancels its timer.** On another thread than the timer's, its waker goes when that next turns, as a
-//!   callback would ([`TimerHandle::cancel`](crate::TimerHandle::cancel)).
+//! * **Dropping a future cancels its timer.** The waker of a [`Timers`] future is dropped at once, on
+//!   whichever thread that is.
 //! * **Nothing hangs because a thread has ended.** What waits there is woken, and goes on at another one of its [`Timers`]. If there
 //!   is none, it ends without having waited for its time: see below.
 //!
