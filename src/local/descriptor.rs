@@ -36,8 +36,8 @@ impl Local {
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
         // Before the announcement: afterwards it might undo a wake.
-        let next = self.step(|shard| shard.next_nanos());
-        descriptor.arm(next, || self.step(|shard| shard.time_until_next()));
+        let (until, _) = self.step(|shard| shard.sleep());
+        descriptor.arm(until, || self.step(|shard| shard.time_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();

@@ -92,6 +92,23 @@ fn it_is_silent_when_no_timer_is_due() {
     });
 }
 
+/// P8: also the second one, which wakes nobody because sleeps are short after the first.
+#[test]
+fn it_is_readable_in_time_for_what_others_cancel() {
+    with_timer_fd(Config::new().drop_within(A_WHILE), |timer| {
+        let drops = Counter::default();
+        let timers = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
+        timer.turn();
+        for (handle, left) in timers.into_iter().zip([1, 0]) {
+            cancel_all_elsewhere(&[handle]);
+            while drops.shared_by() > left {
+                assert!(is_readable(&timer, TOO_LONG), "it sleeps over a payload");
+                timer.turn();
+            }
+        }
+    });
+}
+
 #[test]
 fn it_is_readable_at_the_deadline_by_every_clock_of_the_machine() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
