@@ -1,8 +1,8 @@
-//! One core's timers: wheel, payloads, nodes, mailbox and clock put together. Everything here runs on the owner's thread;
-//! what other threads do happens in `shared`.
+//! One core's timers: combines wheel, payloads, nodes, mailbox and clock. Everything here runs on
+//! the owner's thread; `shared` has the operations of other threads.
 //!
-//! A timer is one node of the slab. Its state decides who ends it (see `state`); its payload, its deadline and its place in the wheel
-//! are the owner's.
+//! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
+//! payload, its deadline and its position in the wheel belong to the owner.
 
 mod adding;
 mod end;
@@ -43,14 +43,14 @@ use crate::{
     wheel::RawWheel,
 };
 
-/// One core's timers for a loop that owns its payloads: expired ones are handed out one at a time, by value, so the loop
-/// holds no borrow of the shard while it acts on one.
+/// One core's timers for a loop that owns its payloads. The shard returns expired timers one at a
+/// time, by value, so the loop holds no borrow of the shard while it handles one.
 ///
 /// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for callbacks there is
 /// [`local_timer`](crate::local_timer), which is a shard per thread.
 ///
-/// A shard may move between threads. Its handles cancel from any thread, the one it lives on included; the shard's own
-/// [`cancel`](Self::cancel) is cheaper there and gives the payload back.
+/// A shard may move between threads. Its handles cancel from any thread, including the shard's own;
+/// there [`cancel`](Self::cancel) is cheaper and returns the payload.
 ///
 /// # Examples
 ///
@@ -77,7 +77,7 @@ pub struct Shard<T> {
     shared: Arc<Shared>,
     number: u32,
     next_generation: u64,
-    /// Where in its range the last spread timer was put: a fraction of 2^64.
+    /// The position of the last spread timer in its range, as a fraction of 2^64.
     spread: u64,
     /// The owner's view of the nodes in `shared`.
     nodes: OwnerNodes<T>,
@@ -85,45 +85,45 @@ pub struct Shard<T> {
     clock: Clock,
     reader: Reader,
     tick: TickLength,
-    /// The latest reading of the clock: it is held there if the clock goes back.
+    /// The latest reading of the clock. It stays if the clock goes back.
     latest: Reading,
     /// The reading that the last turn began with.
     turn_nanos: u64,
-    /// Until then, sleeps are short: other threads have cancelled timers a short time ago.
+    /// Until then, sleeps are short, because other threads have cancelled timers recently.
     short_sleeps_until: u64,
-    /// The most timers that may live.
+    /// The maximum number of live timers.
     limit: u32,
-    /// Messages taken out of the mailbox and not yet dealt with, and how many of them the pass may deal with.
+    /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
     opened: Opened,
     /// The messages that were in the mailbox when the turn began.
     arrived: Arrived,
-    /// What the owner counts itself; the other fields stay zero.
+    /// The counts that the owner keeps itself; the other fields stay zero.
     counts: Counts,
-    /// Narrower than the counters: otherwise the compiler merges it with one of them into one wide addition, which stalls on the
-    /// narrow store before.
+    /// Narrower than the counters. At the same width, the compiler merges it with a counter into
+    /// one wide addition, which stalls on the narrow store before.
     live: u32,
     telling: Telling,
     /// The last sweep is done.
     closed: bool,
-    /// One thread at a time is the owner, also for what takes `&self`.
+    /// One thread at a time is the owner, also for methods with `&self`.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl<T> Shard<T> {
-    /// A shard with a tick of a millisecond and the monotonic clock.
+    /// Creates a shard with a tick of a millisecond and the monotonic clock.
     ///
     /// # Panics
     ///
-    /// If 16 384 shards exist already.
+    /// If 16,384 shards exist already.
     pub fn new() -> Self {
         Self::with_config(Config::new()).expect("the default configuration is valid")
     }
 
-    /// A shard made as `config` says.
+    /// Creates a shard from `config`.
     ///
     /// # Errors
     ///
-    /// If the tick is shorter than a microsecond, or 16 384 shards exist already.
+    /// If the tick is shorter than a microsecond, or 16,384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         Self::with_slab(config, Slab::new())
     }
@@ -170,8 +170,8 @@ impl<T> Shard<T> {
         Ok(shard)
     }
 
-    /// Cancels a timer of this shard and gives its payload back. `None`: it has ended before, another thread has
-    /// cancelled it, or the handle is not this shard's.
+    /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
+    /// ended, another thread has cancelled it, or the handle belongs to another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
@@ -194,34 +194,39 @@ impl<T> Shard<T> {
         handle.shard() == self.number && self.reset_own_to(handle, |_| nanos).is_some()
     }
 
-    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) take in up to 1 024 messages of other threads and
-    /// hand out what is due.
+    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
+    /// 1,024 remote requests and return the due timers.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
 
-    /// As [`turn`](Self::turn), but the pass takes in at most `budget` messages of other threads, each of which may hand out a timer, and
-    /// touches at most as many entries of the wheel (handed out, or moved). What is left comes first in the next pass, in order, and
-    /// [`is_behind`](Self::is_behind) tells; until then [`time_until_next`](Self::time_until_next) is zero.
+    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, each of
+    /// which may return a timer. It touches at most `budget` entries of the wheel; an entry is
+    /// touched when it is returned or moved. The rest comes first in the next pass, in order. Until
+    /// then, [`is_behind`](Self::is_behind) returns true and
+    /// [`time_until_next`](Self::time_until_next) returns zero.
     pub fn turn_within(&mut self, budget: usize) {
         if !self.turn_is_idle() {
             self.begin_or_end(budget);
         }
     }
 
-    /// Whether the last pass has left something to do: its budget was used up, or it was given up.
+    /// Returns true if the last pass left work: it used up its budget or was abandoned.
     pub fn is_behind(&self) -> bool {
         !self.opened.is_empty() || self.wheel.is_behind()
     }
 
-    /// The next timer that is due in this pass, in the order of the deadlines, whoever has moved it, as far as the pass has met that;
-    /// the order within a tick is unspecified. `None` when nothing is due any more.
+    /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
+    /// A pass orders the remote moves that it consumes; the next pass orders the rest. The order
+    /// within a tick is unspecified. Returns `None` when no timer is due.
     ///
-    /// It begins with the timers that other threads have moved, and places them. (One that was moved to a moment before the last pass
-    /// is handed out at once.) It ends with those that they have cancelled, and drops their payloads. A pass that is given up loses
+    /// A pass begins with the timers that other threads have moved, and links them. A timer that
+    /// was moved to a moment before the last pass is returned at once. The pass ends with the
+    /// timers that other threads have cancelled, and drops their payloads. An abandoned pass loses
     /// nothing: the rest comes first in the next one.
     ///
-    /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message that is met on the way.
+    /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message
+    /// consumed.
     #[inline]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
         if self.is_in_pass() { self.next_in_pass() } else { None }
@@ -243,32 +248,37 @@ impl<T> Shard<T> {
         Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
     }
 
-    /// When the shard next wants a turn; `None` if it is empty. Changes nothing. While a timer that another thread has moved
-    /// waits in the mailbox, this is the time of the last turn.
+    /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes
+    /// nothing. While a remotely moved timer waits in the mailbox, this is the time of the last
+    /// turn.
     ///
-    /// It is never later than the earliest deadline. For a timer due more than 2^17 - 2^11 ticks after the last turn (or after the one
-    /// before, if another thread asked for it, or a callback that another thread asked for) it may be
-    /// earlier, at most five times on its way, so that the wheel can move it; and once for each tick that timers were
-    /// reset away from (once for each timer, if it shared that tick with more than 96). If more than 8,192 timers are to be moved
-    /// together, it is also earlier by a tick for each 8,192 of them, so that no turn moves more.
+    /// It is never later than the earliest deadline. It may be earlier so that the wheel can move a
+    /// timer due more than 2^17 - 2^11 ticks after the last turn. If another thread requested the
+    /// timer, or requested the callback that added it, the turn before that one counts instead.
+    /// This happens at most five times per timer. It also happens once for each tick that timers
+    /// were reset away from, or once per timer if more than 96 timers shared the tick. If more than
+    /// 8,192 timers are to be moved together, it is also earlier by a tick for each 8,192 of them,
+    /// so that no turn moves more.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock. Changes nothing but what
-    /// [`metrics`](crate::metrics) say of the loop: it is a loop's question before it sleeps.
+    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
+    /// Reads the clock. A loop calls this before it sleeps. It changes nothing except the loop's
+    /// figures in [`metrics`](crate::metrics).
     pub fn time_until_next(&self) -> Option<Duration> {
         self.time_until(self.next_nanos())
     }
 
-    /// The loop asks how long it may sleep, if it turns then.
+    /// Returns the time until `turn` for a loop that is about to sleep.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.clock.nanos().max(self.latest.lo);
         self.asked_at(now, turn);
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Until when the owner may sleep, and whether that is long for payloads that other threads cancel.
+    /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
+    /// long for remotely cancelled payloads to wait.
     pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.latest.lo, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
@@ -278,12 +288,12 @@ impl<T> Shard<T> {
         (next, short < u64::MAX && next.is_none_or(|next| next > short))
     }
 
-    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
-    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another thread moves
-    /// to an earlier moment than the sleep ends, and the 1 024th message of a kind that waits (about deadlines, or about
-    /// cancelled timers).
+    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
+    /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
+    /// A request is urgent if another thread moves a timer to a moment before the end of the sleep.
+    /// The 1,024th queued message about deadlines or about cancelled timers is urgent too.
     ///
-    /// Of a shard that was drained the timeout is zero: nothing would wake its owner.
+    /// For a drained shard the timeout is zero: nothing would wake its owner.
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
         if self.closed {
             return PreparedSleep::ended();
@@ -292,7 +302,8 @@ impl<T> Shard<T> {
         PreparedSleep::new(&self.shared, until, is_long, || self.time_until(until))
     }
 
-    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the announcement when that returns.
+    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
+    /// announcement when `wait` returns.
     ///
     /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
     ///
@@ -316,30 +327,31 @@ impl<T> Shard<T> {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// How many timers are live, held ones included.
+    /// Returns the number of live timers, including held ones.
     pub fn len(&self) -> usize {
         self.live as usize
     }
 
-    /// Whether no timer is live.
+    /// Returns true if no timer is live.
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// What time it is by the shard's clock.
+    /// Returns the present time of the shard's clock.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Ends the shard and hands back what was pending, with the deadlines (as in [`Expired`], or as another thread has asked for them if
-    /// that had not been met), in no particular order.
-    /// Handles answer [`Cancel::Ended`](crate::Cancel::Ended) from now on, [`try_add`](Self::try_add) is an error, and
-    /// there is nothing left to fire. The answer of a cancel that races with the end is true, whichever it is. The deadline of a timer
-    /// that others are moving at that moment is one of those that they have asked for, or the one before.
+    /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
+    /// A deadline is as in [`Expired`], or as another thread requested it if the owner has not
+    /// consumed that request. From now on, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
+    /// [`try_add`](Self::try_add) is an error, and nothing is left to fire. A cancel that races
+    /// with the end returns the true outcome. If other threads are moving a timer at that moment,
+    /// its deadline is one of the requested ones or the one before.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
     ///
-    /// Cost: some nanoseconds for each timer that was live at once.
+    /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
     #[must_use = "what was pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close();
@@ -349,19 +361,20 @@ impl<T> Shard<T> {
             .collect()
     }
 
-    /// Places spread timers as the shard of that number would.
+    /// Spreads timers as the shard of that number would.
     pub(crate) fn spread_as(&mut self, number: u32) {
         self.spread = spread_of(number);
     }
 }
 
-/// Where the spread timers of a shard begin. Each begins elsewhere: multiples of the square root of two, modulo one.
+/// Returns the first fraction for a shard's spread timers. Each shard begins elsewhere: multiples
+/// of the square root of two, modulo one.
 fn spread_of(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908)
 }
 
 impl Shard<Callback> {
-    /// A shard that other threads may add to.
+    /// Creates a shard that other threads may add to.
     pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
         Self::with_slab(config, Slab::of_callbacks())
     }

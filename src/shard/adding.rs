@@ -12,9 +12,9 @@ use crate::{
 };
 
 impl<T> Shard<T> {
-    /// Adds a timer that is due `delay` from now, by a clock reading taken in the call; it fires in the first turn at or
-    /// after that moment, rounded up to a tick, and never in a pass that has begun. Zero means in the next turn, and
-    /// anything beyond 584 years never.
+    /// Adds a timer that is due `delay` from a clock reading taken in this call. It fires in the
+    /// first turn at or after that moment, rounded up to a tick, and never in a pass that has
+    /// begun. A zero delay fires in the next turn; a delay beyond 584 years never fires.
     ///
     /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory, for 512 timers.
     ///
@@ -26,57 +26,61 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add(delay, payload))
     }
 
-    /// As [`add`](Self::add), with an error instead of a panic.
+    /// Adds a timer that is due `delay` from now, and returns an error where [`add`](Self::add)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, or is full: as many timers are live as may be
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or it has added 2^56. The error carries the payload back.
+    /// If the shard has been drained, has reached its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has added 2^56 timers. The
+    /// error carries the payload back.
     #[track_caller]
     pub fn try_add(&mut self, delay: Duration, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.due_after(delay));
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 
-    /// Adds a timer that is due at `instant` (of the shard's clock, see [`now`](Self::now)), or by the next tick if that has
-    /// passed. Otherwise as [`add`](Self::add).
+    /// Adds a timer that is due at `instant` of the shard's clock (see [`now`](Self::now)). An
+    /// `instant` in the past is due by the next tick. See [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_at(&mut self, instant: Instant, payload: T) -> TimerHandle {
         AddError::or_panic(self.try_add_at(instant, payload))
     }
 
-    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    /// Adds a timer that is due at `instant`, and returns an error where [`add_at`](Self::add_at)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_at(&mut self, instant: Instant, payload: T) -> Result<TimerHandle, AddError<T>> {
         let due = Due::at(self.clock.nanos_at(instant));
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 
-    /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. It meets others that have some
-    /// slack there, so that one wake-up of the loop serves many of them; see
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    /// Adds a timer that may fire at any tick from `delay` to `delay + slack` from now. Timers with
+    /// slack share ticks, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset makes the deadline exact. See
+    /// [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_within(&mut self, delay: Duration, slack: Duration, payload: T) -> TimerHandle {
         AddError::or_panic(self.try_add_within(delay, slack, payload))
     }
 
-    /// As [`add_within`](Self::add_within), with an error instead of a panic.
+    /// Adds a timer with slack, and returns an error where [`add_within`](Self::add_within) panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_within(
         &mut self,
@@ -88,23 +92,24 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, payload, Origin::caller())
     }
 
-    /// Adds a timer that is due between `delay` and `delay + range` from now, each at another moment: timers that are added
-    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they are.)
-    /// Otherwise as [`add`](Self::add); a reset makes it exact.
+    /// Adds a timer that is due between `delay` and `delay + range` from now, each at another
+    /// moment: timers that are added together do not fire together. The moments follow a sequence
+    /// that fills the range evenly for any number of timers. A reset makes the deadline exact. See
+    /// [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_spread(&mut self, delay: Duration, range: Duration, payload: T) -> TimerHandle {
         AddError::or_panic(self.try_add_spread(delay, range, payload))
     }
 
-    /// As [`add_spread`](Self::add_spread), with an error instead of a panic.
+    /// Adds a spread timer, and returns an error where [`add_spread`](Self::add_spread) panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_spread(
         &mut self,

@@ -1,22 +1,22 @@
-//! The end of a shard: every timer ends, and what was pending comes back.
+//! The end of a shard: ends every timer and returns the pending ones.
 
 use std::mem;
 
 use super::Shard;
 use crate::{mailbox::Opened, registry, state::Swept};
 
-/// What the sweep has found so far.
+/// Timers found by the sweep so far.
 struct Found<T> {
-    /// With the deadlines, in nanoseconds of the clock.
+    /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
     pending: Vec<(u64, T)>,
     cancelled: Vec<T>,
-    /// How many were cancelled, also those of which nothing is left.
+    /// Number of cancelled timers, including those without a payload.
     cancelled_count: u32,
 }
 
 impl<T> Shard<T> {
-    /// The last sweep: closes the mailbox, ends every timer, and gives back what was pending with its deadlines. Nothing,
-    /// if that has been done before.
+    /// Closes the mailbox, ends every timer, and returns the pending payloads with their deadlines.
+    /// Returns nothing if the shard is closed already.
     pub(super) fn close(&mut self) -> Vec<(u64, T)> {
         let mut found = Found { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
         if mem::replace(&mut self.closed, true) {

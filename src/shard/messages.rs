@@ -1,21 +1,22 @@
-//! What other threads have asked for, as the owner meets it: in the mailbox, or in the word of a timer that is due.
+//! Consumes remote requests: messages of the mailbox, and moves found in the word of a due timer.
 
 use super::{Shard, steps::Claimed};
 use crate::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected, wheel::Storage};
 
-/// What is to be done about a message when nothing is borrowed.
+/// The remaining work for a message. It is done while nothing is borrowed.
 #[must_use]
 pub(crate) enum Message<P> {
-    /// The timer was cancelled: its payload, if it is there, is to be dropped.
+    /// The timer was cancelled. The caller drops its payload, if it is there.
     Cancelled(Option<P>),
-    /// The timer was moved to a moment that has come: it runs now.
+    /// The timer was moved to a deadline that has elapsed. It runs now.
     Due(Claimed),
-    /// Nothing: it has been dealt with.
+    /// Nothing remains to be done.
     Done,
 }
 
 impl<T> Shard<T> {
-    /// Takes in what was urgent when the pass began, up to the first timer that runs now.
+    /// Consumes the messages that were urgent when the pass began, up to the first timer that runs
+    /// now.
     #[cold]
     pub(super) fn take_in_before(&mut self) -> Option<Claimed> {
         let claimed = self.take_in();
@@ -25,7 +26,8 @@ impl<T> Shard<T> {
         claimed
     }
 
-    /// Takes in the rest, and what has arrived meanwhile, up to the first timer that runs now; if there is none, the pass ends.
+    /// Consumes the remaining messages and new ones, up to the first timer that runs now. If there
+    /// is none, ends the pass.
     pub(super) fn take_in_or_end(&mut self) -> Option<Claimed> {
         let claimed = if self.look_again() { self.take_in() } else { None };
         if claimed.is_none() {
@@ -45,7 +47,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Deals with the next message of those that were taken, within the budget. `take` takes the payload of a cancelled timer.
+    /// Consumes the next message within the budget. `take` takes the payload of a cancelled timer.
     #[inline]
     pub(crate) fn next_message<P>(
         &mut self,
@@ -54,7 +56,8 @@ impl<T> Shard<T> {
         if self.opened.has_met_enough() {
             return None;
         }
-        // After what an earlier pass has left, or if nothing was there when this one began.
+        // Repeats after the backlog of an earlier pass, or if the mailbox was empty at the
+        // beginning.
         self.take_mailbox();
         let index = self.opened.next();
         if index == 0 {
@@ -85,7 +88,8 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Collects the next timer that another thread has cancelled, out of turn: an add needs its room. `None` if no such timer waits.
+    /// Collects the next remotely cancelled timer ahead of its order, because an add needs its
+    /// room. Returns `None` if no such timer waits.
     #[cold]
     pub(crate) fn next_cancelled<P>(
         &mut self,
@@ -105,7 +109,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Another thread has cancelled a timer. It is in no slot if it was due and its claim failed, or was not admitted.
+    /// Collects a remotely cancelled timer. It is in no slot if it was due and its claim failed, or
+    /// if it was not admitted.
     #[inline]
     fn collect_cancelled<P>(
         &mut self,
@@ -130,7 +135,8 @@ impl<T> Shard<T> {
         payload
     }
 
-    /// How many of these messages mean a live timer that another thread has cancelled, and how many they are.
+    /// Returns the number of messages that mean a live, remotely cancelled timer, and the number of
+    /// all messages.
     pub(super) fn look_through(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
@@ -148,7 +154,7 @@ impl<T> Shard<T> {
         (held, messages)
     }
 
-    /// Where the link of a message leads, and whether it means a live timer that another thread has cancelled.
+    /// Returns the link of a message, and whether it means a live, remotely cancelled timer.
     fn look_at(&self, index: u32) -> (u32, bool) {
         if self.nodes.knows(index) {
             let is_live = !self.nodes.is_not_admitted(index);

@@ -1,10 +1,11 @@
-//! How a pass begins: with the time, and with what other threads have asked for. (It ends in `telling`.)
+//! The beginning of a pass: reads the clock and takes remote requests. `telling` has its end.
 
 use super::Shard;
 use crate::limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX};
 
 impl<T> Shard<T> {
-    /// Begins a pass for which the clock has been read, and ends it if there is nothing to do in it. Whether there is.
+    /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
+    /// there is work.
     pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
         self.begin(budget);
         let is_idle = self.wheel.is_done() && self.opened.is_empty();
@@ -16,8 +17,8 @@ impl<T> Shard<T> {
         !is_idle
     }
 
-    /// Reads the clock for a turn. Returns true if it finds nothing to do, as most turns of a busy loop: neither in the wheel, nor in the
-    /// mailbox, nor for memory and metrics.
+    /// Reads the clock for a turn. Returns true if the turn finds no work, neither in the wheel,
+    /// nor in the mailbox, nor for memory and metrics. Most turns of a busy loop are idle.
     #[inline]
     pub(crate) fn turn_is_idle(&mut self) -> bool {
         let now = self.read_clock().lo;
@@ -42,7 +43,8 @@ impl<T> Shard<T> {
         self.tell_gate();
         self.begin_mailbox(budget);
         let target = self.tick.now(self.turn_nanos);
-        // What is urgent is met before the wheel's time moves: so what is due is handed out in order, whoever has asked for it.
+        // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
+        // regardless of which thread added or moved them.
         if self.begins_with_urgent() {
             self.wheel.begin_to_look(&self.nodes, target, budget);
         } else {
@@ -50,8 +52,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Frees memory that is not needed, if the owner is about to sleep for long: a loop that sleeps does not turn for that.
-    /// Returns true if the sleep is long.
+    /// Frees spare memory if the owner is about to sleep for long, since a sleeping loop does not
+    /// turn to free it. Returns true if the sleep is long.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP);
         if is_long && self.nodes.has_garbage() && !self.closed {
@@ -60,13 +62,13 @@ impl<T> Shard<T> {
         is_long
     }
 
-    /// Whether what is urgent is to be met now, and nothing else.
+    /// Returns true if only urgent messages are to be consumed now.
     #[inline]
     pub(crate) fn begins_with_urgent(&self) -> bool {
         self.opened.holds_others()
     }
 
-    /// Takes what has arrived since the last pass.
+    /// Takes the messages that have arrived since the last pass.
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
         self.opened.begin_pass(budget.min(MESSAGES_MAX));
@@ -79,7 +81,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Nothing is due any more: what can wait comes now, and something may have arrived meanwhile. Whether there is any.
+    /// Takes low-priority messages and new arrivals after the last due timer. Returns true if there
+    /// are any.
     #[inline]
     pub(crate) fn look_again(&mut self) -> bool {
         self.arrived = self.shared.mailbox.arrived();
@@ -98,7 +101,7 @@ impl<T> Shard<T> {
         !self.arrived.is_none() || !self.opened.is_empty()
     }
 
-    /// Takes what has arrived, of each kind once in a pass.
+    /// Takes the messages that have arrived, once per kind in a pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.opened.take_more(&self.shared.mailbox);
@@ -107,7 +110,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// What other threads have asked for is met in the order in which it came.
+    /// Reverses links, because remote requests are consumed in order of arrival.
     #[cold]
     fn reverse_some(&mut self) {
         loop {
@@ -122,7 +125,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Other threads may fill the shard up from what it has now.
+    /// Publishes the number of live timers to the gate, which other threads add against.
     #[inline]
     pub(crate) fn tell_gate(&self) {
         if self.limit < INDEX_MAX {

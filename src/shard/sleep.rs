@@ -4,22 +4,24 @@ use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
 use crate::{parker::Announcement, shared::Shared};
 
-/// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: do so as soon as the sleep is
-/// over, and not before. In `poll(local_timer().prepare_sleep().timeout())` it ends before the poll begins; `sleep_with` cannot be misused
-/// so. A later announcement takes the place of an earlier one, whose end then ends nothing.
+/// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: keep
+/// it until the sleep is over, and no longer. In `poll(local_timer().prepare_sleep().timeout())`
+/// the announcement ends before the poll begins; `sleep_with` prevents this mistake. A later
+/// announcement replaces an earlier one, whose end then has no effect.
 ///
 /// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that no timer can be added
 /// unnoticed between the announcement and the sleep.
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// `None` if the timer has ended: then there is nobody to wake.
+    /// `None` if the shard has ended, so that no owner is left to wake.
     announced: Option<(Arc<Shared>, Announcement)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until then, in nanoseconds of the clock; `None` means for ever. It is long if no payload may wait for its end.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
+    /// `is_long` says that no payload may wait for the end of the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -27,14 +29,14 @@ impl PreparedSleep<'_> {
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        // It is asked also if nobody is to sleep: it says that the loop is on its way.
+        // Called even if the owner must not sleep: it records that the loop is running.
         let next = time_until_next();
         let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
         Self { announced, timeout, shard: PhantomData }
     }
 
-    /// What an exiting thread gets: not to sleep.
+    /// Returns a sleep of zero length, for an exiting thread.
     pub(crate) fn ended() -> Self {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
@@ -45,19 +47,20 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    /// Calls `wait` with the timeout. The announcement lasts until that returns.
+    /// Calls `wait` with the timeout. The announcement ends when `wait` returns.
     pub(crate) fn wait_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         wait(self.timeout)
     }
 
-    /// Sleeps: [parks](thread::park) this thread until the timeout or until it is woken, and perhaps for a shorter while. Returns at
-    /// once if the timeout is zero. For a
-    /// loop of nothing but timers; others poll with the [`timeout`](Self::timeout).
+    /// [Parks](thread::park) this thread until the timeout or a wake-up; it may return earlier.
+    /// Returns at once if the timeout is zero. Use it in a loop that only runs timers; other loops
+    /// poll with the [`timeout`](Self::timeout).
     ///
-    /// Between the announcement and this the thread must not park for anything else, as waiting for a channel or a lock may: it might
-    /// take the wake-up for its own.
+    /// Between the announcement and this call the thread must not park for anything else, such as a
+    /// channel or a lock: that wait could consume the wake-up.
     ///
-    /// A timer with a wake-up of its own ([`Config::on_wake`](crate::Config::on_wake)) ends the sleep only if that unparks this thread.
+    /// With a wake hook from [`Config::on_wake`](crate::Config::on_wake), the sleep ends early only
+    /// if the hook unparks this thread.
     ///
     /// # Examples
     ///
@@ -74,7 +77,7 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         self.wait_with(|timeout| match timeout {
             None => thread::park(),
-            // The system takes tens of microseconds over a wait of no length.
+            // A wait of zero length costs tens of microseconds in the system.
             Some(Duration::ZERO) => (),
             Some(timeout) => thread::park_timeout(timeout),
         });

@@ -1,5 +1,5 @@
-//! A timer's life in steps: what the public methods and `local` are made of. An ending has several, so that nothing is
-//! borrowed between them while the user's code runs.
+//! The single steps of a timer's life, from which the public methods and `local` are built. An
+//! ending takes several steps, so that nothing is borrowed while the user's code runs between them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +66,8 @@ impl<T> Shard<T> {
         &self.clock
     }
 
-    /// Why no timer can be added; `None` if one can, as long as there is a node for it.
+    /// Returns the reason why no timer can be added, or `None` if one can, provided that a node is
+    /// left.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
@@ -78,9 +79,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// When the shard next wants a turn.
+    /// Returns the moment at which the shard next needs a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
-        // A deadline may have come from elsewhere.
+        // An urgent message may carry an elapsed deadline.
         if !self.opened.is_empty() || self.shared.mailbox.is_urgent() {
             return Some(self.turn_nanos);
         }
@@ -91,7 +92,7 @@ impl<T> Shard<T> {
         self.tick
     }
 
-    /// After a run of a periodic timer: when the next one is due, in nanoseconds of the clock.
+    /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
     pub(crate) fn next_run(&mut self, index: u32) -> u64 {
         self.nodes.periodic(index).after(self.turn_nanos)
     }
@@ -116,7 +117,7 @@ impl<T> Shard<T> {
         self.latest
     }
 
-    /// The clock has gone back, or does not know the time exactly.
+    /// Handles a clock that has gone back or reads an interval.
     #[cold]
     #[inline(never)]
     fn hold_reading(&mut self, reading: Reading) {
@@ -129,8 +130,8 @@ impl<T> Shard<T> {
         self.read_clock().hi.saturating_add(saturating_nanos(delay))
     }
 
-    /// When a timer is due that is added now with that delay. Without a delay that rounds up to the last tick that has begun, so that
-    /// the next turn fires it.
+    /// Returns the deadline of a timer that is added now with this delay. A zero delay rounds up to
+    /// the last tick that has begun, so that the next turn fires it.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
@@ -141,16 +142,18 @@ impl<T> Shard<T> {
         now.saturating_add(delay).saturating_sub(back)
     }
 
-    /// Whether the clock shows `nanos` or more, for certain.
+    /// Returns true if the clock certainly shows `nanos` or more.
     #[inline]
     pub(crate) fn has_come(&mut self, nanos: u64) -> bool {
         self.latest.lo >= nanos || self.read_clock().lo >= nanos
     }
 
-    /// The reading of the clock at `delay` from now, and up to `range` later: a moment that is far from those of the timers before.
+    /// Returns a reading of the clock between `delay` and `delay + range` from now, far from those
+    /// of the preceding spread timers.
     pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
-        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's sequence). Spread timers alone move
-        // it on: each 55th multiple, say, would be near the one before.
+        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
+        // sequence). Only spread timers advance it. Otherwise every 55th multiple, for example,
+        // would be close to the preceding one.
         self.spread = self.spread.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let offset = (u128::from(self.spread) * u128::from(saturating_nanos(range))) >> 64;
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
@@ -185,12 +188,13 @@ impl<T> Shard<T> {
         Ok(TimerHandle::new(self.number, index, generation))
     }
 
-    /// When a timer that lives is due.
+    /// Returns the deadline of a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
         self.tick.start(self.nodes.deadline(index))
     }
 
-    /// Cancels a timer of this shard and returns what `take` takes of its payload; the error is why it was not won.
+    /// Cancels a timer of this shard and returns the result of `take`. The error says why the
+    /// cancel failed.
     #[inline]
     pub(crate) fn cancel_own<P>(
         &mut self,
@@ -230,20 +234,22 @@ impl<T> Shard<T> {
         self.live -= 1;
     }
 
-    /// A timer of another thread has been cancelled before it was admitted.
+    /// Counts a remote timer that was cancelled before it was admitted.
     pub(super) fn count_cancelled_unseen(&mut self) {
         self.counts.added += 1;
         self.counts.cancelled += 1;
         self.shared.gate.left();
     }
 
-    /// Moves a timer of this shard to `delay` from now, if that is possible; when it is due then, in nanoseconds of the clock.
+    /// Moves a timer of this shard to `delay` from now. Returns its deadline in nanoseconds of the
+    /// clock, or `None` if it cannot be moved.
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
         self.reset_own_to(handle, |shard| shard.nanos_after(delay))
     }
 
-    /// The same, to a moment that is asked for if it can be moved.
+    /// Moves a timer of this shard to the moment that `due` returns. `due` is called only if the
+    /// timer can be moved.
     #[inline]
     pub(crate) fn reset_own_to(
         &mut self,
@@ -259,7 +265,7 @@ impl<T> Shard<T> {
             return self.reset_not_admitted(handle, due);
         }
         match self.nodes.state(index).movable(handle.generation()) {
-            // If another thread cancels it now, it is cancelled after it was moved.
+            // A concurrent remote cancel is ordered after this move.
             Movable::Plainly => {
                 let due = due(self);
                 self.wheel.relink(&self.nodes, index, self.tick.deadline(due));
@@ -275,7 +281,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Resets a periodic timer, or one that another thread has reset, off the hot path.
+    /// Resets a periodic timer, or a timer that another thread has reset. This is the slow path.
     #[cold]
     #[inline(never)]
     fn reset_otherwise(&mut self, index: u32, due: u64, periodic: bool, astray: bool) {
@@ -291,7 +297,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Resets a remote timer that is not admitted yet, as another thread would.
+    /// Resets a remote timer before its admission, by the protocol of other threads.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
@@ -299,7 +305,7 @@ impl<T> Shard<T> {
         let state = self.nodes.state(index);
         match state.begin_move(handle.generation()) {
             Move::Refused => return None,
-            // Another thread's move comes just after this one.
+            // Another thread's move comes directly after this one.
             Move::Overtaken => (),
             Move::Begun => {
                 self.nodes.requested(index).write(due);
@@ -328,7 +334,7 @@ impl<T> Shard<T> {
         self.nodes.state(handle.index()).is_pending(handle.generation())
     }
 
-    /// Claims the next timer that is due in this pass. It is running from now on.
+    /// Claims the next due timer of this pass. It is running from now on.
     #[inline]
     pub(crate) fn claim_due(&mut self) -> Option<Claimed> {
         loop {
@@ -345,7 +351,7 @@ impl<T> Shard<T> {
                         return claimed;
                     }
                 }
-                // It is left to its message.
+                // Its message completes the cancel.
                 Claim::Held => (),
             }
         }
@@ -383,25 +389,26 @@ impl<T> Shard<T> {
         None
     }
 
-    /// A timer of another thread counts from now on.
+    /// Admits a remote timer: it counts as live from now on.
     pub(super) fn admit(&mut self, index: u32) {
         self.nodes.admit(index);
         self.nodes.set_admitted(index, || self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.live += 1;
-        // In this order: it is never missing from both, see `gate`.
+        // The order matters: the timer is counted in at least one of both places at any moment, see
+        // `gate`.
         self.shared.gate.set_live(self.live);
         self.shared.gate.left();
     }
 
-    /// A claimed timer ends by firing.
+    /// Counts a claimed timer as fired.
     #[inline]
     pub(crate) fn count_fired(&mut self) {
         self.counts.fired += 1;
         self.live -= 1;
     }
 
-    /// The run of a claimed timer is over.
+    /// Finishes the run of a claimed timer.
     #[inline]
     pub(crate) fn finish(&mut self, index: u32) {
         if self.nodes.state(index).finish() == Freed::Now {
@@ -409,8 +416,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// A claimed periodic timer goes on when the clock shows `nanos`. If it was cancelled during its run, the payload comes
-    /// back, to be dropped before the timer is finished.
+    /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If it was cancelled
+    /// during its run, returns the payload, to be dropped before the timer is finished.
     pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
         let payload = self.nodes.rearm(index);
         if payload.is_none() {

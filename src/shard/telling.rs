@@ -1,4 +1,4 @@
-//! What the owner tells other threads about its timers and turns (see `gauges`).
+//! Publishes the owner's counts of timers and turns to other threads (see `gauges`).
 
 use std::{cell::Cell, mem};
 
@@ -9,49 +9,50 @@ use crate::{
     metrics::ShardMetrics,
 };
 
-/// What is to be told.
+/// The state of publishing.
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     /// A pass has begun and not ended.
     in_pass: bool,
-    /// Passes are never given up, so that who asks in one is a callback, and not the loop.
+    /// Passes are never abandoned. A query during a pass then comes from a callback and not from
+    /// the loop.
     passes_end: bool,
-    /// The pass before has left something to this one.
+    /// The preceding pass left a backlog to this one.
     has_left: bool,
-    /// The clock's reading with which the turn before began.
+    /// The clock's reading at the beginning of the preceding turn.
     before: u64,
-    /// Until when an idle turn has nothing to tell: the moment at which the loop wanted to turn, as far as others were told. Zero if
-    /// a pass has not ended, or has left something.
+    /// Until this moment, an idle turn has nothing to publish. It is the wake-up time that the loop
+    /// last published; zero if a pass has not ended or has left a backlog.
     quiet_until: Cell<u64>,
-    /// The tick at which the timers were due that have just fired, one after the other, and how many there were.
+    /// The common deadline, as a tick, of the timers that fired last, and their number.
     due: u64,
     timers: u32,
     /// The last turn has ended, and its length is not known yet.
     is_untimed: Cell<bool>,
-    /// What had changed and how many messages waited, and how many turns there had been, when the counts were told last.
+    /// The sum of changes and the number of queued messages when the counts were last published.
     told: Cell<(u64, u32)>,
     told_in: Cell<u64>,
 }
 
 impl<T> Shard<T> {
-    /// What has become of the timers so far. Cost: some nanoseconds for each message that waits.
+    /// Returns the counts of the timers so far. Cost: some nanoseconds for each queued message.
     pub fn counts(&self) -> Counts {
         let waiting = self.opened.left().into_iter().chain(self.shared.mailbox.waiting());
         let (held, queued) = self.look_through(waiting);
         Counts { held, queued, ..self.counted() }
     }
 
-    /// What the shard does, and how late its timers fire, up to this moment. Other threads ask
-    /// [`metrics::shards`](crate::metrics::shards).
+    /// Returns the activity of the shard and the lateness of its timers, up to this moment. Other
+    /// threads call [`metrics::shards`](crate::metrics::shards).
     pub fn metrics(&self) -> ShardMetrics {
         self.shared.gauges.tell_levels(self.wheel.occupied());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
-    /// Where in the program the live timers were added, and how long ago. (A periodic timer is left out during its own run.)
-    /// Needs the feature `origins`.
+    /// Returns where in the program the live timers were added, and their ages. A periodic timer is
+    /// left out during its own run. Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds for each timer that was live at once.
+    /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
     #[cfg(feature = "origins")]
     pub fn live_report(&self) -> crate::metrics::LiveReport {
         let now = self.clock.nanos().max(self.latest.lo);
@@ -69,15 +70,15 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Whoever drives it takes every pass to its end.
+    /// Declares that the driver takes every pass to its end.
     pub(crate) fn passes_end(&mut self) {
         self.telling.passes_end = true;
     }
 
-    /// A turn begins, idle or not.
+    /// Begins a turn, idle or not.
     #[inline]
     pub(super) fn turn_at(&mut self, now: u64) {
-        // What the last one has not told, because its pass was given up, is told by its clock.
+        // An abandoned pass is published by the clock of its own turn.
         if self.telling.in_pass {
             self.give_up_pass();
         }
@@ -91,8 +92,8 @@ impl<T> Shard<T> {
         self.tell_firing();
     }
 
-    /// Whether an idle turn has nothing to tell: no pass has left anything, the loop has not asked for this turn, and it has not been
-    /// long since something was told.
+    /// Returns true if an idle turn has nothing to publish: no pass has left a backlog, the loop
+    /// did not announce this turn, and the counts were published recently.
     #[inline]
     pub(super) fn is_quiet(&self, now: u64) -> bool {
         now < self.telling.quiet_until.get()
@@ -105,16 +106,16 @@ impl<T> Shard<T> {
         self.telling.in_pass
     }
 
-    /// A pass begins, in a turn that is told of.
+    /// Begins a pass of a turn that is published.
     #[inline]
     pub(super) fn begin_pass(&mut self) {
-        // One that is given up leaves what it leaves.
+        // An abandoned pass keeps its backlog.
         self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
         self.telling.quiet_until.set(0);
         self.shared.gauges.turn_begins(self.turn_nanos, self.counts.turns);
     }
 
-    /// The pass is over. Whether it has left something to the next one.
+    /// Ends the pass. Returns true if it has left a backlog to the next one.
     #[inline]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
@@ -133,12 +134,13 @@ impl<T> Shard<T> {
         is_behind
     }
 
-    /// Tells what has been counted, if it has changed.
+    /// Publishes the counts if they have changed.
     #[inline]
     pub(super) fn tell(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.counts;
         let &Counts { clock_regressions, overruns, turns, .. } = &self.counts;
-        // What the wheel has to do with is counted there, and nothing is ever counted back: so a sum tells.
+        // `touched` counts the changes of the wheel. No counter ever decreases, so an unchanged sum
+        // means unchanged counts.
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.opened.count());
@@ -153,7 +155,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// A timer that was due at that tick fires.
+    /// Counts a timer that fires and was due at tick `due`.
     #[inline]
     pub(super) fn count_due(&mut self, due: u64) {
         self.counts.runs += 1;
@@ -164,16 +166,17 @@ impl<T> Shard<T> {
         self.telling.timers += 1;
     }
 
-    /// A timer fires that another thread has added or moved, to a moment that had come when the owner met it.
+    /// Counts a remotely added or moved timer whose deadline had elapsed when the owner consumed
+    /// its message.
     pub(super) fn count_arrived_due(&mut self, due: u64) {
         self.counts.runs += 1;
-        // Zero: it was to run at once.
+        // Zero means that it was to run at once.
         if due > 0 {
             self.tell_late(due, 1);
         }
     }
 
-    /// Tells how late those timers are that have fired and have the same deadline.
+    /// Publishes the lateness of the last timers with a common deadline.
     #[inline]
     fn tell_firing(&mut self) {
         let timers = mem::take(&mut self.telling.timers);
@@ -182,12 +185,13 @@ impl<T> Shard<T> {
         }
     }
 
-    /// So many timers fire that were due when the clock showed `due`.
+    /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
+    /// clock.
     fn tell_late(&self, due: u64, timers: u32) {
         let by = match (due > self.telling.before, self.telling.has_left) {
             (true, _) => LateBy::Loop,
             (false, true) => LateBy::Turn,
-            // They were due when they were added or moved, to run at once: nothing is late.
+            // They had elapsed when they were added or moved, to run at once: nothing is late.
             (false, false) => return,
         };
         self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
@@ -203,15 +207,17 @@ impl<T> Shard<T> {
         (next.unwrap_or(u64::MAX), self.latest.lo)
     }
 
-    /// When the loop wants to turn, after the last turn: a deadline that has elapsed would seem to have been met by it.
+    /// Returns the wake-up time that the loop wants after the last turn. An elapsed deadline
+    /// becomes one nanosecond after that turn.
     fn wanted_at(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)))
     }
 
-    /// The loop asks how long it may sleep.
+    /// Records that the loop is about to sleep until `next`.
     #[inline]
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
-        // What the loop has cancelled since its turn is room for others, who cannot wake it to hear of that.
+        // Timers that the loop has cancelled since its turn make room for other threads, which
+        // cannot wake it to learn of that.
         self.tell_gate();
         if self.telling.in_pass && self.telling.passes_end {
             return;

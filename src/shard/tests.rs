@@ -1,4 +1,4 @@
-//! What only a shard with tiny limits can show.
+//! Cases that need a shard with tiny limits.
 
 use std::{thread, time::Duration};
 
@@ -51,7 +51,7 @@ fn fired(shard: &mut Shard<Callback>) -> usize {
 #[test]
 fn pages_of_remote_timers_come_and_go() {
     let (mut shard, _clock) = shard();
-    // Each is a thread, which takes Miri long.
+    // Each shard is a thread, which is slow under Miri.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
         let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
@@ -65,7 +65,7 @@ fn pages_of_remote_timers_come_and_go() {
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
         }
-        // Other tests pin now and then: what they might see waits for them.
+        // Other tests pin the epoch now and then. Garbage that they might see waits for them.
         let is_small = (0..100_000).any(|turn| {
             assert_eq!(fired(&mut shard), 0);
             turn >= 100 && shard.nodes.known_pages() <= 4
@@ -76,13 +76,13 @@ fn pages_of_remote_timers_come_and_go() {
     }
 }
 
-/// Some nodes of a page are free while others are in use, after each number of turns.
+/// Some nodes of a page are free while others are in use, after any number of turns.
 #[test]
 fn nodes_of_remote_timers_are_used_again() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
         let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
-        // It looks at its pages itself, in each turn.
+        // The shard trims its pages in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
         let pages = shard.nodes.known_pages();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
@@ -94,7 +94,7 @@ fn nodes_of_remote_timers_are_used_again() {
     }
 }
 
-/// The owner's limit is for the timers of both sides together.
+/// The owner's limit covers the timers of both sides together.
 #[test]
 fn a_remote_add_without_a_node_left_is_refused() {
     let (mut shard, _clock) = shard();
@@ -110,7 +110,7 @@ fn a_remote_add_without_a_node_left_is_refused() {
     }));
 }
 
-/// The owner has a handle before it has met the message.
+/// The owner has a handle before it has consumed the message.
 #[test]
 fn the_owner_cancels_and_moves_a_timer_that_it_has_not_met() {
     let (mut shard, clock) = shard();
@@ -135,7 +135,7 @@ fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     TimerHandle::new(shard.number(), armed.index, armed.generation)
 }
 
-/// What a thread does between the two swaps of a reset: everything else, here.
+/// Calls `meanwhile` between the two swaps of a remote reset.
 fn while_moving(
     shard: &mut Shard<Callback>,
     timer: TimerHandle,
@@ -156,8 +156,8 @@ fn while_moving(
     moved.expect("it is there")
 }
 
-/// The owner meets a timer while another thread is moving it. If the shard ends before that thread goes on, there is no other
-/// message of it.
+/// The owner claims a timer while another thread is moving it. If the shard ends before that thread
+/// continues, the timer has no other message.
 #[test]
 fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
     for cancels in [false, true] {
@@ -185,7 +185,7 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
     }
 }
 
-/// And if it goes on, the timer fires where it was moved to, once.
+/// If that thread continues first, the timer fires once, at the deadline of the move.
 #[test]
 fn a_remote_timer_that_arrives_while_it_is_moved_goes_on() {
     let (mut shard, clock) = shard();
@@ -202,7 +202,8 @@ fn a_remote_timer_that_arrives_while_it_is_moved_goes_on() {
     assert_eq!((counts.added, counts.fired, counts.live, counts.queued), (1, 1, 0, 0));
 }
 
-/// What arrives after a pass has ended waits for the next one, however often the old one is asked.
+/// A message that arrives after a pass has ended waits for the next one, however often the loop
+/// polls the old one.
 #[test]
 fn a_pass_that_is_over_takes_nothing_in() {
     let (mut shard, clock) = shard();
@@ -219,7 +220,7 @@ fn a_pass_that_is_over_takes_nothing_in() {
     assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the one that has been added since");
 }
 
-/// The index of a timer that its owner has cancelled is in use as long as there is a message about it.
+/// The index of a timer that its owner has cancelled stays in use until its message is consumed.
 #[test]
 fn an_add_for_which_there_is_no_index_is_refused() {
     let (mut shard, _clock) = shard();
@@ -236,7 +237,7 @@ fn an_add_for_which_there_is_no_index_is_refused() {
     assert!(shard.try_add(TICK, callback()).is_ok());
 }
 
-/// Whatever the timer is, its index is free when it has been cancelled.
+/// For any kind of timer, its index is free after a cancel.
 #[test]
 fn who_cancels_leaves_nothing_in_use() {
     for _ in 0..3 * INDEX_MAX {
@@ -249,12 +250,12 @@ fn who_cancels_leaves_nothing_in_use() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// Also of a thread whose timer has its number.
+/// It is foreign even to a thread whose shard has been given its number.
 #[test]
 fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
     for _ in 0..1000 {
         let gone = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
-        // The numbers of the other tests' shards come and go, too.
+        // The shard numbers of other tests change too.
         let has_its_number = thread::spawn(move || {
             let number = local_timer().shard_ref().number();
             assert!(!gone.is_own() && gone.try_add(TICK, || ()).is_err());
