@@ -1,12 +1,12 @@
-//! How corewheel's models are explored, and how a model that explores nothing is noticed.
+//! Explores corewheel's models, and notices a model that explores nothing.
 //!
-//! The models themselves are in `tests/`, one file per family of races; they drive the library's public interface, so
-//! what loom takes apart is the code that users run. Without `--cfg loom` this package is empty.
+//! The models are in `tests/`, one file per family of races. They drive the library's public
+//! interface, so loom explores the code that users run. Without `--cfg loom` this package is empty.
 //!
-//! What loom sees: every state word, mailbox link and head, the parker, the virtual clock. What it does not: the ledger of
-//! shard numbers (`Mutex`), the middle tables of pages (`OnceLock`), and, but for the models of the feature `epoch`, the
-//! pointers to pages and the epochs that keep pages and shards alive. What the tables and the pointers guarantee, `sync`
-//! tells it.
+//! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. It does
+//! not see the ledger of shard numbers (`Mutex`) or the middle tables of pages (`OnceLock`).
+//! Without the feature `epoch` it does not see the pointers to pages, nor the epochs that keep
+//! pages and shards alive. `sync` models the guarantees of these tables and pointers.
 #![cfg(loom)]
 
 use std::{
@@ -43,12 +43,12 @@ pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
 ///
 /// If the model fails, or explores too little.
 pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
-    // The type of a closure ends with the path of its function, which is the test. The thread's name would not do: with one
-    // thread the harness runs tests on its main thread.
+    // The type of a closure ends with the path of its function, which is the test. The thread's
+    // name would be wrong: with one thread the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
-    // Shard numbers and the garbage of epochs are global and not loom's. They must be equal in every execution, so models
-    // run one at a time.
+    // Shard numbers and epoch garbage are global and outside of loom. They must be equal in every
+    // execution, so models run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // A model that fails in the owner of a thread-local timer may abort before the harness prints its name.
     println!("{name} ...");
@@ -89,7 +89,7 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
 /// The tick of the models.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// A shard in virtual time, and its clock.
+/// Returns a shard in virtual time and its clock.
 ///
 /// # Panics
 ///
@@ -113,26 +113,29 @@ pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
     (shard, clock, handle)
 }
 
-/// Asserts that `added` timers were added and that none of them and none of their messages is left.
+/// Asserts that `added` timers were added and that all of them have ended, without a queued
+/// message.
 ///
 /// # Panics
 ///
-/// If something is left.
+/// If a timer or a message is left.
 pub fn assert_all_ended(counts: &Counts, added: u64) {
     let Counts { live, fired, cancelled, held, queued, panicked, .. } = *counts;
     assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");
     assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
-/// A shard in virtual time, its clock, and a timer `1` in a page of its own: when that has ended, the next turn retires its
-/// page, because another one is empty already and one is kept. The third and the fourth timer added after that are in a new
-/// page of its number, the fourth in its place; but the third is in that place if the page is still the old one.
+/// Returns a shard in virtual time, its clock, and a timer `1` that is alone in its page. When that
+/// timer has ended, the next turn retires its page, because another page is empty already and one
+/// is kept. The third and the fourth timer added after that are in a new page with the same number.
+/// The fourth has the timer's position in that page; while the old page is still in use, the third
+/// has it.
 ///
 /// One more timer is live, and far away.
 ///
 /// # Panics
 ///
-/// As [`shard`].
+/// If there are too many shards.
 #[must_use]
 pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
@@ -144,8 +147,8 @@ pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
     (shard, clock, first)
 }
 
-/// Adds four timers `2` that are due in a tick. Of the last, says whether it has the place of `first` in a new page; see
-/// [`shard_with_a_page_to_spare`].
+/// Adds four timers `2` that are due in a tick. Also returns whether the last has the position of
+/// `first` in a new page; see [`shard_with_a_page_to_spare`].
 #[must_use]
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
@@ -164,18 +167,18 @@ pub fn config(clock: &ManualClock) -> Config {
     Config::new().tick(TICK).clock(clock)
 }
 
-/// Takes all that is due now out of a shard.
+/// Turns the shard and returns the payloads of the expired timers.
 pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
-/// Lets time pass tick by tick until the clock shows so many, and says at which ticks something expired.
+/// Advances the clock tick by tick up to `until` ticks. Returns the ticks of the expired timers.
 pub fn expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || expired(shard).len())
 }
 
-/// The same, of this thread's timer.
+/// Advances the clock tick by tick and turns this thread's wheel. Returns the ticks of the runs.
 #[must_use]
 pub fn runs(clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || local_timer().turn().fired)
@@ -221,7 +224,7 @@ pub fn add_elsewhere(
     elsewhere(move || core.add(delay, callback))
 }
 
-/// Sets the stage for a race: what happens in here is not explored.
+/// Prepares a race. Loom does not explore the interleavings in here.
 pub fn stage<R>(set: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
     let stage = set();
@@ -229,10 +232,11 @@ pub fn stage<R>(set: impl FnOnce() -> R) -> R {
     stage
 }
 
-/// Starts a thread that races with this one: loom tries for both what comes of it if they go first.
+/// Starts a thread that races with this one. Loom tries both orders of their first steps.
 ///
-/// By itself it may not. Of the loads of an atomic loom remembers the last one, so it overlooks that a load here races with a
-/// swap there if that thread loads, too, before it swaps, as a push to the mailbox does.
+/// Without these first steps, loom may miss an order. Of the loads of an atomic, loom remembers
+/// only the last one. It overlooks a race between a load here and a swap there if that thread loads
+/// before it swaps, as a push to the mailbox does.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let started = Arc::new(Modelled::new(0));
     let other = Arc::clone(&started);
@@ -252,7 +256,7 @@ pub struct Asker<R> {
     is_done: Arc<Modelled>,
 }
 
-/// Asks something that races with this thread; see [`race`].
+/// Starts a thread whose request races with this thread; see [`race`].
 pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
     let is_done = Arc::new(Modelled::new(0));
     let done = Arc::clone(&is_done);
@@ -265,23 +269,23 @@ pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
 }
 
 impl<R> Asker<R> {
-    /// What comes of it; see [`answers`].
+    /// Returns the result of the thread; see [`answers`].
     ///
     /// # Panics
     ///
-    /// If the thread does.
+    /// If the thread panics.
     pub fn answer(self) -> R {
         let [answer] = answers([self]);
         answer
     }
 }
 
-/// What comes of them, when all have ended. What loom unparks must not be in a join, and any of them may unpark this thread when that is
-/// awake already.
+/// Returns the results of the threads when all have ended. In loom, an unparked thread must not be
+/// in a join, and each of them may unpark this thread when it is awake already.
 ///
 /// # Panics
 ///
-/// If one of them does.
+/// If one of them panics.
 pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
     for asker in &askers {
         while asker.is_done.load(loom::sync::atomic::Ordering::Acquire) == 0 {
@@ -291,18 +295,19 @@ pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
     askers.map(|asker| asker.thread.join().expect("it does not panic"))
 }
 
-/// Does something on another thread, and waits until it is done.
+/// Calls `act` on another thread and waits for its result.
 ///
 /// # Panics
 ///
-/// If that thread does.
+/// If that thread panics.
 pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
     thread::spawn(act).join().expect("it does not panic")
 }
 
-/// A payload whose destructor notes what it saw of another thread's work: `work` plus 10, so that nothing is not 0.
+/// A payload whose destructor stores the work it saw of another thread: `work` plus 10, so that a
+/// zero means no drop.
 ///
-/// All accesses are relaxed: what orders them is what the models are about.
+/// All accesses are relaxed: the models examine the ordering of these accesses.
 #[derive(Debug)]
 pub struct SeesOnDrop {
     work: Arc<Modelled>,
@@ -310,7 +315,7 @@ pub struct SeesOnDrop {
 }
 
 impl SeesOnDrop {
-    /// The payload, the work it will look at, and where it notes what it saw.
+    /// Returns the payload, the work it reads, and the variable that it stores the work in.
     #[must_use]
     pub fn watched() -> (Self, Arc<Modelled>, Arc<Modelled>) {
         let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
@@ -318,7 +323,7 @@ impl SeesOnDrop {
     }
 }
 
-/// Sets `work` and cancels the timer, as another thread does.
+/// Sets `work` and cancels the timer, in the role of another thread.
 pub fn work_and_cancel(work: &Modelled, handle: TimerHandle) -> Cancel {
     work.store(1, loom::sync::atomic::Ordering::Relaxed);
     handle.cancel()
@@ -331,11 +336,11 @@ impl Drop for SeesOnDrop {
     }
 }
 
-/// Tells when it is dropped.
+/// Counts its drop.
 #[derive(Debug)]
 pub struct Dropped(Arc<Drops>);
 
-/// How often something was dropped.
+/// The number of drops.
 #[derive(Debug, Default)]
 pub struct Drops {
     times: loom::sync::Mutex<usize>,
@@ -350,14 +355,15 @@ impl Drop for Dropped {
 }
 
 impl Drops {
-    /// What tells it, and who is told.
+    /// Returns a value and the counter of its drop.
     #[must_use]
     pub fn watched() -> (Dropped, Arc<Self>) {
         let drops = Arc::new(Self::default());
         (Dropped(Arc::clone(&drops)), drops)
     }
 
-    /// Waits until it is dropped, and says how often: loom calls it a deadlock if that never happens.
+    /// Waits for the drop and returns the number of drops. Loom reports a deadlock if it never
+    /// happens.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! Who ends a timer: races for the state word. Each model has exactly one winner and zero or one runs.
+//! Races for the state word, which decides the ending of a timer. Each model has exactly one winner
+//! and zero or one runs.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -62,7 +63,8 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
-/// As above, but the node's page has gone in between: the second timer is in a new one. A page whose timer is held stays.
+/// A canceller races with the page of its timer: the second timer is in a new page. A page whose
+/// timer is held stays.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
     explore(220, || {
@@ -96,8 +98,8 @@ fn a_timer_cancelled_while_it_is_moved_never_fires() {
     });
 }
 
-/// A periodic timer is armed again after its run and before the owner has placed it in the wheel: a cancel in between, or
-/// during the run, or before it, forbids every later run.
+/// A periodic timer is armed again after its run and before the owner has linked it in the wheel. A
+/// cancel before the run, during the run, or before the link forbids every later run.
 #[test]
 fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
     explore(40, || {
@@ -118,7 +120,7 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
     });
 }
 
-/// The other thread looks while the owner adds, fires and adds again.
+/// Another thread polls while the owner adds, fires and adds again.
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
     explore(80, || {
@@ -134,7 +136,7 @@ fn is_pending_is_true_only_of_its_own_timer() {
     });
 }
 
-/// Cancelling a timer through a shared handle races with its firing as any other.
+/// The cancel of a shared local timer races with its firing.
 #[test]
 fn a_local_timer_that_was_shared_has_one_winner() {
     explore(30, || {
@@ -149,8 +151,8 @@ fn a_local_timer_that_was_shared_has_one_winner() {
     });
 }
 
-/// S2: a canceller that is told `Ended` sees what the callback did, whatever becomes of the node next: it may find any of
-/// the words that the node gets.
+/// S2: a canceller with the answer `Ended` sees the work of the callback, for every later use of
+/// the node. The canceller may find any later word of the node.
 #[test]
 fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
     explore(94, || told_ended_after(|_| ()));
@@ -201,7 +203,7 @@ fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     let clock = local();
     let ran = Arc::new(AtomicUsize::new(0));
     let [noted, seen] = [(); 2].map(|()| Arc::clone(&ran));
-    // Relaxed, all: the model is about what orders them.
+    // Relaxed, all: the model examines what orders them.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
     let canceller = race(move || (handle.cancel(), seen.load(Ordering::Relaxed)));
@@ -212,7 +214,8 @@ fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
 }
 
-/// S1: what a thread did before it cancelled a running periodic timer happens before the owner drops the callback.
+/// S1: the work of a thread before it cancels a running periodic timer happens before the owner
+/// drops the callback.
 #[test]
 fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
     explore(40, || {
@@ -228,7 +231,7 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
     });
 }
 
-/// Cancelled from inside its run and from another thread at once.
+/// The timer is cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
     explore(120, || {
@@ -248,9 +251,9 @@ fn a_run_that_two_cancel_is_the_last() {
     });
 }
 
-/// Of a run, what it has done when it returns: the end of the callback is two stores later than its beginning.
+/// The work of a run: the end of the callback is two stores later than its beginning.
 fn works(work: &AtomicUsize) {
-    // Relaxed, here and where it is looked at: what orders them is what the models are about.
+    // Relaxed, here and at its loads: the models examine what orders them.
     work.store(1, Ordering::Relaxed);
     work.store(2, Ordering::Relaxed);
 }
@@ -260,7 +263,7 @@ fn cancel_wait_returns_when_the_callback_has() {
     explore(60, || wait_for_a_callback(|run| local_timer().add(TICK, run), || ()));
 }
 
-/// The timer comes from another core, and its node may have the next one already.
+/// The timer comes from another core, and its node may hold the next timer already.
 #[test]
 fn cancel_wait_returns_when_the_callback_of_a_remote_timer_has() {
     explore(230, || {
@@ -292,7 +295,7 @@ fn wait_for_a_callback(
     assert_eq!((fired, seen), expected, "{answer:?}");
 }
 
-/// What the last run uses can be freed: no run goes on, and none is to come.
+/// The resources of the last run can be freed: no run is in progress and no later one begins.
 #[test]
 fn cancel_wait_returns_when_the_last_run_has() {
     explore(320, || {
@@ -323,8 +326,8 @@ fn cancel_wait_returns_when_the_last_run_has() {
     });
 }
 
-/// Two timers come due while two threads cancel both of them, the owner fires, collects and uses the nodes again: each
-/// timer has one ending, and the sums agree.
+/// Two timers are due. Two threads cancel both of them while the owner fires, collects and reuses
+/// the nodes. Each timer has one ending, and the sums agree.
 #[test]
 fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
     explore(12_000, || {

@@ -1,4 +1,5 @@
-//! Virtual time carries what came before it, from the thread that moves the clock to those that read it.
+//! Virtual time carries earlier writes from the thread that moves the clock to the threads that
+//! read it.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ fn who_sees_the_new_time_sees_what_came_before_it() {
         let mover = {
             let (clock, work) = (clock.clone(), Arc::clone(&work));
             thread::spawn(move || {
-                // Relaxed, here and below: the clock is what orders them.
+                // Relaxed, here and below: the clock orders them.
                 work.store(1, Ordering::Relaxed);
                 clock.advance(TICK);
                 work.store(2, Ordering::Relaxed);

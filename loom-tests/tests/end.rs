@@ -1,6 +1,7 @@
-//! The end of a shard or of a page, and cancels, resets and adds that race with it. What decides here is whether the canceller still finds
-//! it, so loom must see the registry, the table of pages and the epochs as well: these models need
-//! `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and the feature `epoch`.
+//! The end of a shard or of a page races with cancels, resets and adds. The outcome depends on
+//! whether the canceller still finds the page, so loom must also see the registry, the table of
+//! pages and the epochs. These models need `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and the
+//! feature `epoch`.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use loom_tests::{
     shard_with_a_page_to_spare, stage, work_and_cancel,
 };
 
-/// A canceller may have claimed and not yet pushed when the owner drains: each timer is cancelled or handed back.
+/// When the owner drains, a canceller may have claimed without a push yet. Each timer is cancelled
+/// or handed back.
 #[test]
 fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
     explore(110_000, || {
@@ -34,7 +36,8 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
-/// S1: what a canceller did before it won happens before the ending shard drops the payload, pushed or not.
+/// S1: the work of a canceller before its claim happens before the ending shard drops the payload,
+/// with or without a push.
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     explore(71_000, || {
@@ -50,7 +53,8 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     });
 }
 
-/// The next shard takes over the number of the one that has gone: a handle of the old one never reaches it.
+/// The next shard takes over the number of an ended shard. A handle of the old one never reaches
+/// it.
 #[test]
 fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
     explore(270_000, || {
@@ -68,17 +72,17 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
     });
 }
 
-/// A page is retired and let go of while a thread asks for a timer that it had.
+/// A page is retired and freed while a thread asks for a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
     explore_within(2, 13_000, || {
         let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
         shard.cancel(stale);
-        // One interval to see that the page is not needed.
+        // One interval shows that the page is not needed.
         shard.turn();
         let canceller = thread::spawn(move || stale.cancel());
-        // The turn retires the page, which helps the epochs on by a step. With the step of its end the page is let go of, if
-        // nobody looks.
+        // The turn retires the page, which advances the epochs by a step. The end of the turn
+        // advances them again and frees the page, if no thread is pinned.
         assert!(expired(&mut shard).is_empty());
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);
         let (_, in_a_new_page) = add_four(&mut shard, stale);
@@ -86,7 +90,8 @@ fn cancel_and_page_reclaimed() {
     });
 }
 
-/// S2: who is told `Ended` sees what came before the end, also if the page is gone that would have told it, or is a new one.
+/// S2: a thread with the answer `Ended` sees the work before the end, also if the page is gone or
+/// new.
 #[test]
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
     explore_within(2, 84_000, || {
@@ -109,8 +114,8 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
     });
 }
 
-/// The timer is handed back, by the deadline that the other thread was told it has: one that is still being moved by the
-/// old one.
+/// The timer is handed back with the deadline that the other thread was promised. While a move is
+/// in progress, the timer has the old deadline.
 #[test]
 fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
     explore(35_000, || {
@@ -147,7 +152,7 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     });
 }
 
-/// As `cancel_and_page_reclaimed`.
+/// A page is retired and freed while a thread resets a timer that it had.
 #[test]
 fn reset_and_page_reclaimed() {
     explore_within(2, 1_300, || {

@@ -1,4 +1,5 @@
-//! Sleeps that any thread polls, moves and drops, while another one fires them: the waker of the last poll is woken, once.
+//! Sleeps that any thread polls, moves and drops while another one fires them. The waker of the
+//! last poll is woken once.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -18,7 +19,7 @@ use loom::sync::{
 };
 use loom_tests::{TICK, assert_all_ended, elsewhere, explore, local, race, stage};
 
-/// A task: what it did before it polled, and what its wakes have seen of that.
+/// A task: the work before its poll, and the work that its wakes have seen.
 #[derive(Default)]
 struct Task {
     work: AtomicUsize,
@@ -29,8 +30,8 @@ const WORK: usize = 10;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Relaxed: what orders it after the task's work is what the models are about. Release: as an executor has it, who polls
-        // because of a wake sees what came before it.
+        // Relaxed: the models examine what orders it after the task's work. Release: in an
+        // executor, the thread that polls because of a wake sees the work before that wake.
         let work = self.work.load(Ordering::Relaxed);
         self.seen.fetch_add(WORK + work, Ordering::Release);
     }
@@ -42,15 +43,15 @@ impl Task {
     }
 
     fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
-        // Relaxed: as above.
+        // Relaxed: the models examine what orders the work.
         self.work.store(1, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(self));
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// How often it was woken; each wake has seen its work.
+    /// Returns the number of wakes; each wake has seen the work.
     fn woken(&self) -> usize {
-        // Acquire: as an executor has it.
+        // Acquire: an executor acquires the wake in this way.
         let seen = self.seen.load(Ordering::Acquire);
         let woken = seen / WORK;
         assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
@@ -58,7 +59,7 @@ impl Task {
     }
 }
 
-/// This thread's timer, and a sleep on it of so many ticks.
+/// Returns this thread's clock, and a sleep of `ticks` ticks on its wheel.
 fn sleep(ticks: u32) -> (ManualClock, Sleep<Remote>) {
     let clock = local();
     let sleep = on(&local_timer().shard_ref()).sleep(TICK * ticks);
@@ -69,7 +70,7 @@ fn on(shard: &ShardRef) -> Timers {
     Timers::new(std::slice::from_ref(shard))
 }
 
-/// The same, which the task has polled on another thread, and which has arrived.
+/// Returns this thread's clock and an admitted sleep that the task has polled on another thread.
 fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
     stage(|| {
         let (clock, mut sleep) = sleep(ticks);
@@ -84,7 +85,7 @@ fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
     })
 }
 
-/// Nothing is left: neither timers, nor messages, nor wakers.
+/// Asserts that no timers, messages or wakers are left.
 fn assert_over(tasks: &[&Arc<Task>]) {
     let counts = local_timer().counts();
     assert_all_ended(&counts, counts.added);
@@ -93,7 +94,7 @@ fn assert_over(tasks: &[&Arc<Task>]) {
     }
 }
 
-/// A first poll, while time passes and the owner turns: whoever is told to wait is woken.
+/// A first poll while time passes and the owner turns: a task with a pending sleep is woken.
 #[test]
 fn no_wake_is_lost_by_a_first_poll() {
     explore(67, || {
@@ -111,7 +112,8 @@ fn no_wake_is_lost_by_a_first_poll() {
     });
 }
 
-/// Another task polls while the timer fires: one of the two is woken. If the other one is told to wait, it is that.
+/// Another task polls while the timer fires: one of the two is woken. If the other one's poll is
+/// pending, it is the other one.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
     explore(120, || {
@@ -132,8 +134,9 @@ fn the_waker_of_the_last_poll_is_woken() {
     });
 }
 
-/// The same, and time passes meanwhile: the poll may be told to wait even if the first task has just been woken, since a thread
-/// may see that before it sees the new time. Then it is woken itself.
+/// Another task polls while time passes. The poll may be pending even if the first task has just
+/// been woken, since a thread may see that wake before it sees the new time. Then it is woken
+/// itself.
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
     explore(170, || {
@@ -152,7 +155,7 @@ fn a_waker_that_changes_while_time_passes_is_woken_once() {
     });
 }
 
-/// The waker changes on another thread before the owner has heard of the timer.
+/// The waker changes on another thread before the owner has admitted the timer.
 #[test]
 fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
     explore(200, || {
@@ -190,7 +193,7 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
     });
 }
 
-/// The same, of one that the owner has not heard of.
+/// A drop on another thread before the owner has admitted the timer.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     explore(370, || {
@@ -211,7 +214,8 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     });
 }
 
-/// Moved to later from another thread while it fires: the task may be woken for nothing, and it is woken in time.
+/// The sleep is moved to a later deadline from another thread while it fires. The task may have a
+/// spurious wake, and it is woken in time.
 #[test]
 fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
     explore(650, || {
@@ -252,7 +256,8 @@ impl Wake for Sleeper {
 }
 
 impl Sleeper {
-    /// Polls until it is ready, and sleeps in between: loom calls it a deadlock if a wake is lost.
+    /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake
+    /// is lost.
     fn run(self: &Arc<Self>, sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
         let waker = Waker::from(Arc::clone(self));
         loop {
@@ -268,7 +273,7 @@ impl Sleeper {
     }
 }
 
-/// The owner's thread ends while another one begins to wait there: that is woken, and told.
+/// The owner's thread ends while another one begins to wait there. That one is woken with an error.
 #[test]
 fn nothing_hangs_when_the_owner_ends() {
     explore(14_000, || {
@@ -281,7 +286,7 @@ fn nothing_hangs_when_the_owner_ends() {
     });
 }
 
-/// The same, of one that waits there already, and whose waker changes.
+/// The owner's thread ends while another one waits there and changes its waker.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     explore(8_600, || {
@@ -294,7 +299,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     });
 }
 
-/// The owner may fire it and then ends: who was woken by the first is told that it is over, and nobody hangs.
+/// The owner may fire the sleep before it ends. Both tasks are woken and get an answer.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
     explore(24_000, || {

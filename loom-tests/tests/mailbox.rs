@@ -1,4 +1,4 @@
-//! The mailbox: what several threads put in while the owner takes out.
+//! The mailbox: several threads push while the owner takes.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
 use loom_tests::{TICK, expired, explore, local, race, shard};
 
-/// Of three, a link leads from the first to the third.
+/// With three messages, a link leads from the first to the third.
 #[test]
 fn no_message_is_lost_and_none_comes_twice() {
     explore(2_000, || {
@@ -27,7 +27,7 @@ fn no_message_is_lost_and_none_comes_twice() {
     });
 }
 
-/// A node that was in the mailbox is used for the next timer, and may be in the mailbox again.
+/// A node that was in the mailbox is reused for the next timer, and may be in the mailbox again.
 #[test]
 fn a_node_is_reused_after_its_message() {
     explore(110, || {
@@ -44,7 +44,7 @@ fn a_node_is_reused_after_its_message() {
     });
 }
 
-/// Of what another thread has cancelled, the owner that counts a message finds the timer.
+/// An owner that counts the message of a remote cancel finds its timer held.
 #[test]
 fn what_is_queued_is_found_held() {
     explore(76, || {
@@ -60,7 +60,8 @@ fn what_is_queued_is_found_held() {
     });
 }
 
-/// Whichever of them the owner finds when it looks, and although it takes the newest first.
+/// The order holds for every subset that the owner finds, although it takes the newest message
+/// first.
 #[test]
 fn what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
     explore(93, || {

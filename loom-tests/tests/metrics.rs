@@ -1,16 +1,16 @@
-//! What an owner says of itself: who reads it sees one moment.
+//! An owner publishes its counts: a reader sees one moment.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use corewheel::{Config, ManualClock, local_timer};
 use loom::thread;
 use loom_tests::{TICK, explore};
 
-/// The owner says something as often as there are copies, and so overwrites what another thread is reading.
+/// The owner publishes once per copy, and so overwrites the copy that another thread is reading.
 #[test]
 fn what_is_counted_is_read_together() {
     explore(10_000, || {
         let config = Config::new().tick(TICK).clock(ManualClock::new());
-        // In models only a shard that has a name says anything.
+        // In models, only a named shard publishes.
         config.name("told").install().expect("a fresh thread");
         let shard = local_timer().shard_ref();
         let reader = thread::spawn(move || {

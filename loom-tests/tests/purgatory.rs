@@ -1,7 +1,7 @@
-//! Delayed operations: whatever races, each ends once, and no event is lost.
+//! Delayed operations: in every race, each ends once, and no event is lost.
 //!
-//! An operation lives on one thread. What races is what comes there from others, as messages: events, watches that are in
-//! place, a wish to complete it by force; with the clock, and with each other.
+//! An operation lives on one thread. The messages of other threads race with the clock and with
+//! each other: events, confirmed watches, and requests to force the operation.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use loom::{
 };
 use loom_tests::{TICK, asks, config, core, elsewhere, explore, explore_within, race, stage};
 
-/// Completes when its flag is set. All accesses are relaxed: what orders them is what the models are about.
+/// An operation that completes when its flag is set. All accesses are relaxed: the models examine
+/// what orders them.
 struct Op {
     is_met: Arc<AtomicBool>,
     ended: Arc<AtomicUsize>,
@@ -44,7 +45,7 @@ impl DelayedOperation for Op {
     }
 }
 
-/// What a model sees of an operation.
+/// The view that a model has of an operation.
 #[derive(Clone)]
 struct Seen {
     is_met: Arc<AtomicBool>,
@@ -67,7 +68,7 @@ impl Seen {
         }
     }
 
-    /// Meets the condition, and then tells of the event.
+    /// Meets the condition, and then notifies of the event.
     fn event(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
         let (seen, group) = (self.clone(), group.clone());
         move || {
@@ -90,7 +91,7 @@ fn group() -> PurgatoryGroup<usize> {
     PurgatoryGroup::by(|&key| key)
 }
 
-/// One operation was added, and nothing is left of it.
+/// Asserts that one operation was added, and that nothing is left of it.
 fn assert_over(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
     assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
@@ -100,7 +101,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
     );
 }
 
-/// The event of another thread, which has no timer, against the timeout.
+/// The event of another thread, which has no wheel, races with the timeout.
 #[test]
 fn an_event_or_the_timeout_completes_it() {
     explore(12, || {
@@ -118,7 +119,7 @@ fn an_event_or_the_timeout_completes_it() {
     });
 }
 
-/// Without a timeout the event must do it: also one that comes while the operation is being added.
+/// Without a timeout the event must complete the operation, also an event during the add.
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
@@ -135,7 +136,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
     });
 }
 
-/// Two threads tell of an event.
+/// Two threads notify of an event.
 #[test]
 fn two_events_complete_it_once() {
     explore_within(2, 14_000, || {
@@ -160,7 +161,7 @@ fn two_events_complete_it_once() {
     });
 }
 
-/// Another thread has it completed by force, on its own.
+/// Another thread forces the operation.
 #[test]
 fn force_or_the_timeout_completes_it() {
     explore(12, || {
@@ -186,7 +187,7 @@ fn force_or_the_timeout_completes_it() {
     });
 }
 
-/// A core that sleeps is woken for an event, or does not fall asleep.
+/// An event wakes a sleeping core, or prevents its sleep.
 #[test]
 fn no_event_is_slept_through() {
     explore(91, || {
@@ -208,7 +209,7 @@ fn no_event_is_slept_through() {
     });
 }
 
-/// The other core of a model: core 1 of a group, which turns when it is told to.
+/// The other core of a model: core 1 of a group, which turns on request.
 struct Other {
     orders: Sender<Option<ShardRef>>,
     turned: Receiver<()>,
@@ -238,7 +239,7 @@ impl Other {
         (Self { orders, turned, thread }, shard)
     }
 
-    /// Has the other core turn, while this one does something else.
+    /// Starts a turn of the other core, which runs beside this one.
     fn begin_turn(&self, own: &ShardRef) {
         self.orders.send(Some(own.clone())).unwrap();
     }
@@ -252,7 +253,7 @@ impl Other {
         self.end_turn();
     }
 
-    /// Has both cores turn, one after the other, until nothing is left to be said.
+    /// Turns both cores alternately until no message is left.
     fn settle(self, own: &ShardRef) {
         for _ in 0..4 {
             local_timer().turn();
@@ -263,8 +264,8 @@ impl Other {
     }
 }
 
-/// Two cores, of which this is the first; an operation here that watches these keys; and its request on the way to the other
-/// core.
+/// Creates two cores, of which this is the first, and an operation here that watches `keys`. Its
+/// request is on the way to the other core.
 fn two_cores(
     keys: &[usize],
     is_in_place: bool,
@@ -274,7 +275,8 @@ fn two_cores(
     let (other, others) = Other::start(&group);
     let purgatory = group.join(0, &[own.clone(), others]);
     other.turn(&own);
-    // Both have nodes for messages: two threads that need a table for them at the same time are not what this is about.
+    // Both have nodes for messages: this model leaves out two threads that need a table for them at
+    // once.
     let events = group.clone();
     elsewhere(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
     other.turn(&own);
@@ -288,7 +290,8 @@ fn two_cores(
     (other, clock, own, group, purgatory, seen)
 }
 
-/// The event is told of while the watch on the other core is on its way there, is being confirmed, or is in place.
+/// The event occurs while the watch is on its way to the other core, is being confirmed, or is in
+/// place.
 #[test]
 fn no_event_falls_between_the_registrations_on_two_cores() {
     explore(870, || events_on_two_cores(0, false));
@@ -308,7 +311,7 @@ fn events_on_two_cores(key: usize, is_in_place: bool) {
     assert_over(&purgatory);
 }
 
-/// An event of the other core, on a key of its own, against the timeout.
+/// An event of the other core, on one of that core's keys, races with the timeout.
 #[test]
 fn an_event_from_another_core_or_the_timeout_completes_it() {
     explore(65, || {
@@ -316,7 +319,7 @@ fn an_event_from_another_core_or_the_timeout_completes_it() {
         seen.set();
         group.notify(&1);
         clock.advance(TICK);
-        // The other core's turn sends word of the event.
+        // The other core's turn sends the event.
         other.begin_turn(&own);
         local_timer().turn();
         other.end_turn();

@@ -1,4 +1,4 @@
-//! Timers that are added from another core: their handles work at once, their nodes go round.
+//! Timers that are added from another core: their handles work at once, their nodes are reused.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use loom_tests::{
     explore_within, local, place, race, runs, stage,
 };
 
-/// Two nodes are in the pool, and nothing else is there.
+/// Puts two nodes into the pool of an empty shard.
 fn with_two_nodes(core: &ShardRef) {
     let adder = core.clone();
     for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
@@ -26,7 +26,7 @@ fn with_two_nodes(core: &ShardRef) {
     assert!(local_timer().is_empty());
 }
 
-/// A timer from elsewhere that has arrived and is due in a tick.
+/// Adds a remote timer that is admitted and due in a tick.
 fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
     let handle = add_elsewhere(core, TICK, callback);
     local_timer().turn();
@@ -34,7 +34,7 @@ fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHa
     handle
 }
 
-/// The callback sees what came before the add.
+/// The callback sees the work before the add.
 #[test]
 fn a_timer_added_from_elsewhere_fires_once() {
     explore(85, || {
@@ -42,7 +42,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
         let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let noted = Arc::clone(&seen);
         let adder = race(move || {
-            // Relaxed, here and below: what orders them is what the model is about.
+            // Relaxed, here and below: the model examines what orders them.
             work.store(1, Ordering::Relaxed);
             core.add(TICK * 2, move || {
                 _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -82,8 +82,8 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
     });
 }
 
-/// The thread that cancels takes the payload, and has left the node when the owner gives that to the next adder: after a message
-/// of its own, or after that of the add.
+/// The canceller takes the payload. It has left the node when the owner gives the node to the next
+/// adder: after its own message, or after the message of the add.
 #[test]
 fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
     for (is_met, floor) in [(true, 66), (false, 380)] {
@@ -111,7 +111,7 @@ fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
     }
 }
 
-/// Moved by two threads while its first message is on the way.
+/// Two threads move the timer while its first message is on the way.
 #[test]
 fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
     explore(2_000, || {
@@ -129,7 +129,7 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
     });
 }
 
-/// The owner has the handle before it has seen the timer, while another thread moves it.
+/// The owner has the handle before it has admitted the timer, while another thread moves it.
 #[test]
 fn the_owner_cancels_a_timer_that_has_not_arrived() {
     explore(540, || {
@@ -161,7 +161,7 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
     });
 }
 
-/// Each side looks whether the other one was done before it began; if they overlap, either counts.
+/// Each side reads whether the other one was done before it began. If they overlap, either counts.
 #[test]
 fn the_owner_moves_a_timer_that_has_not_arrived() {
     explore(1_050, || {
@@ -191,7 +191,7 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
     });
 }
 
-/// After the owner has admitted it.
+/// The races begin after the owner has admitted the timer.
 #[test]
 fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     explore(9_700, || {
@@ -217,7 +217,7 @@ fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     });
 }
 
-/// The owner's cancel and reset of a timer that another thread is moving.
+/// The owner cancels and resets a timer that another thread is moving.
 #[test]
 fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
     explore(11_000, || {
@@ -226,7 +226,7 @@ fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
         let mover = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
-        // It has a node of its own unless the first one's message has come.
+        // It gets another node unless the message of the first timer was consumed.
         let adder = race(move || core.add(TICK, || ()).reset(TICK * 2));
         local_timer().turn();
         let _ = mover.join().unwrap();
@@ -236,7 +236,8 @@ fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
     });
 }
 
-/// A remote timer ends and its node goes to the next timer from elsewhere, while a third thread still asks for the first.
+/// A remote timer ends and its node goes to the next remote timer, while a third thread still asks
+/// for the first.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
@@ -256,7 +257,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     });
 }
 
-/// S2, G1: also if the word is the next timer's already, which another thread has armed.
+/// S2, G1: it holds even if another thread has armed the word for the next timer.
 #[test]
 fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
     explore(4_400, || {
@@ -265,7 +266,7 @@ fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
         let noted = Arc::clone(&ran);
         let handle = stage(|| {
             let handle = arrived(&core, move || noted.store(1, Ordering::Relaxed));
-            // The node's pool has no other one.
+            // The node's pool has no other node.
             add_elsewhere(&core, TICK * 9, || ());
             local_timer().turn();
             clock.advance(TICK);
@@ -280,8 +281,8 @@ fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
     });
 }
 
-/// Two threads take nodes while the owner gives back one of those that the second has taken: the tag tells the first of them,
-/// if it has stalled, that the pool is another one.
+/// Two threads take nodes while the owner gives back a node that the second has taken. The tag
+/// tells a stalled first thread that the pool has changed.
 #[test]
 fn no_node_is_taken_twice_from_the_pool() {
     explore_within(1, 16_000, || {
@@ -302,7 +303,8 @@ fn no_node_is_taken_twice_from_the_pool() {
     });
 }
 
-/// This thread's timer, its clock, and a stale handle of a timer from elsewhere whose page the next turn retires.
+/// Returns this thread's clock, its shard, and a stale handle of a remote timer whose page the next
+/// turn retires.
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     let (clock, core) = core();
     let adder = core.clone();
@@ -316,19 +318,19 @@ fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     (clock, core, handles[0])
 }
 
-/// The turns in which the first page goes.
+/// Runs the turns in which the first page is retired.
 fn retire() {
     (0..2).for_each(|_| _ = local_timer().turn());
 }
 
-/// Adds three timers, one of which has the place of `stale`: in a new page.
+/// Adds three timers, one of which has the position of `stale` in a new page.
 fn add_in_a_new_page(core: ShardRef, stale: TimerHandle) -> [TimerHandle; 3] {
     let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
     assert!(added.into_iter().any(|handle| place(handle) == place(stale)), "{added:?}, {stale:?}");
     added
 }
 
-/// Pages of remote timers go and come as those of the owner's timers do.
+/// Pages of remote timers are retired and replaced like pages of the owner's timers.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     explore(680, || {
@@ -342,7 +344,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     });
 }
 
-/// A thread looks at the first node of the pool while the owner takes that out of use, and its page away.
+/// A thread looks at the first node of the pool while the owner retires that node and its page.
 #[test]
 fn no_node_is_taken_from_a_page_that_goes() {
     explore(110, || {
@@ -374,7 +376,8 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
     });
 }
 
-/// One that is on its way is counted until it has arrived, and then by the owner: at no moment by neither.
+/// A timer on its way is counted until it is admitted, and then by the owner. At every moment one
+/// of them counts it.
 #[test]
 fn a_timer_that_arrives_is_counted_all_the_time() {
     explore(96, || {
@@ -389,7 +392,8 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
     });
 }
 
-/// The owner's thread ends while another one adds to its timer: an error with the callback in it, or it is dropped there.
+/// The owner's thread ends while another one adds. The callback comes back in the error, or the
+/// owner drops it.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
     explore(19_000, || {
@@ -397,7 +401,7 @@ fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
         let owner = race(move || {
             let (_clock, core) = core();
             race(move || {
-                // The reference outlives the timer: nothing goes because of it.
+                // The reference outlives the shard: it drops nothing.
                 (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
             })
         });
@@ -410,8 +414,8 @@ fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
     });
 }
 
-/// A thread that ends after one turn, to which another one has added a timer that keeps `dropped`; before that turn, `meet` does
-/// something with it. The reference outlives all: nothing goes because of it.
+/// Runs a thread that ends after one turn. Another thread has added a timer that keeps `dropped`;
+/// before that turn, `meet` uses its handle. The reference outlives all of this and drops nothing.
 fn ends_before_it_arrives<R: 'static>(
     dropped: Dropped,
     meet: impl FnOnce(TimerHandle) -> R + 'static,
@@ -426,7 +430,7 @@ fn ends_before_it_arrives<R: 'static>(
     owner.join().unwrap()
 }
 
-/// As above, of a timer that another thread moves and cancels before it has arrived.
+/// Another thread moves and cancels the timer before it is admitted, and the owner ends.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
     explore(4_700, || {
@@ -440,8 +444,8 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
     });
 }
 
-/// As above, moved and cancelled by two threads: the owner may meet its message while it is being moved, and end before the one that
-/// moves it has said that it was cancelled.
+/// Two threads move and cancel the timer before it is admitted. The owner may consume its message
+/// during the move, and end before the mover has reported the cancel.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
     explore(1_400, || {

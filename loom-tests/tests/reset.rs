@@ -1,4 +1,5 @@
-//! Resets from another thread: a timer is moved and fires once, by a deadline that was asked for; or it had ended.
+//! Resets from another thread: a timer is moved and fires once, by a requested deadline; or it had
+//! ended.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{sync::Arc, time::Duration};
@@ -23,7 +24,7 @@ fn a_timer_fires_or_is_moved_and_never_both() {
     });
 }
 
-/// The owner may meet the word before the message, and the message after the timer has fired.
+/// The owner may read the word before the message, and the message after the timer has fired.
 #[test]
 fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
     explore(590, || {
@@ -60,7 +61,8 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
     });
 }
 
-/// The second message of a node waits for the first one; the cancel needs none if the reset's is on the way.
+/// The second message of a node waits for the first one. The cancel needs no message while the
+/// message of the reset is on the way.
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
     explore(53, || {
@@ -78,7 +80,8 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
     });
 }
 
-/// S1: what the canceller did happens before the owner drops the payload, also if that meets the message of a reset before.
+/// S1: the work of the canceller happens before the owner drops the payload, also if the owner
+/// consumes the message of an earlier reset.
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
     explore(50, || {
@@ -94,7 +97,8 @@ fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_can
     });
 }
 
-/// Another thread moves the next timer of the node: were it used again too early, it would be in the mailbox twice.
+/// Moves the node's next timer from another thread. If the node were reused too early, it would be
+/// in the mailbox twice.
 fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
     let mover = race(move || next.reset(TICK));
@@ -148,7 +152,7 @@ fn two_resets_both_hold_and_one_of_them_counts() {
     });
 }
 
-/// Each side looks whether the other one was done before it began; if they overlap, either counts.
+/// Each side reads whether the other one was done before it began. If they overlap, either counts.
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
     explore(240, || {
@@ -173,7 +177,7 @@ fn of_the_owners_reset_and_another_one_the_later_counts() {
     });
 }
 
-/// As above, of a timer that is due: one whose claim failed has been taken out of its slot.
+/// The timer is due. A timer whose claim failed has been taken out of its slot.
 #[test]
 fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
     explore(490, || {
@@ -207,7 +211,8 @@ fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
-/// As above, but the node's page has gone in between. A page with a timer that is being moved stays.
+/// The node's page is retired between the two timers. A page with a timer that is being moved
+/// stays.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
     explore(970, || {
@@ -227,7 +232,8 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
     });
 }
 
-/// A periodic timer that is moved makes its next run then, and goes on from there; if it is running, nothing is changed.
+/// A periodic timer that is moved makes its next run at the new deadline, and continues from there.
+/// During a run, a move changes nothing.
 #[test]
 fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
     explore(400, || {
@@ -243,7 +249,7 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
     });
 }
 
-/// Moved and cancelled around its run, in the order in which one thread asks for it.
+/// One thread moves and then cancels a periodic timer around its run.
 #[test]
 fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
     explore(1_400, || {

@@ -1,5 +1,5 @@
-//! Sleeping: no interleaving loses a wake-up. A lost one would leave the owner asleep for ever, which loom reports as a
-//! deadlock.
+//! Sleeping: no interleaving loses a wake-up. A lost one would leave the owner asleep for ever,
+//! which loom reports as a deadlock.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -17,16 +17,17 @@ use loom_tests::{
     runs, shard, stage,
 };
 
-/// Under loom two cancelled timers are a debt that wakes (in production 1 024 are).
+/// Under loom a backlog of two cancelled timers wakes; in production the backlog is 1,024.
 const DEBT: usize = 2;
 
-/// A configuration whose wake hook unparks this thread of loom's.
+/// Returns a configuration whose wake hook unparks this loom thread.
 fn waking(clock: &ManualClock) -> Config {
     let owner = thread::current();
     config(clock).on_wake(move || owner.unpark())
 }
 
-/// The same, but the first call of the hook panics.
+/// Returns a configuration whose wake hook panics in its first call and unparks this thread in
+/// later ones.
 fn fails_once(config: Config) -> Config {
     let (calls, owner) = (Arc::new(AtomicUsize::new(0)), thread::current());
     config.on_wake(move || {
@@ -43,7 +44,7 @@ fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(waking(&clock)).unwrap(), clock)
 }
 
-/// A shard of which only a debt of cancelled timers wakes the owner.
+/// Creates a shard whose owner is woken only by a backlog of cancelled timers.
 fn shard_that_sleeps_over_payloads() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking(&clock).drop_within(Duration::MAX)).unwrap(), clock)
@@ -57,7 +58,7 @@ fn assert_empty(shard: &mut Shard<()>) {
     );
 }
 
-/// Sleeps if it may. Virtual time stands still meanwhile: only a wake ends the sleep.
+/// Parks if the timeout allows it. Virtual time does not advance, so only a wake ends the sleep.
 fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
         thread::park();
@@ -65,7 +66,8 @@ fn fall_asleep(sleep: PreparedSleep<'_>) {
     drop(sleep);
 }
 
-/// The same. If it may not, because a waker has the lock of the default wake-up, lets that one get on.
+/// Parks if the timeout allows it. Otherwise a waker has the lock of the default wake-up: yields to
+/// that thread.
 fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_some_and(|timeout| timeout.is_zero()) {
         thread::yield_now();
@@ -99,7 +101,7 @@ fn a_payload_is_never_slept_over_for_long() {
     });
 }
 
-/// Two threads together make up the debt: whichever completes it wakes.
+/// Two threads together make up the backlog. The one that completes it wakes.
 #[test]
 fn a_debt_of_two_threads_is_never_slept_through() {
     explore(8_500, || {
@@ -114,7 +116,8 @@ fn a_debt_of_two_threads_is_never_slept_through() {
     });
 }
 
-/// An add between the announcement and the sleep ends the sleep, while another thread asks for something that can wait.
+/// An add between the announcement and the sleep ends the sleep, while another thread makes a
+/// low-priority request.
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
     explore(140, || {
@@ -131,7 +134,8 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
     });
 }
 
-/// A loop that assigns each announcement over the last one: the end of the old one leaves the new one in force.
+/// A loop assigns each announcement over the last one. The end of the old announcement leaves the
+/// new one in force.
 #[test]
 fn an_announcement_that_replaces_another_is_never_slept_through() {
     explore(250, || {
@@ -147,7 +151,7 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
     });
 }
 
-/// A core without timers sleeps for ever, but for an add.
+/// Only an add ends the sleep of a core without timers.
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
     explore(90, || {
@@ -163,8 +167,9 @@ fn an_add_from_elsewhere_is_never_slept_through() {
     });
 }
 
-/// Without a hook the thread is unparked that has announced the sleep. The two wakers, one of them perhaps of the sleep before, and
-/// the owner get into each other's way at its lock, and none of them waits.
+/// Without a hook, the thread that has announced the sleep is unparked. The two wakers and the
+/// owner contend for its lock, and none of them waits. One of the wakers may belong to the sleep
+/// before.
 #[test]
 fn the_default_wake_up_is_never_slept_through() {
     explore_within(2, 120_000, || {
@@ -172,7 +177,7 @@ fn the_default_wake_up_is_never_slept_through() {
         let core = local_timer().shard_ref();
         let adder = core.clone();
         stage(|| {
-            // Nodes for both, so that they meet at the lock only.
+            // Nodes for both, so that they contend at the lock only.
             let first = elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ())));
             assert_eq!(first.map(TimerHandle::cancel), [Cancel::Cancelled; 2]);
             local_timer().turn();
@@ -187,12 +192,13 @@ fn the_default_wake_up_is_never_slept_through() {
     });
 }
 
-/// A shard may move to another thread between two sleeps: that one is woken, also while a waker of the sleep before has still to
-/// unpark the other.
+/// A shard may move to another thread between two sleeps. That thread is woken, even while a waker
+/// of the sleep before has not yet unparked the first one.
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
     explore_within(2, 190_000, || {
-        // The thread that goes on is there from the beginning: of one that begins later, loom does not try what it might have done.
+        // The continuing thread exists from the beginning: loom does not try earlier steps for a
+        // thread that begins later.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let movers = [(); 2].map(|()| {
@@ -214,7 +220,7 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
     });
 }
 
-/// The first one may go unnoticed until the owner's own timer is due, the second one may not.
+/// The first add may wait until the owner's own timer is due, the second one may not.
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     explore(740, || {
@@ -232,7 +238,7 @@ fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     });
 }
 
-/// The sleep lasts until the timer's own deadline; the first reset only puts that off.
+/// The sleep lasts until the timer's own deadline. The first reset only postpones that.
 #[test]
 fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
     explore(800, || {
@@ -248,8 +254,8 @@ fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
     });
 }
 
-/// A node is in the mailbox once: who moves it again relies on a message that another thread may not have pushed yet, and
-/// that thread would not have woken the owner for its own deadline.
+/// A node is in the mailbox once. A second mover relies on a message that another thread may not
+/// have pushed yet, and that thread would not have woken the owner for its own deadline.
 #[test]
 fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     explore(6_000, || {
@@ -268,7 +274,8 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         let movers = asks(move || {
             let other = thread::spawn(move || handle.reset(TICK * 2));
             assert!(handle.reset(TICK * 5) && other.join().unwrap());
-            // If the later one counts, nobody needs to wake the owner. So it is woken now, and looks who did.
+            // If the later one counts, no wake is required. So the rescuer wakes the owner, which
+            // then reads which one counted.
             rescuer.unpark();
         });
         let sleep = shard.prepare_sleep();
@@ -289,7 +296,7 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     });
 }
 
-/// Nobody relies on the wake-up of another: one that fails.
+/// No thread relies on another thread's wake-up, which may fail.
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
     explore(10_900, || {
@@ -302,7 +309,7 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
     });
 }
 
-/// Nor one that is held up until somebody else has woken the owner.
+/// No thread relies on a waker that is delayed until another thread has woken the owner.
 #[test]
 fn a_waker_that_is_held_up_holds_up_nobody_else() {
     explore(17_000, || {
@@ -326,7 +333,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
     });
 }
 
-/// The same, of one that has nothing in the mailbox itself: it was refused, and asks for room.
+/// The delayed waker has nothing in the mailbox itself: its add was refused, and it asks for room.
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
     explore(52_000, || {
@@ -344,7 +351,7 @@ fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
         let moved = stage(|| local.add(TICK * 1_000, || ()));
-        // Tells others that there is room for one.
+        // Publishes that there is room for one.
         let _ = local.time_until_next();
         let adder = asks(move || {
             let first = core.try_add(TICK * 2_000, || ());
