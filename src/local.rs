@@ -1,4 +1,4 @@
-//! `local_timer()`: the thread's own timer, a shard of callbacks.
+//! `local_timer()`: the thread's wheel, a shard of callbacks.
 //!
 //! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a hook or a destructor
 //! may add, cancel, reset and even turn (P5).
@@ -22,18 +22,19 @@ pub(crate) use self::services::{Client, ClientPlace, Expiry};
 pub use self::shard_ref::ShardRef;
 use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSleep};
 
-/// This thread's timer. It is made on first use, with a tick of a millisecond and the monotonic clock; to change that,
-/// install a [`Config`] first.
+/// Returns this thread's wheel. It is created on first use, with a tick of a millisecond and the
+/// monotonic clock. To change them, install a [`Config`] first.
 ///
-/// It fires nothing by itself: the thread's loop calls [`turn`](LocalTimer::turn), and asks how long it may sleep with
-/// [`prepare_sleep`](LocalTimer::prepare_sleep). When the thread ends, its pending callbacks are dropped and its handles
-/// are stale. What a thread that is exiting asks after that is answered as if it were empty: its length is zero, a turn
-/// fires nothing, [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. The same holds for
-/// a thread that cannot have a timer because 16 384 shards exist.
+/// The thread's loop drives it: it calls [`turn`](LocalTimer::turn) to fire timers, and
+/// [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep. When the thread
+/// ends, its pending callbacks are dropped and its handles are stale. While a thread exits, its
+/// wheel behaves as if it were empty: its length is zero, a turn fires nothing,
+/// [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. A
+/// thread that cannot have a wheel because 16,384 shards exist gets the same answers.
 ///
 /// # Examples
 ///
-/// A thread that does nothing but timers:
+/// A thread that only runs timers:
 ///
 /// ```
 /// use corewheel::local_timer;
@@ -46,91 +47,106 @@ pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
 }
 
-/// The timer of the thread that holds it; from [`local_timer`]. It holds nothing: copy it, or call `local_timer` again.
+/// The wheel of the current thread; from [`local_timer`]. It is an empty token: copy it, or call
+/// `local_timer` again.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const ()>);
 
-/// What a turn did, and what it left.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turn {
-    /// Callbacks run: each timer that fired and each run of a periodic one.
+    /// Number of callbacks run: one for each timer that fired and for each run of a periodic one.
     pub fired: usize,
-    /// Timers taken in that other cores had cancelled.
+    /// Number of timers collected after a remote cancel.
     pub collected: usize,
-    /// Timers left live.
+    /// Number of live timers after the turn.
     pub live: usize,
-    /// Entries of the wheel that the turn touched.
+    /// Number of wheel entries that the turn touched.
     pub touched: u64,
-    /// The budget was used up, or more than 1 024 messages of other cores waited: something is left to do.
+    /// The turn has left work: it used up its budget, or more than 1,024 remote requests waited.
     pub behind: bool,
     /// The turn was called from a callback of another one, and did nothing.
     pub nested: bool,
 }
 
 impl LocalTimer {
-    /// Takes in what other cores have added or moved, in the order in which they asked, and runs what was to run at once. Then it runs
-    /// every callback that is due, in the order of the deadlines, whoever has added it (within a tick the order is unspecified). At its
-    /// end it takes in what other cores have cancelled, and what has arrived meanwhile.
+    /// Fires the due timers. First it consumes remote adds and resets in FIFO order and runs the
+    /// callbacks that were submitted to run at once. Then timers fire in tick order, regardless of
+    /// which thread added them; the order within a tick is unspecified. Finally it consumes remote
+    /// cancels and new requests.
     ///
-    /// In all it takes in up to 1 024 messages: half of them, if there are more of both, about what was cancelled. The rest comes in
-    /// the next turn, which [`Turn::behind`] and a zero [`time_until_next`](Self::time_until_next) ask for. What a callback adds fires
-    /// in a later turn.
+    /// A turn consumes up to 1,024 remote requests. If more requests of both kinds wait, half of
+    /// them are cancels. The next turn consumes the rest; until then, [`Turn::behind`] is true and
+    /// [`time_until_next`](Self::time_until_next) is zero. A timer that a callback adds fires in a
+    /// later turn.
     ///
-    /// A callback that panics is caught and reported; the others run. Called from inside a callback it does nothing and
-    /// says so ([`Turn::nested`]).
+    /// A panic of a callback is caught and reported; the other callbacks run. A nested call from a
+    /// callback does nothing and sets [`Turn::nested`].
     ///
-    /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant per timer besides the
-    /// callback. For each tick that has passed: a few entries that come down from a higher level of the wheel, and at most 96 that were
-    /// reset away from that tick (as many again for each slot of a higher level that starts there). What a purgatory of several cores
-    /// has to deal with comes in a message for up to 64 events, and an event has all operations look that watch its key. For each
-    /// message that is taken in about a miss of the cache; and as much for each of up to 4 096 requests about deadlines that it puts
-    /// into their order, whatever the budget.
+    /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
+    /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
+    /// the wheel, and at most 96 entries that were reset away from that tick. Each slot of a higher
+    /// level that starts at the tick adds at most 96 more of these. A purgatory of several cores
+    /// sends one message for up to 64 events, and an event checks all operations that watch its
+    /// key. Each consumed message costs about a cache miss. So does each deadline request that the
+    /// turn puts in order, up to 4,096 for any budget.
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
 
-    /// As [`turn`](Self::turn), but takes in at most `budget` messages of other cores, each of which may run a timer, and then
-    /// touches at most as many entries of the wheel (fired, or moved). What is left comes first in the next turn, in order;
-    /// [`Turn::behind`] tells, and until then [`time_until_next`](Self::time_until_next) is zero.
+    /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
+    /// each of which may run a timer. Then it touches at most `budget` entries of the wheel; an
+    /// entry is touched when it fires or moves. The rest comes first in the next turn, in order.
+    /// Until then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
         let mut turn = Turn::default();
         let _ = Local::with(|local| local.turn(budget, &mut turn));
         turn
     }
 
-    /// When the thread's timer next wants a turn. See [`Shard::next_deadline`](crate::Shard::next_deadline).
+    /// Returns the moment at which the wheel next needs a turn. See
+    /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
-    /// It sends what the thread's purgatories have for other cores, since a loop may sleep until that moment.
+    /// It sends the messages of the thread's purgatories to other cores, since a loop may sleep
+    /// until that moment.
     pub fn next_deadline(self) -> Option<Instant> {
         Local::with(Local::next_deadline).ok().flatten()
     }
 
-    /// How long until the [`next_deadline`](Self::next_deadline); zero if it has come. Reads the clock.
+    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
+    /// Reads the clock.
     ///
-    /// It is a loop's question before it sleeps: it sends what the thread's purgatories have for other cores, and tells
-    /// [`metrics`](crate::metrics) when the loop wants to turn.
+    /// A loop calls this before it sleeps. It sends the messages of the thread's purgatories to
+    /// other cores, and records the wake-up time of the loop for [`metrics`](crate::metrics).
     pub fn time_until_next(self) -> Option<Duration> {
         Local::with(Local::time_until_next).ok().flatten()
     }
 
-    /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. From here on whatever cannot wait
-    /// calls the wake hook ([`Config::on_wake`]), until the [`PreparedSleep`] is dropped: a timer that another core adds or
-    /// moves to an earlier moment than the sleep ends, the 1 024th message of a kind that waits (about deadlines, or about cancelled
-    /// timers), a timer refused by a full shard where cancelled ones would make room, and also an earlier timer that this thread itself
-    /// adds before it sleeps, or a message of its purgatory, to it or from it.
+    /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
+    /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
+    /// These requests are urgent:
     ///
-    /// In a thread that is exiting, whose timer has ended, or that cannot have one, the timeout is zero: it must not sleep, since
-    /// nothing would wake it.
+    /// - A remote add or reset whose deadline is before the end of the sleep.
+    /// - The 1,024th queued message about deadlines, or about cancelled timers.
+    /// - An add refused by a full shard where cancelled timers would make room.
+    /// - An add of this thread, before it sleeps, whose deadline is before the end of the sleep.
+    /// - A message to or from a purgatory of this thread.
     ///
-    /// The announcement ends with the value: keep it over the sleep, or let [`sleep_with`](Self::sleep_with) do so.
+    /// The timeout is zero in an exiting thread whose wheel has ended, and in a thread that cannot
+    /// have one. Such a thread must not sleep, since nothing would wake it.
     ///
-    /// Cost: a reading of the clock, a sequentially consistent fence and a swap, and a look for the next occupied slot.
+    /// The announcement ends with the value: keep it until the sleep is over, or use
+    /// [`sleep_with`](Self::sleep_with).
+    ///
+    /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
+    /// next occupied slot.
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }
 
-    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the announcement when that returns.
+    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
+    /// announcement when `wait` returns.
     ///
     /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
     ///
@@ -157,10 +173,12 @@ impl LocalTimer {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// Drives a thread of nothing but timers: [parks](PreparedSleep::park) and turns until `is_over` returns true.
+    /// Drives a thread that only runs timers: [parks](PreparedSleep::park) and turns until
+    /// `is_over` returns true.
     ///
-    /// It asks `is_over` before each sleep, and so at once. If another thread changes the answer, it wakes the loop with a request to
-    /// this timer, as [`ShardRef::run`] is, or by unparking the thread.
+    /// It calls `is_over` before each sleep, also before the first. A thread that changes the
+    /// answer must wake the loop: with a request to this wheel such as [`ShardRef::run`], or by
+    /// unparking the thread.
     ///
     /// # Examples
     ///
@@ -180,7 +198,7 @@ impl LocalTimer {
         }
     }
 
-    /// Drives a thread of nothing but timers until none is [left](Self::is_empty).
+    /// Drives a thread that only runs timers until none is [left](Self::is_empty).
     ///
     /// # Examples
     ///
@@ -195,12 +213,15 @@ impl LocalTimer {
         self.run_until(|| self.is_empty());
     }
 
-    /// Says that a loop of this thread is going to turn its timer, for a loop that polls futures before its first turn.
+    /// Registers a loop that will turn this thread's wheel. Call it in a loop that polls futures
+    /// before its first turn.
     ///
-    /// A future of [`corewheel::future`](crate::future) that has to wait [panics](crate::future#without-a-driver) on a thread whose
-    /// timer has no driver. Every driver registers when it is made: [`future::drive`](crate::future::drive), a `TimerFd`,
-    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. So does a loop that calls [`turn`](Self::turn),
-    /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next). A thread stays registered.
+    /// A future of [`corewheel::future`](crate::future) that has to wait
+    /// [panics](crate::future#without-a-driver) on a thread whose wheel has no driver. Every driver
+    /// registers when it is created: [`future::drive`](crate::future::drive), a `TimerFd`,
+    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. So does a loop that
+    /// calls [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
+    /// [`time_until_next`](Self::time_until_next). A thread stays registered.
     ///
     /// # Examples
     ///
@@ -215,15 +236,16 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // A thread that is exiting has no timer, and its futures say so.
+        // An exiting thread has no wheel, and its futures return that error.
         let _ = Local::with(Local::register_driver);
     }
 
-    /// A reference by which other threads can add to this thread's timer.
+    /// Returns a reference by which other threads can add to this thread's wheel.
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its timer has ended, or cannot have one because 16 384 shards exist.
+    /// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
+    /// exist.
     #[track_caller]
     pub fn shard_ref(self) -> ShardRef {
         match Local::with(Local::shard_ref) {
@@ -232,17 +254,18 @@ impl LocalTimer {
         }
     }
 
-    /// How many timers are live, held ones included. What other cores have added counts from when the owner has taken it in.
+    /// Returns the number of live timers, including held ones. A remotely added timer counts from
+    /// its admission by the owner.
     pub fn len(self) -> usize {
         Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
     }
 
-    /// Whether no timer is live.
+    /// Returns true if no timer is live.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// What time it is by this thread's timer: real, or virtual as its [`Config`] says.
+    /// Returns the present time of this thread's clock: real, or virtual if its [`Config`] says so.
     pub fn now(self) -> Instant {
         Local::with(|local| local.step(|shard| shard.now()))
             .unwrap_or_else(|_| Clock::monotonic().now())
@@ -250,14 +273,17 @@ impl LocalTimer {
 }
 
 impl Config {
-    /// Makes this thread's timer as configured. Call it before anything else uses [`local_timer`] in the thread.
+    /// Creates this thread's wheel with this configuration. Call it before anything else uses
+    /// [`local_timer`] in the thread.
     ///
-    /// It counts as a driver, since only a loop that turns the timer needs a configuration: futures that wait do not
-    /// [panic](crate::future#without-a-driver) on this thread, whether it turns or not.
+    /// It counts as a driver, since only a loop that turns the wheel needs a configuration. Futures
+    /// that wait do not [panic](crate::future#without-a-driver) on this thread, even if it never
+    /// turns.
     ///
     /// # Errors
     ///
-    /// If the thread's timer is in use already, the tick is shorter than a microsecond, or 16 384 shards exist.
+    /// If the thread's wheel is in use already, the tick is shorter than a microsecond, or 16,384
+    /// shards exist.
     pub fn install(self) -> Result<(), ConfigError> {
         Local::install(self)
     }

@@ -1,4 +1,4 @@
-//! Adding to a thread's timer: each way for itself, and what they have in common.
+//! The methods that add to a thread's wheel, and their common path.
 
 use std::time::{Duration, Instant};
 
@@ -14,27 +14,30 @@ use crate::{
 };
 
 impl LocalTimer {
-    /// Runs `callback` once, `delay` from now by a clock reading taken in the call: in the first turn at or after that
-    /// moment, rounded up to a tick; never early, and never in a turn that has begun. Zero means in the next turn, and
-    /// anything beyond 584 years never.
+    /// Runs `callback` once, `delay` from a clock reading taken in this call. It runs in the first
+    /// turn at or after that moment, rounded up to a tick; never early, and never in a turn that
+    /// has begun. A zero delay runs in the next turn; a delay beyond 584 years never runs.
     ///
-    /// Cost: constant, one reading of the clock. It allocates when it needs another page of memory, for 512 timers, and for a
-    /// callback that captures more than 32 bytes or something aligned to more than 8.
+    /// Cost: constant, one reading of the clock. It allocates another page of memory for 512
+    /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
+    /// 8.
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its timer has ended, cannot have one, or is full; see [`try_add`](Self::try_add).
+    /// If the thread is exiting and its wheel has ended, cannot have one, or is full; see
+    /// [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
         AddError::or_panic(self.try_add(delay, callback))
     }
 
-    /// As [`add`](Self::add), with an error instead of a panic.
+    /// Runs `callback` once after `delay`, and returns an error where [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its timer has ended, 16 384 shards exist, or it is full: as many timers are live as may
-    /// be ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback back.
+    /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
+    /// reached its limit of live timers ([`Config::limit`](crate::Config::limit), at most 2^25 -
+    /// 1). The error carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + 'static>(
         self,
@@ -49,22 +52,23 @@ impl LocalTimer {
         )
     }
 
-    /// Runs `callback` once at `instant` (of the timer's clock, see [`now`](Self::now)), or by the next tick if that has
-    /// passed. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once at `instant` of the wheel's clock (see [`now`](Self::now)). An
+    /// `instant` in the past is due by the next tick. See [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
         AddError::or_panic(self.try_add_at(instant, callback))
     }
 
-    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    /// Runs `callback` once at `instant`, and returns an error where [`add_at`](Self::add_at)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_at<F: FnOnce() + 'static>(
         self,
@@ -75,13 +79,14 @@ impl LocalTimer {
         Self::insert(Kind::Shared, Origin::caller(), due, callback)
     }
 
-    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. The timer meets others that have some
-    /// slack there, so that one wake-up of the loop serves many of them; see
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). Otherwise as [`add`](Self::add); a reset makes it exact.
+    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. Timers with
+    /// slack share ticks, so that one wake-up of the loop serves many of them; see
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset makes the deadline exact. See
+    /// [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -102,11 +107,12 @@ impl LocalTimer {
         AddError::or_panic(self.try_add_within(delay, slack, callback))
     }
 
-    /// As [`add_within`](Self::add_within), with an error instead of a panic.
+    /// Runs `callback` once with slack, and returns an error where [`add_within`](Self::add_within)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_within<F: FnOnce() + 'static>(
         self,
@@ -118,13 +124,14 @@ impl LocalTimer {
         Self::insert(Kind::Shared, Origin::caller(), due, callback)
     }
 
-    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another moment: those that are added
-    /// together do not fire together. (The moments follow a sequence that fills the range evenly, however many they
-    /// are.) Otherwise as [`add`](Self::add); a reset makes it exact.
+    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another
+    /// moment: timers that are added together do not fire together. The moments follow a sequence
+    /// that fills the range evenly for any number of timers. A reset makes the deadline exact. See
+    /// [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -145,11 +152,11 @@ impl LocalTimer {
         AddError::or_panic(self.try_add_spread(delay, range, callback))
     }
 
-    /// As [`add_spread`](Self::add_spread), with an error instead of a panic.
+    /// Adds a spread timer, and returns an error where [`add_spread`](Self::add_spread) panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_spread<F: FnOnce() + 'static>(
         self,
@@ -161,16 +168,17 @@ impl LocalTimer {
         Self::insert(Kind::Shared, Origin::caller(), due, callback)
     }
 
-    /// Runs `callback` every `period`, the first time one period from now, until it is cancelled. Runs keep to their
-    /// schedule (the period does not drift, whatever the tick); those that were missed because the loop came late are
-    /// skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// Runs `callback` every `period` until it is cancelled, for the first time one period from
+    /// now. Runs keep to their schedule: for any tick, the period does not drift. Runs that were
+    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
+    /// counts as a tick.
     ///
-    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is reported, and the timer
-    /// goes on.
+    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is
+    /// reported, and the timer continues.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -196,11 +204,12 @@ impl LocalTimer {
         AddError::or_panic(self.try_add_periodic(period, callback))
     }
 
-    /// As [`add_periodic`](Self::add_periodic), with an error instead of a panic.
+    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_periodic<F: FnMut() + 'static>(
         self,
@@ -210,21 +219,23 @@ impl LocalTimer {
         Self::insert_periodic(period, Origin::caller(), callback)
     }
 
-    /// As [`add`](Self::add), for a timer that only this thread will cancel: its ending needs no atomic swap.
+    /// Runs `callback` once after `delay`. Only this thread can cancel the timer, so that its
+    /// ending needs no atomic swap. See [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
         AddError::or_panic(self.try_add_local(delay, callback))
     }
 
-    /// As [`add_local`](Self::add_local), with an error instead of a panic.
+    /// Adds a timer that only this thread can cancel, and returns an error where
+    /// [`add_local`](Self::add_local) panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_local<F: FnOnce() + 'static>(
         self,
@@ -252,7 +263,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If no loop is going to turn the timer.
+    /// If no loop is registered to turn the wheel.
     #[inline]
     pub(crate) fn try_add_alarm<F: FnOnce() + 'static>(
         nanos: u64,
@@ -287,7 +298,7 @@ impl LocalTimer {
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: B,
     ) -> Result<TimerHandle, (AddErrorReason, B)> {
-        // It stays here until it can only be accepted.
+        // The callback stays here until the add can no longer fail before accepting it.
         let mut callback = Some(callback);
         let added = Local::with(|local| match callback.take() {
             Some(accepted) => local.add(kind, origin, due, accepted),

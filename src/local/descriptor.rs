@@ -1,4 +1,4 @@
-//! What a `TimerFd` asks of its thread's timer.
+//! The parts of a thread's wheel that a `TimerFd` needs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,13 @@ use crate::{
 };
 
 impl LocalTimer {
-    /// What becomes readable at every wake; opened if it is not open yet.
+    /// Returns the descriptor that becomes readable at every wake; opens it on first use.
     pub(crate) fn descriptor() -> Result<Arc<Descriptor>, TimerFdError> {
         Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)?
     }
 
-    /// As `prepare_sleep`, for a sleep that ends when `descriptor` is readable. `None` in a thread that is exiting.
+    /// Announces a sleep that ends when `descriptor` is readable. Returns `None` in an exiting
+    /// thread.
     pub(crate) fn prepare_sleep_on(descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
         let prepared = Local::with(|local| local.prepare_sleep_on(descriptor));
         prepared.map_err(|_| descriptor.arm(None, || None)).ok()

@@ -1,4 +1,4 @@
-//! A thread's timer behind `local_timer()`: the shard, borrowed one step at a time, and the running of callbacks.
+//! The wheel behind `local_timer()`: borrows the shard for one step at a time, and runs callbacks.
 
 use std::{
     any::Any,
@@ -30,18 +30,18 @@ per_thread! {
     static LOCAL: OnceCell<Local> = OnceCell::new();
 }
 
-/// Who turns the timer, and whether it is doing so now.
+/// The driver of the wheel, and whether it is in a turn.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
-    /// A loop has turned or asked, and is not in a turn.
+    /// A loop has turned or announced a sleep, and is not in a turn.
     Between,
     /// A turn is under way.
     InTurn,
-    /// A loop has registered, and has neither turned nor asked yet.
+    /// A loop has registered, and has neither turned nor announced a sleep yet.
     Registered,
     /// No loop has registered.
     Missing {
-        /// A timer that is overdue has been reported.
+        /// An overdue timer has been reported.
         reported: bool,
     },
 }
@@ -55,7 +55,7 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// A thread's timer and what it is in the middle of.
+/// A thread's wheel and the state of its loop.
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
     shard: RefCell<Shard<Callback>>,
@@ -63,8 +63,9 @@ pub(super) struct Local {
     driver: Cell<Driver>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<Wanted>,
-    /// Until when a sleep has been announced, in nanoseconds of the clock. `AWAKE` if none has been since the last look.
-    /// Before the loop first turns or asks it is the end of time, so that the adds take the slow path.
+    /// The end of the announced sleep, in nanoseconds of the clock. `AWAKE` if no sleep has been
+    /// announced since the last check. Before the first turn or announcement of the loop it is
+    /// `u64::MAX`, so that adds take the slow path.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -76,7 +77,7 @@ struct Wanted {
     trim: bool,
 }
 
-/// Not earlier than anything: no timer ends a sleep that nobody has announced.
+/// The end of a sleep that was never announced: no deadline is earlier, so no timer ends it.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -97,7 +98,7 @@ impl Local {
         })
     }
 
-    /// Makes this thread's timer, if it is not there yet, and registers a driver.
+    /// Creates this thread's wheel, unless it exists, and registers a driver.
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
         let installed = LOCAL.try_with(|place| {
             if place.get().is_some() {
@@ -110,8 +111,8 @@ impl Local {
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
 
-    /// Looks at this thread's timer, which is made if it is not there yet. An error if the thread is exiting, or cannot have
-    /// a timer.
+    /// Calls `look` with this thread's wheel, and creates the wheel on first use. Returns an error
+    /// if the thread is exiting or cannot have a wheel.
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let looked = LOCAL.try_with(|place| {
@@ -121,25 +122,27 @@ impl Local {
         looked.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Whether the thread is exiting and its timer, if it had one, has ended or is about to.
+    /// Returns true if the thread is exiting and its wheel, if it had one, has ended or is about
+    /// to.
     pub(super) fn has_ended() -> bool {
         LOCAL.try_with(|_| ()).is_err()
     }
 
     #[cold]
     fn make(place: &OnceCell<Self>) -> Result<&Self, AddErrorReason> {
-        // The default configuration is valid, so there can be only one reason.
+        // The default configuration is valid, so this is the only possible reason.
         let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
         Ok(place.get_or_init(|| local))
     }
 
-    /// One step with the shard borrowed. No code of the user's may run in it.
+    /// Runs one step with the shard borrowed. The step must not call user code.
     #[inline]
     pub(super) fn step<R>(&self, step: impl FnOnce(&mut Shard<Callback>) -> R) -> R {
         step(&mut self.shard.borrow_mut())
     }
 
-    /// Adds a timer. If a sleep has been announced that would miss it, ends that. The error is the callback, if it is refused.
+    /// Adds a timer, and ends an announced sleep that would miss it. Returns the callback as the
+    /// error if it is refused.
     #[inline]
     pub(super) fn add<B: Build<Callback>>(
         &self,
@@ -195,22 +198,22 @@ impl Local {
         true
     }
 
-    /// Why this thread's timer has refused one.
+    /// Returns the reason why this thread's wheel has refused a timer.
     #[cold]
     pub(super) fn refusal() -> AddErrorReason {
-        // One that does not refuse has no node left.
+        // A shard without a reason to refuse has no node left.
         let refusal = Self::with(|local| local.step(|shard| shard.refusal()));
         refusal.map_or_else(|reason| reason, |refusal| refusal.unwrap_or(AddErrorReason::Full))
     }
 
-    /// Notes that a loop is going to turn the timer.
+    /// Records that a loop is going to turn the wheel.
     pub(super) fn register_driver(&self) {
         if let Driver::Missing { .. } = self.driver.get() {
             self.driver.set(Driver::Registered);
         }
     }
 
-    /// Panics if no loop is going to turn the timer.
+    /// Panics if no loop is going to turn the wheel.
     #[inline]
     pub(super) fn assert_driven(&self) {
         if let Driver::Missing { .. } = self.driver.get() {
@@ -218,7 +221,7 @@ impl Local {
         }
     }
 
-    /// Notes that the loop turns or asks. Returns false inside a turn.
+    /// Records that the loop turns or announces a sleep. Returns false inside a turn.
     #[inline]
     pub(super) fn drives(&self) -> bool {
         matches!(self.driver.get(), Driver::Between) || self.starts_to_drive()
@@ -235,12 +238,13 @@ impl Local {
         true
     }
 
-    /// A timer of this thread is due at `nanos` now, and no sleep is announced. If the loop has not turned or asked yet,
-    /// publishes what other threads would learn from it, and reports a timer that is overdue without a driver.
+    /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
+    /// first turn or announcement, it publishes the deadline for other threads, and reports an
+    /// overdue timer without a driver.
     fn tell_before_the_loop(&self, nanos: u64) {
         match self.driver.get() {
             Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
-            // Once: it has said that it will turn, and then speaks for itself.
+            // Once is enough: the registered loop will turn and publish its own state.
             Driver::Registered => {
                 self.sleeps_until.set(AWAKE);
                 self.step(|shard| _ = shard.tell_unasked());
@@ -262,7 +266,8 @@ impl Local {
         contain(|| trace::undriven(number, &self.shared.name, overdue));
     }
 
-    /// Most turns of a busy loop find nothing to do, and cost little more than a reading of the clock.
+    /// Runs a turn. Most turns of a busy loop find no work and cost little more than a reading of
+    /// the clock.
     #[inline]
     pub(super) fn turn(&self, budget: usize, turn: &mut Turn) {
         if !self.drives() {
@@ -278,7 +283,7 @@ impl Local {
         }
     }
 
-    /// Goes through a pass, and sends what is to be sent at the end of a turn.
+    /// Runs a pass and the work at the end of a turn.
     #[inline(never)]
     fn pass(&self, is_idle: bool, budget: usize, turn: &mut Turn) {
         self.driver.set(Driver::InTurn);
@@ -311,7 +316,8 @@ impl Local {
         });
     }
 
-    /// Takes in what other threads have asked for, and runs what is due of it: what is urgent, or at the end of a pass the rest.
+    /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
+    /// a pass it consumes urgent requests, at its end the rest.
     fn take_in(&self, turn: &mut Turn) {
         while let Some(message) = self.step(|shard| shard.next_message(OwnerNodes::take_to_drop)) {
             match message {
@@ -329,7 +335,7 @@ impl Local {
         }
     }
 
-    /// Runs a callback that is due.
+    /// Runs the callback of a due timer.
     #[inline]
     fn run(&self, index: u32, callback: Running) {
         let is_periodic = callback.is_periodic;
@@ -341,12 +347,12 @@ impl Local {
         }
     }
 
-    /// Adds a periodic timer again after its run, unless it was cancelled meanwhile.
+    /// Arms a periodic timer again after its run, unless it was cancelled during the run.
     fn go_on(&self, index: u32) {
         let next = self.step(|shard| shard.next_run(index));
         match self.step(|shard| shard.rearm(index, next)) {
             Some(callback) => {
-                // Who waits for the timer to end waits for this as well.
+                // A thread that waits for the timer's end also waits for this drop.
                 self.shared.hooks.isolate_drop(callback);
                 self.step(|shard| shard.finish(index));
             }
@@ -354,7 +360,7 @@ impl Local {
         }
     }
 
-    /// Calls the user's code, and times it if it is its turn to be timed.
+    /// Calls the user's code, and measures it if the sampler selects this call.
     #[inline]
     fn call(&self, callback: impl FnOnce()) {
         let began = self.sampler.takes_this().then(|| self.shared.clock().nanos());
@@ -372,7 +378,7 @@ impl Local {
         }
     }
 
-    /// Tells other threads of a cancel that they may have to know of.
+    /// Publishes the room of a cancelled timer, if other threads may need to know.
     #[inline]
     pub(super) fn note_cancel(&self) {
         if self.sleeps_until.get() != AWAKE {
@@ -380,11 +386,12 @@ impl Local {
         }
     }
 
-    /// A timer was cancelled during an announced sleep, or before the loop turned or asked.
+    /// Publishes the room of a timer that was cancelled during an announced sleep or before the
+    /// loop's first turn.
     #[cold]
     fn tell_cancel(&self) {
         self.step(|shard| {
-            // Others may want its room before the sleep is over.
+            // Other threads may need its room before the sleep is over.
             shard.tell_gate();
             if let Driver::Missing { .. } = self.driver.get() {
                 let _ = shard.tell_unasked();
@@ -411,15 +418,15 @@ impl Local {
     }
 
     pub(super) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
-        // Another thread is waking the task at this moment: it does not sleep.
+        // Another thread is waking the task at this moment, so the task must not sleep.
         if !self.shared.hooks.set_task(Some(task)) {
             return PreparedSleep::ended();
         }
         self.prepare_sleep()
     }
 
-    /// How long until the next deadline. Zero if there is something to send, which a turn sends: a wake hook that a flush called may
-    /// have left it.
+    /// Returns the time until the next deadline. Zero if messages wait, which a turn sends: a wake
+    /// hook called by a flush may have queued them.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.step(|shard| shard.time_until_next());
         if self.has_to_flush() { Some(Duration::ZERO) } else { time }
@@ -438,7 +445,7 @@ impl Local {
         self.sleeps_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
             let time = self.step(|shard| shard.time_until(until));
-            // What has come to be sent while others were told, by a hook that this has called, say, is sent by a turn.
+            // A hook called by this announcement may have queued messages. A turn sends them.
             if self.has_to_flush() { Some(Duration::ZERO) } else { time }
         })
     }
@@ -450,7 +457,7 @@ impl Local {
 
     pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientPlace {
         let mut clients = self.clients.borrow_mut();
-        // The others keep their places, by which their timers find them.
+        // The other clients keep their places, because their timers find them by place.
         let free = clients.iter().position(|client| client.strong_count() == 0);
         let place = free.unwrap_or(clients.len());
         match clients.get_mut(place) {
@@ -467,7 +474,7 @@ impl Local {
     pub(super) fn wants_flush(&self) {
         if !self.has_to_flush() {
             self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
-            // A sleep that has been announced would put it off.
+            // An announced sleep would delay the flush.
             self.wake_if_earlier(0);
         }
     }
@@ -521,7 +528,7 @@ impl Local {
         ShardRef::new(self.step(|shard| shard.number()), Arc::clone(&self.shared))
     }
 
-    /// A timer of this thread is due at `nanos` now: if a sleep has been announced that would miss it, ends it.
+    /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
     #[inline]
     pub(super) fn wake_if_earlier(&self, nanos: u64) {
         if self.sleeps_until.get() != AWAKE {
@@ -529,7 +536,7 @@ impl Local {
         }
     }
 
-    /// Wakes the owner if it has announced a sleep that would miss a deadline of its own at `nanos`.
+    /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
         let Some(asleep) = self.shared.parker.asleep() else {
@@ -557,7 +564,7 @@ fn no_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // What is dropped with the shard sees its handles as any other thread would.
+        // Destructors that run with the shard use its handles as any other thread would.
         Owner::set(None);
     }
 }
@@ -585,12 +592,12 @@ fn reset(handle: TimerHandle, delay: Duration) -> bool {
     moved(|shard| shard.reset_own(handle, delay))
 }
 
-/// The same, to the moment at which the clock shows `nanos`.
+/// Moves a timer to the moment at which the clock shows `nanos`, by the owner's path.
 fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
     moved(|shard| shard.reset_own_to(handle, |_| nanos))
 }
 
-/// Whether a step has moved a timer. If a sleep has been announced that would miss it, that ends.
+/// Returns true if `step` has moved a timer, and ends an announced sleep that would miss it.
 #[inline]
 fn moved(step: impl FnOnce(&mut Shard<Callback>) -> Option<u64>) -> bool {
     let moved = Local::with(|local| {

@@ -1,11 +1,11 @@
-//! Which callbacks are timed: one in so many, or none.
+//! Selects the callbacks to measure: one in every `one_in`, or none.
 
 use std::cell::Cell;
 
-/// See the module.
+/// A counter that selects one in every `one_in` callbacks; zero selects none.
 pub(super) struct Sampler {
     one_in: u32,
-    /// Until the next one, itself included.
+    /// Callbacks up to the next selected one, inclusive.
     left: Cell<u32>,
 }
 
@@ -14,7 +14,7 @@ impl Sampler {
         Self { one_in, left: Cell::new(one_in) }
     }
 
-    /// Whether this callback is.
+    /// Returns true if this callback is to be measured.
     #[inline]
     pub(super) fn takes_this(&self) -> bool {
         if self.one_in == 0 {

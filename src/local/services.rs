@@ -1,4 +1,4 @@
-//! What the rest of the crate asks of a thread's timer.
+//! The functions of a thread's wheel that the rest of the crate uses.
 
 use std::{
     any::Any,
@@ -24,23 +24,23 @@ use crate::{
 
 /// A module that keeps many timers of a thread and has work at the end of turns.
 pub(crate) trait Client {
-    /// The timer of that name fires.
+    /// Expires the timer of that name.
     fn expire(&self, timer: Expiry);
 
-    /// Sends what is to be sent.
+    /// Sends the queued messages.
     fn flush(&self);
 
-    /// Frees memory that is not needed: all of it before a long sleep. Returns true if it wants to
-    /// be called in the next turn as well.
+    /// Frees spare memory: all of it before a long sleep. Returns true to be called in the next
+    /// turn too.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
-/// Where a thread's timer finds a [`Client`].
+/// The position of a [`Client`] in a thread's wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPlace(pub(super) u32);
 
-/// The name that a client gives to a timer: its place, and a number that tells it from others
-/// there.
+/// The name that a client gives to a timer: its position, and a number that distinguishes it from
+/// earlier timers there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expiry {
     pub(crate) number: NonZeroU64,
@@ -48,7 +48,7 @@ pub(crate) struct Expiry {
 }
 
 impl LocalTimer {
-    /// As `add`, due already.
+    /// Adds a timer that is due at once.
     pub(crate) fn try_run<F: FnOnce() + 'static>(
         origin: Origin,
         callback: F,
@@ -56,8 +56,8 @@ impl LocalTimer {
         Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
     }
 
-    /// Registers a client of this thread's timer. It must cancel its timers before it is gone: its
-    /// place may then be given to another one. An error if there is no timer.
+    /// Registers a client of this thread's wheel. It must cancel its timers before it is dropped,
+    /// since its place may then go to another client. Returns an error if there is no wheel.
     pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
         Local::with(|local| local.register(client))
     }
@@ -90,8 +90,8 @@ impl LocalTimer {
         }
     }
 
-    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if that was in
-    /// time.
+    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if the cancel
+    /// won.
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
             // Its callback has nothing to drop.
@@ -101,7 +101,7 @@ impl LocalTimer {
         cancelled.is_ok_and(|cancelled| cancelled.is_ok())
     }
 
-    /// As `try_add`, due when the clock shows `nanos`.
+    /// Adds a timer that is due when the clock shows `nanos`.
     pub(crate) fn try_add_to<F: FnOnce() + 'static>(
         nanos: u64,
         origin: Origin,
@@ -110,65 +110,67 @@ impl LocalTimer {
         Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
     }
 
-    /// Panics if no loop is going to turn this thread's timer, on behalf of a future that would wait for ever.
+    /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this
+    /// thread's wheel.
     pub(crate) fn assert_driven() {
         let _ = Local::with(Local::assert_driven);
     }
 
-    /// As `prepare_sleep`, for a task: whatever ends the sleep early wakes it. In a thread without a timer the timeout is zero.
+    /// Announces a sleep of a task, whose waker ends the sleep early. In a thread without a wheel
+    /// the timeout is zero.
     pub(crate) fn prepare_sleep_of(task: &Waker) -> PreparedSleep<'static> {
         Local::with(|local| local.prepare_sleep_of(task)).unwrap_or_else(|_| PreparedSleep::ended())
     }
 
-    /// No task drives this thread's timer any more.
+    /// Records that no task drives this thread's wheel any more.
     pub(crate) fn forget_task() {
         let _ = Local::with(|local| local.shared.hooks.set_task(None));
     }
 
-    /// What the clock shows `delay` from now. An error if there is no timer.
+    /// Returns the clock's reading at `delay` from now, or an error if there is no wheel.
     #[inline]
     pub(crate) fn nanos_after(delay: Duration) -> Result<u64, AddErrorReason> {
         Local::with(|local| local.step(|shard| shard.nanos_after(delay)))
     }
 
-    /// What the clock shows at `instant`. An error if there is no timer.
+    /// Returns the clock's reading at `instant`, or an error if there is no wheel.
     pub(crate) fn nanos_at(instant: Instant) -> Result<u64, AddErrorReason> {
         Local::with(|local| local.step(|shard| shard.clock().nanos_at(instant)))
     }
 
-    /// When the clock shows `nanos`; now, if there is no timer.
+    /// Returns the moment at which the clock shows `nanos`, or the present if there is no wheel.
     pub(crate) fn instant_at(self, nanos: u64) -> Instant {
         let instant = Local::with(|local| local.step(|shard| shard.clock().instant_at(nanos)));
         instant.unwrap_or_else(|_| self.now())
     }
 
-    /// Whether the clock shows `nanos` or more. An error if there is no timer.
+    /// Returns true if the clock shows `nanos` or more, or an error if there is no wheel.
     #[inline]
     pub(crate) fn has_come(nanos: u64) -> Result<bool, AddErrorReason> {
         Local::with(|local| local.step(|shard| shard.has_come(nanos)))
     }
 
-    /// A period in nanoseconds, at least a tick. An error if there is no timer.
+    /// Returns a period in nanoseconds, at least a tick, or an error if there is no wheel.
     pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
         Local::with(|local| local.step(|shard| shard.tick().period(period)))
     }
 
-    /// Has this thread's timer place spread timers as the shard of that number would.
+    /// Spreads timers of this thread's wheel as the shard of that number would.
     pub(crate) fn spread_as(number: u32) {
         let _ = Local::with(|local| local.step(|shard| shard.spread_as(number)));
     }
 
-    /// Whether this thread has had a timer that has ended: the thread is exiting.
+    /// Returns true if this thread has had a wheel that has ended: the thread is exiting.
     pub(crate) fn has_ended() -> bool {
         Local::has_ended()
     }
 
-    /// Whether this thread's timer has that as its shared part.
+    /// Returns true if `shared` is the shared part of this thread's wheel.
     pub(crate) fn is_made_of(shared: &Arc<Shared>) -> bool {
         Local::with(|local| local.is_made_of(shared)).unwrap_or(false)
     }
 
-    /// Runs the user's code and keeps its panic in.
+    /// Runs the user's code and catches its panic.
     #[inline]
     pub(crate) fn isolate(place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
@@ -188,17 +190,17 @@ impl LocalTimer {
         }
     }
 
-    /// Whether there is something to flush.
+    /// Returns true if messages wait to be sent.
     pub(crate) fn has_to_flush() -> bool {
         Local::with(Local::has_to_flush).unwrap_or(false)
     }
 
-    /// There is something to flush.
+    /// Requests a flush.
     pub(crate) fn wants_flush() {
         let _ = Local::with(Local::wants_flush);
     }
 
-    /// There is memory that may not be needed.
+    /// Requests a trim of spare memory.
     pub(crate) fn wants_trim() {
         let _ = Local::with(Local::wants_trim);
     }

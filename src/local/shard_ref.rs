@@ -1,4 +1,4 @@
-//! A reference to another core's timer, by which it can be added to.
+//! A reference to another core's wheel, for remote adds.
 
 use std::{
     fmt,
@@ -16,12 +16,14 @@ use crate::{
     shared::{Armed, Remote, Shared},
 };
 
-/// The timer of a thread, to be added to from any other; from [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
+/// A reference to the wheel of a thread, for adds from any other thread; from
+/// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
 /// [`Cores::shards`](crate::Cores::shards).
 ///
-/// The callback runs on the thread that owns the timer, in its turn. A reference keeps no thread and no timer alive: when the
-/// thread has ended, adding is an error. (It keeps what the thread's timer shared with others: its hooks, a descriptor that it
-/// opened, and the empty nodes, 80 bytes for each timer that was live at once.)
+/// The callback runs on the thread that owns the wheel, in its turn. A reference keeps neither the
+/// thread nor the wheel alive: when the thread has ended, an add is an error. It keeps the shared
+/// part of the wheel: its hooks, a descriptor that it opened, and the empty nodes. The nodes take
+/// 80 bytes for each timer of the largest number of live timers.
 ///
 /// # Examples
 ///
@@ -54,31 +56,33 @@ impl ShardRef {
         Self { number, shared }
     }
 
-    /// Runs `callback` once on the thread that owns the timer, `delay` from now by a reading of that timer's clock taken in
-    /// the call: in the first of its turns at or after that moment, rounded up to a tick. The handle works at once, also before
-    /// the owner has heard of the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// Runs `callback` once on the thread that owns the wheel, `delay` from a reading of that
+    /// wheel's clock taken in this call. It runs in the owner's first turn at or after that moment,
+    /// rounded up to a tick. The handle works at once, even before the owner has admitted the
+    /// timer. See [`LocalTimer::add`](crate::LocalTimer::add).
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
-    /// Cost: constant; some compare-and-swaps, no lock (but for a table, once for 131 072 timers), and no allocation in the
-    /// steady state. It allocates when it needs another page, for 512 timers from elsewhere, and for a callback that captures
-    /// more than 32 bytes. If the owner sleeps beyond the new deadline, it is woken.
+    /// Cost: constant; some compare-and-swaps and no allocation in the steady state. It takes no
+    /// lock, except that one in every 131,072 adds allocates a table under a mutex. It allocates
+    /// another page for 512 remote timers, and for a callback that captures more than 32 bytes. If
+    /// the owner sleeps beyond the new deadline, it is woken.
     ///
     /// # Panics
     ///
-    /// If the thread's timer has ended or is full; see [`try_add`](Self::try_add).
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add(&self, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
         AddError::or_panic(self.try_add(delay, callback))
     }
 
-    /// As [`add`](Self::add), with an error instead of a panic.
+    /// Adds a remote timer, and returns an error where [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
-    /// If the thread has ended, or its timer is full: as many timers are live as may be
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1); others that are being refused at this moment may count. The error
-    /// carries the callback back.
+    /// If the thread has ended, or its wheel has reached its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Adds that are being refused at
+    /// this moment may count. The error carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -91,12 +95,13 @@ impl ShardRef {
         self.send(self.shared.due_after(delay), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, at `instant` of that timer's clock (see [`now`](Self::now)), or by the
-    /// next tick if that has passed. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once on the thread that owns the wheel, at `instant` of that wheel's clock
+    /// (see [`now`](Self::now)). An `instant` in the past is due by the next tick. See
+    /// [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn add_at(
         &self,
@@ -106,11 +111,12 @@ impl ShardRef {
         AddError::or_panic(self.try_add_at(instant, callback))
     }
 
-    /// As [`add_at`](Self::add_at), with an error instead of a panic.
+    /// Runs `callback` once at `instant`, and returns an error where [`add_at`](Self::add_at)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_add_at<F: FnOnce() + Send + 'static>(
         &self,
@@ -120,26 +126,28 @@ impl ShardRef {
         self.try_add_to(self.shared.clock().nanos_at(instant), Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, in its next turn: a timer that is due already. A
-    /// sleeping owner is woken. Otherwise as [`add`](Self::add).
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
+    /// due already. A sleeping owner is woken. See [`add`](Self::add) for the rest.
     ///
-    /// What one other thread asks to be run runs in the order in which it asks. A turn takes in up to 1 024 messages, or its budget, and
-    /// half as many of these where cancels wait too; what came last is left to the next ones. Of more than 4 096 that wait, a turn
-    /// first puts 4 096 into their order, and runs none before that is done for all. (The owner's own requests have no order.)
+    /// Closures submitted by one other thread run in FIFO order. A turn consumes up to 1,024
+    /// messages, or its budget; half of them are cancels if both kinds wait. Later turns consume
+    /// the rest. If more than 4,096 messages wait, a turn first puts 4,096 of them in order, and
+    /// none runs before all are in order. The owner's own requests have no order.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add).
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn run(&self, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
         AddError::or_panic(self.try_run(callback))
     }
 
-    /// As [`run`](Self::run), with an error instead of a panic.
+    /// Runs `callback` in the owner's next turn, and returns an error where [`run`](Self::run)
+    /// panics.
     ///
     /// # Errors
     ///
-    /// As [`try_add`](Self::try_add).
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
     pub fn try_run<F: FnOnce() + Send + 'static>(
         &self,
@@ -151,8 +159,8 @@ impl ShardRef {
         self.send(0, Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the timer, in its next turn or what is left of this one, even if the timer
-    /// is full. Drops it if the thread has ended. A sleeping owner is woken.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn or the rest of this
+    /// one, even if the wheel is full. Drops it if the thread has ended. A sleeping owner is woken.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         // An error drops the callback.
@@ -163,7 +171,7 @@ impl ShardRef {
         }
     }
 
-    /// As [`try_add`](Self::try_add), due when the clock shows `nanos`.
+    /// Adds a timer that is due when the clock shows `nanos`.
     pub(crate) fn try_add_to<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
@@ -176,27 +184,30 @@ impl ShardRef {
         self.send(nanos, origin, callback)
     }
 
-    /// What time it is by that timer: real, or virtual as its [`Config`](crate::Config) says.
+    /// Returns the present time of that wheel's clock: real, or virtual if its
+    /// [`Config`](crate::Config) says so.
     pub fn now(&self) -> Instant {
         self.shared.clock().now()
     }
 
-    /// What that timer did, as it last said, and how late its timers fire; see [`metrics`](crate::metrics).
+    /// Returns the last published activity of that wheel and the lateness of its timers; see
+    /// [`metrics`](crate::metrics).
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::wanted(self.number, &self.shared)
     }
 
-    /// Which shard it is: several can have had the same number, one after the other.
+    /// Returns the number of the shard. Successive shards can have the same number.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// What the thread's timer shares with others: its clock, for one.
+    /// Returns the part of the wheel that other threads share, such as its clock.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Whether it refers to this thread's own timer: not to one that had the same number before.
+    /// Returns true if it refers to this thread's own wheel, and not to an earlier one with the
+    /// same number.
     pub(crate) fn is_own(&self) -> bool {
         Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)
     }

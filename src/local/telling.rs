@@ -1,24 +1,27 @@
-//! What a thread's timer says of itself.
+//! Reports about a thread's wheel.
 
 use super::{LocalTimer, inner::Local};
 use crate::{gauges::Counts, metrics::ShardMetrics};
 
 impl LocalTimer {
-    /// What has become of this thread's timers so far. Cost: some nanoseconds for each message that waits.
+    /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
+    /// message.
     pub fn counts(self) -> Counts {
         Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
     }
 
-    /// What this thread's timer does, and how late its timers fire; see [`metrics`](crate::metrics). `None` in a thread that is
-    /// exiting, or that cannot have one.
+    /// Returns the activity of this thread's wheel and the lateness of its timers; see
+    /// [`metrics`](crate::metrics). Returns `None` in an exiting thread and in a thread that cannot
+    /// have a wheel.
     pub fn metrics(self) -> Option<ShardMetrics> {
         Local::with(|local| local.step(|shard| shard.metrics())).ok()
     }
 
-    /// Where in the program the live timers were added, and how long ago: for a timer that somebody forgets to cancel. (A
-    /// periodic timer is left out during its own run.) Empty in a thread that is exiting. Needs the feature `origins`.
+    /// Returns where in the program the live timers were added, and their ages, to find a timer
+    /// without a cancel. A periodic timer is left out during its own run. Empty in an exiting
+    /// thread. Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds for each timer that was live at once.
+    /// Cost: some nanoseconds for each timer of the largest number of live timers.
     ///
     /// # Examples
     ///
