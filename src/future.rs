@@ -5,9 +5,10 @@
 //! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
 //! | the timer of another thread | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
-//! The first is for a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn) its timer. The second is for
-//! runtimes that move tasks between threads: the timers live on threads that turn them ([`Cores`](crate::Cores), for one), and
-//! a drop is a [`cancel`](crate::TimerHandle::cancel), from wherever it happens.
+//! The free functions suit a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn)
+//! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on threads
+//! that turn them, such as [`Cores`](crate::Cores). A drop on any thread is a
+//! [`cancel`](crate::TimerHandle::cancel).
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -26,43 +27,52 @@
 //! assert_eq!(time.elapsed(), Duration::from_secs(30));
 //! ```
 //!
-//! # What holds for all of them
+//! # Common properties
 //!
-//! * **The deadline counts from creation, the timer is added late**: at the first poll that has to wait. A timeout whose
-//!   future is ready at once never touches the wheel, and a sleep that is dropped before it is polled has cost a reading of the
-//!   clock.
-//! * **Never early**, and as punctual as the loop that turns the timer: see [Time](crate#time).
-//! * **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and a future is a handful of
-//!   words.
-//! * **Each wake is called once**, for the waker of the last poll, in a turn of the thread that has the timer. One that
-//!   panics, when it is called or dropped there, is caught and reported as a callback's panic is; the rest of the turn goes on.
-//! * **Dropping a future cancels its timer.** The waker of a [`Timers`] future is dropped at once, on
-//!   whichever thread that is.
-//! * **Nothing hangs because a thread has ended.** What waits there is woken, and goes on at another one of its [`Timers`]. If there
-//!   is none, it ends without having waited for its time: see below.
+//! - **The deadline counts from creation, the timer is added late**: at the first poll that has to
+//!   wait. A timeout whose future is ready at once never touches the wheel. A sleep that is dropped
+//!   before its first poll costs a reading of the clock.
+//! - **Never early**, and as punctual as the loop that turns the wheel: see [Time](crate#time).
+//! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and
+//!   a future is a handful of words.
+//! - **Each wake is called once**, for the waker of the last poll, in a turn of the thread that
+//!   owns the timer. A waker that panics there, in its call or its drop, is caught and reported
+//!   like a callback's panic; the turn continues.
+//! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is
+//!   dropped at once, on the thread of that drop.
+//! - **The end of a thread leaves no future hanging.** A future that waits there is woken, and
+//!   continues on another one of its [`Timers`]. If there is none, it ends before its deadline: see
+//!   below.
 //!
 //! # Without a driver
 //!
-//! A future that has to wait for this thread's timer panics at that poll if no loop is going to turn it, as tokio's do without a runtime:
-//! it would wait for ever. Every driver registers when it is made: [`drive`], a `TimerFd`, [`Config::install`](crate::Config::install),
-//! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio and `io_uring`. So does the first
-//! [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all of that calls
-//! [`register_driver`](crate::LocalTimer::register_driver). A task may be spawned before its driver is made, and polled afterwards.
+//! A future that has to wait for this thread's wheel panics at that poll if no loop is going to
+//! turn it: it would wait for ever. Tokio's futures do the same without a runtime. Every driver
+//! registers when it is created: [`drive`], a `TimerFd`,
+//! [`Config::install`](crate::Config::install), [`Cores`](crate::Cores), [`VirtualTime`], the
+//! packages for tokio, compio and `io_uring`. So does the first [`turn`](crate::LocalTimer::turn),
+//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all
+//! of these calls [`register_driver`](crate::LocalTimer::register_driver). A task may be spawned
+//! before its driver is created, and polled afterwards.
 //!
 //! # Without a timer
 //!
-//! No timer can be had where the thread has ended, or where as many are live as may be ([`Config::limit`](crate::Config::limit)).
-//! Then a [`Timeout`] ends with [`TimeoutError::NoTimer`], and a [`Sleep`] and an [`Interval`] panic, as
-//! [`LocalTimer::add`](crate::LocalTimer::add) does. [`Timeout::even_without_timer`] runs the future without a limit instead. To get an error instead, poll [`Sleep::poll_elapsed`] or
-//! [`Interval::try_poll_tick`].
+//! No timer can be had if the thread has ended, or if the limit of live timers is reached
+//! ([`Config::limit`](crate::Config::limit)). Then a [`Timeout`] ends with
+//! [`TimeoutError::NoTimer`]. A [`Sleep`] and an [`Interval`] panic, like
+//! [`LocalTimer::add`](crate::LocalTimer::add). [`Timeout::even_without_timer`] runs the future
+//! without a limit instead. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error
+//! instead of a panic.
 //!
 //! # How a waker changes
 //!
-//! The waker is the timer's callback, so there is no cell that a poll and a firing timer would share. A poll with another
-//! waker cancels the timer and adds one with the new waker; if the cancel comes too late, the timer has fired and the poll is
-//! ready. So whatever races, the word that decides between fired and cancelled decides here as well. (On another thread the
-//! cancelled timer counts until its owner has met it: if all [`Timers`] are as full as they may be, the new one can be refused.)
+//! The waker is the timer's callback, so a poll and a firing timer share no cell. A poll with
+//! another waker cancels the timer and adds one with the new waker. If the cancel comes too late,
+//! the timer has fired and the poll is ready. So the state word that decides between fired and
+//! cancelled also decides every race of these futures. After a poll on another thread, the
+//! cancelled timer counts until its owner has collected it. If all [`Timers`] are at their limits,
+//! the new timer can be refused.
 
 mod alarm;
 mod drive;
@@ -86,9 +96,9 @@ pub use self::{
 };
 use crate::local::local_timer;
 
-/// Waits until `duration` from now, on this thread's timer. See [`Sleep`].
+/// Waits until `duration` from now, on this thread's wheel. See [`Sleep`].
 ///
-/// Zero is ready at the first poll; anything beyond 584 years never is.
+/// A zero duration is ready at the first poll; a duration beyond 584 years never is.
 ///
 /// # Examples
 ///
@@ -106,15 +116,17 @@ pub fn sleep(duration: Duration) -> Sleep {
     Sleep::after(local_timer(), duration)
 }
 
-/// Waits until `deadline`, an instant of this thread's timer ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
+/// Waits until `deadline`, an instant of this thread's clock
+/// ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
 ///
-/// One that has passed is ready at the first poll.
+/// A past deadline is ready at the first poll.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::until(local_timer(), deadline)
 }
 
-/// Gives `future` up if it is not ready within `duration` from now, by this thread's timer. See [`Timeout`].
+/// Gives up `future` if it is not ready within `duration` from now, by this thread's wheel. See
+/// [`Timeout`].
 ///
 /// # Examples
 ///
@@ -135,15 +147,16 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     Timeout::new(future.into_future(), sleep(duration))
 }
 
-/// Gives `future` up if it is not ready by `deadline`, an instant of this thread's timer. See [`Timeout`].
+/// Gives up `future` if it is not ready by `deadline`, an instant of this thread's clock. See
+/// [`Timeout`].
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
 
-/// Ticks every `period` by this thread's timer, the first time at once. See [`Interval`].
+/// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
 ///
-/// A period shorter than a tick of the timer, zero included, counts as a tick.
+/// A period shorter than a tick of the wheel, zero included, counts as a tick.
 ///
 /// # Examples
 ///
@@ -165,7 +178,8 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(sleep(Duration::ZERO), period)
 }
 
-/// Ticks every `period`, the first time at `start`, an instant of this thread's timer. Otherwise as [`interval`].
+/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. See
+/// [`interval`].
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)

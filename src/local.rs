@@ -1,7 +1,7 @@
 //! `local_timer()`: the thread's wheel, a shard of callbacks.
 //!
-//! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a hook or a destructor
-//! may add, cancel, reset and even turn (P5).
+//! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a
+//! hook or a destructor may add, cancel, reset and even turn (P5).
 
 mod adding;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]

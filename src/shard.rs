@@ -46,8 +46,8 @@ use crate::{
 /// One core's timers for a loop that owns its payloads. The shard returns expired timers one at a
 /// time, by value, so the loop holds no borrow of the shard while it handles one.
 ///
-/// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for callbacks there is
-/// [`local_timer`](crate::local_timer), which is a shard per thread.
+/// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for
+/// callbacks there is [`local_timer`](crate::local_timer), which is a shard per thread.
 ///
 /// A shard may move between threads. Its handles cancel from any thread, including the shard's own;
 /// there [`cancel`](Self::cancel) is cheaper and returns the payload.
@@ -181,7 +181,8 @@ impl<T> Shard<T> {
         self.cancel_own(handle, OwnerNodes::take_payload).ok()
     }
 
-    /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant, one reading of the clock.
+    /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant,
+    /// one reading of the clock.
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
         handle.shard() == self.number && self.reset_own(handle, delay).is_some()

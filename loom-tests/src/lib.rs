@@ -23,11 +23,12 @@ use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Explores every interleaving of `model` with up to three preemptions, prints their number and fails below `floor`: loom
-/// explores a single interleaving of a model that it cannot see into.
+/// Explores every interleaving of `model` with up to three preemptions, prints their number and
+/// fails below `floor`: loom explores a single interleaving of a model that it cannot see into.
 ///
-/// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits each model to its value in
-/// minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted fault must fail an assertion of the model.
+/// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits
+/// each model to its value in minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted
+/// fault must fail an assertion of the model.
 ///
 /// # Panics
 ///
@@ -36,8 +37,8 @@ pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
     explore_within(3, floor, model);
 }
 
-/// Explores every interleaving of `model` with up to `preemptions` preemptions; see [`explore`]. For models that take
-/// minutes with three.
+/// Explores every interleaving of `model` with up to `preemptions` preemptions; see [`explore`].
+/// For models that take minutes with three.
 ///
 /// # Panics
 ///
@@ -50,7 +51,8 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
     // Shard numbers and epoch garbage are global and outside of loom. They must be equal in every
     // execution, so models run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A model that fails in the owner of a thread-local timer may abort before the harness prints its name.
+    // A model that fails in the owner of a thread-local timer may abort before the harness prints
+    // its name.
     println!("{name} ...");
     let time = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok().map(|minutes| {
         let minutes: u64 =

@@ -1,20 +1,21 @@
-//! What a timer of a future calls: the waker of the last poll.
+//! The callback of a future's timer: the waker of the last poll.
 
 use std::{ptr, task::Waker};
 
 use crate::local::LocalTimer;
 
-/// A waker in a callback's place. It is called when its timer fires, or when the thread ends that would have fired it: then
-/// the future looks and finds out. If the timer is cancelled, it is dropped.
+/// A waker in place of a callback. It is called when its timer fires, and when its thread ends
+/// before that: then the next poll finds the reason. It is dropped if the timer is cancelled.
 #[derive(Debug)]
 pub struct Alarm(Option<Waker>);
 
 impl Alarm {
-    /// For the task of `waker`, and what that is called. It may panic, since cloning a waker may.
+    /// Clones `waker`, and returns the clone with its name. It may panic, since a clone of a waker
+    /// may.
     pub(super) fn new(waker: &Waker) -> (Self, WakerName) {
         let clone = waker.clone();
-        // A clone may have another table, and who polls again does so with the same original. But only what the clone keeps
-        // alive is sure to stay what it is.
+        // A clone may have another table, and the next poll of the task passes the same original.
+        // But only the data that the clone keeps alive is sure to stay the same.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let name = WakerName::of(kept);
         (Self(Some(clone)), name)
@@ -27,15 +28,15 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // Callbacks that are dropped by a thread whose timer has ended were pending when it ended. (Or cancelled and not yet
-        // collected: a wake too many.)
+        // A callback dropped by a thread whose wheel has ended was pending at that end. A cancelled
+        // and not yet collected one is dropped there too: it gets a spurious wake.
         if self.0.is_some() && LocalTimer::has_ended() {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
 }
 
-/// Tells a waker from others, without owning it. It holds as long as what the waker refers to.
+/// Identifies a waker without owning it. It is valid while the waker's data lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakerName {
     data: usize,
@@ -66,7 +67,7 @@ mod tests {
         assert_ne!(name, WakerName::of(&other));
     }
 
-    /// Not of size zero: an `Arc` of its own is an address of its own in any case.
+    /// Its size is not zero: each `Arc` of it has a distinct address.
     struct Nobody;
 
     impl std::task::Wake for Nobody {

@@ -1,4 +1,4 @@
-//! A task that drives its thread's timer in any executor.
+//! A task that drives its thread's wheel in any executor.
 
 use std::{
     convert::Infallible,
@@ -14,23 +14,28 @@ use crate::{
     local::{LocalTimer, local_timer},
 };
 
-/// Drives this thread's timer from a task of any executor: a future that never ends. Spawn it on the thread, and drop it to stop.
+/// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
+/// the thread, and drop it to stop.
 ///
-/// `sleep` makes a future that ends after a time, from the executor's own timer. Each time the task runs it turns the timer, and then
-/// waits until the next deadline. An earlier timer of this thread wakes the task, and so does every request of another thread that
-/// calls [`Config::on_wake`](crate::Config::on_wake). A configured hook is called too.
+/// `sleep` returns a future of the executor's own timer that ends after a time. Each time the task
+/// runs, it turns the wheel, and then waits until the next deadline. An earlier timer of this
+/// thread wakes the task. So does every remote request that calls
+/// [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is called too.
 ///
-/// The thread is driven from the call on: tasks that were spawned before may wait. One task is enough; of two, the one that has
-/// begun to wait last is woken.
+/// The thread is driven from this call on: tasks that were spawned before may wait. One task is
+/// enough. If two tasks drive the wheel, the one that began to wait last is woken.
 ///
-/// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024 entries before other tasks have their
-/// go. Where the executor can wait for a descriptor, a `TimerFd` does without its timer.
+/// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024
+/// entries before other tasks run. Where the executor can wait for a descriptor, a `TimerFd` needs
+/// no timer of the executor.
 ///
-/// The executor's wakers must be good for any thread, as [`Waker`](std::task::Waker) promises: monoio's need its feature `sync`.
+/// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises:
+/// monoio's wakers need its feature `sync`.
 ///
 /// # Panics
 ///
-/// If the thread is exiting and its timer has ended, or cannot have one because 16,384 shards exist.
+/// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
+/// exist.
 ///
 /// # Examples
 ///
@@ -50,7 +55,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(DRIVE_BUDGET);
             let announce = |cx: &mut Context<'_>| LocalTimer::prepare_sleep_of(cx.waker());
             let announced = poll_fn(|cx| Poll::Ready(announce(cx))).await;
-            // Something is left to do: other tasks have their go first.
+            // The turn has left work: other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let slept = announced.timeout().filter(|_| !is_over).map(&mut sleep);
             sleep_or_wake(slept, is_over).await;
@@ -58,7 +63,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Ends with `sleep`, or when the task is woken: at the next poll. The task wakes itself if `wakes`.
+/// Ends with `sleep`, or at the next poll after a wake. The task wakes itself if `wakes`.
 async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
@@ -73,7 +78,7 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
-/// The task that drives the timer. When it ends, nothing wakes it any more.
+/// The task that drives the wheel. Its drop removes its waker.
 struct Driver;
 
 impl Drop for Driver {

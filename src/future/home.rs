@@ -1,4 +1,4 @@
-//! Where the timer of a future lives.
+//! The backend of a future: the shard that has its timer.
 
 use std::{
     fmt::Debug,
@@ -13,17 +13,17 @@ use crate::{
     origin::Origin,
 };
 
-/// Where the timer of a future lives: on this thread ([`LocalTimer`]), or on one of several others
-/// ([`Remote`](super::Remote)). Nobody else implements it.
+/// The backend of a future's timer: this thread ([`LocalTimer`]), or one of several other threads
+/// ([`Remote`](super::Remote)). No other type implements it.
 pub trait Home: Place {}
 
 impl<P: Place> Home for P {}
 
-/// What the futures ask of it. Moments are nanoseconds of its clock.
+/// The operations that futures need from a backend. Moments are nanoseconds of its clock.
 pub trait Place: Debug + Unpin {
     type Handle: Copy + Debug + Unpin;
 
-    /// The moment `delay` from now.
+    /// Returns the moment `delay` from now.
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
@@ -32,10 +32,10 @@ pub trait Place: Debug + Unpin {
 
     fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason>;
 
-    /// A period in nanoseconds, at least a tick.
+    /// Returns a period in nanoseconds, at least a tick.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer. If that is on another clock than before, `nanos` is what that shows.
+    /// Adds a timer. If it uses another clock than before, converts `nanos` to that clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,

@@ -9,20 +9,22 @@ use std::{
 use super::{Home, Sleep};
 use crate::{error::AddErrorReason, local::LocalTimer, tick::saturating_nanos};
 
-/// Ticks once a period; from [`interval`](super::interval) and [`Timers::interval`](super::Timers::interval).
+/// Ticks once a period; from [`interval`](super::interval) and
+/// [`Timers::interval`](super::Timers::interval).
 ///
-/// Ticks keep to their schedule: the period does not drift, whatever the timer's tick is and however late within a period a tick is
-/// taken. What happens when a whole period or more was missed, [`MissedTickBehavior`] says.
+/// Ticks keep to their schedule: the period does not drift, for any tick of the wheel and any
+/// lateness within a period. [`MissedTickBehavior`] decides what happens after a whole missed
+/// period.
 #[derive(Debug)]
 pub struct Interval<H: Home = LocalTimer> {
-    /// Until the next tick.
+    /// Waits for the next tick.
     sleep: Sleep<H>,
     /// In nanoseconds.
     period: u64,
     missed: MissedTickBehavior,
 }
 
-/// What an [`Interval`] does when a tick is taken so late that the moment of the next one has come as well.
+/// The behavior of an [`Interval`] when a tick is taken after the deadline of the next one.
 ///
 /// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
 ///
@@ -33,18 +35,19 @@ pub struct Interval<H: Home = LocalTimer> {
 /// | `Skip` | 0 s | 35 s | 40 s | 50 s | 60 s | 70 s |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MissedTickBehavior {
-    /// What was missed is made up for, at once: there are as many ticks as periods.
+    /// Makes up for missed ticks at once: there are as many ticks as periods.
     #[default]
     Burst,
-    /// A new schedule begins: the next tick is a period from now. (Only if one was missed: one that is taken late, but before the
-    /// next is due, leaves the schedule as it is, where tokio's begins anew after 5 ms.)
+    /// Begins a new schedule: the next tick is a period from now. A late tick that is taken before
+    /// the next is due leaves the schedule as it is, where tokio begins a new one after 5 ms.
     Delay,
-    /// What was missed is left out: the next tick is the next one of the schedule that is still to come.
+    /// Skips missed ticks: the next tick is the next one of the schedule in the future.
     Skip,
 }
 
 impl MissedTickBehavior {
-    /// When the next tick is due, in nanoseconds, if one that was due at `tick` is taken `now`.
+    /// Returns the deadline of the next tick, in nanoseconds, if the tick due at `tick` is taken at
+    /// `now`.
     fn next(self, tick: u64, now: u64, period: u64) -> u64 {
         let next = tick.saturating_add(period);
         if now < next {
@@ -59,40 +62,42 @@ impl MissedTickBehavior {
 }
 
 impl<H: Home> Interval<H> {
-    /// `sleep` waits for the first tick.
+    /// Creates an interval whose first tick ends `sleep`.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
-        // Without a timer there is no tick to which to round, and there will be no tick.
+        // Without a wheel there is no tick to which to round, and the interval never ticks.
         let period =
             sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1));
         Self { sleep, period, missed: MissedTickBehavior::default() }
     }
 
-    /// Waits for the next tick; gives the instant for which it was scheduled.
+    /// Waits for the next tick. Returns the instant for which it was scheduled.
     ///
     /// The future may be dropped before it is ready: no tick is lost.
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer), or the thread has [no driver](super#without-a-driver).
+    /// If [no timer can be had](super#without-a-timer), or the thread has [no
+    /// driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// As [`tick`](Self::tick), polled.
+    /// Polls for the next tick, like [`tick`](Self::tick).
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer), or the thread has [no driver](super#without-a-driver).
+    /// If [no timer can be had](super#without-a-timer), or the thread has [no
+    /// driver](super#without-a-driver).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         self.try_poll_tick(cx)
             .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
     }
 
-    /// As [`poll_tick`](Self::poll_tick), with an error instead of a panic.
+    /// Polls for the next tick, and returns an error where [`poll_tick`](Self::poll_tick) panics.
     ///
     /// # Errors
     ///
-    /// If [no timer can be had](super#without-a-timer). Polled again, it tries again.
+    /// If [no timer can be had](super#without-a-timer). The next poll tries again.
     ///
     /// # Panics
     ///
@@ -105,38 +110,39 @@ impl<H: Home> Interval<H> {
         Poll::Ready(Ok(instant))
     }
 
-    /// The next tick is a period from now, and the schedule goes on from there.
+    /// Moves the next tick to one period from now, where the schedule starts again.
     pub fn reset(&mut self) {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// Moves the next tick to now, where the schedule starts again: the next poll is ready. A task that waits for a tick is woken at the
-    /// timer's next one.
+    /// Moves the next tick to now, where the schedule starts again: the next poll is ready. A task
+    /// that waits for a tick is woken at the wheel's next tick.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }
 
-    /// The next tick is `duration` from now, and the schedule goes on from there.
+    /// Moves the next tick to `duration` from now, where the schedule starts again.
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
     }
 
-    /// The next tick is at `deadline`, an instant of the timer's clock, and the schedule goes on from there.
+    /// Moves the next tick to `deadline`, an instant of the wheel's clock, where the schedule
+    /// starts again.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }
 
-    /// The time between two ticks: at least a tick of the timer.
+    /// Returns the time between two ticks: at least a tick of the wheel.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period)
     }
 
-    /// What happens to missed ticks; at first [`MissedTickBehavior::Burst`].
+    /// Returns the behavior for missed ticks; initially [`MissedTickBehavior::Burst`].
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Says what happens to missed ticks from now on.
+    /// Sets the behavior for missed ticks from now on.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }

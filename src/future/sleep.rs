@@ -16,19 +16,22 @@ use crate::{
     tick::saturating_nanos,
 };
 
-/// Waits until its deadline; from [`sleep`](super::sleep) and [`Timers::sleep`](super::Timers::sleep).
+/// Waits until its deadline; from [`sleep`](super::sleep) and
+/// [`Timers::sleep`](super::Timers::sleep).
 ///
-/// It is `Unpin`, so `&mut sleep` is a future as well, in a loop that selects. Polled after it was ready it is ready again,
-/// until it is [reset](Self::reset). Dropping it cancels its timer.
+/// It is `Unpin`, so that `&mut sleep` is a future too, for a loop that selects. After it was
+/// ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels its timer.
 ///
-/// Cost: creating one reads the clock. The first poll looks at it again, unless the sleep is longer than a second, and adds a timer
-/// if the deadline has not come; further polls by the same task look at the timer's state. Nothing is allocated in the steady
-/// state. (If a longer one is over at its first poll, the next turn finds that out.)
+/// Cost: its creation reads the clock. The first poll reads it again, unless the sleep is longer
+/// than a second, and adds a timer if the deadline has not elapsed. If a longer one has elapsed at
+/// its first poll, the next turn fires it. Further polls by the same task read the timer's state.
+/// Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
-/// When it is polled and [no timer can be had](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed) gives an
-/// error instead. When it would wait on a thread [without a driver](super#without-a-driver).
+/// If it is polled and [no timer can be had](super#without-a-timer);
+/// [`poll_elapsed`](Self::poll_elapsed) returns an error instead. If it would wait on a thread
+/// [without a driver](super#without-a-driver).
 ///
 /// # Examples
 ///
@@ -54,7 +57,7 @@ use crate::{
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep<H: Home = LocalTimer> {
     home: H,
-    /// In nanoseconds of the home's clock.
+    /// In nanoseconds of the backend's clock.
     deadline: u64,
     origin: Origin,
     state: State<H::Handle>,
@@ -64,15 +67,17 @@ pub struct Sleep<H: Home = LocalTimer> {
 enum State<Handle> {
     /// It was created long before its deadline, and has no timer.
     Fresh,
-    /// It has nothing to wait for, by whichever clock: one that does not know the time exactly could not say yet that it is over.
+    /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
+    /// elapsed.
     Now,
     /// It has no timer.
     Idle,
-    /// It has one, whose callback is the waker of that name. It may have fired.
+    /// It has a timer, whose callback is the waker of that name. The timer may have fired.
     Waits(Handle, WakerName),
-    /// It has a timer and was reset to an elapsed deadline. The next poll is ready; the timer wakes its task.
+    /// It has a timer and was reset to an elapsed deadline. The next poll is ready; the timer wakes
+    /// its task.
     Due(Handle, WakerName),
-    /// A poll has found that the deadline had come.
+    /// A poll has found that the deadline had elapsed.
     Elapsed,
     /// There was no clock to take a deadline from.
     Homeless(AddErrorReason),
@@ -106,14 +111,16 @@ impl<H: Home> Sleep<H> {
         Self { home, deadline, origin: Origin::caller(), state }
     }
 
-    /// When it ends: an instant of its timer's clock.
+    /// Returns its deadline, an instant of its wheel's clock.
     pub fn deadline(&self) -> Instant {
         self.home.instant_at(self.deadline)
     }
 
-    /// Whether it is over: its timer has fired, or it was found to be over when it was polled. Reads no clock.
+    /// Returns true if it has elapsed: its timer has fired, or a poll found that the deadline had
+    /// elapsed. Reads no clock.
     ///
-    /// (Its timer may also have ended with its thread. The next poll finds that out and waits elsewhere, if it can.)
+    /// The end of a thread also ends its timers. The next poll notices this and waits elsewhere, if
+    /// it can.
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
@@ -122,11 +129,12 @@ impl<H: Home> Sleep<H> {
         }
     }
 
-    /// Gives it another deadline, earlier or later, also when it was over.
+    /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If it waits, the task that has polled it is woken by the new deadline, without polling it again; moving to later is mostly a
-    /// store. If the new deadline has come, the next poll is ready, and the task is woken at the next tick. If it was over or not yet
-    /// polled, it waits from the next poll on.
+    /// If it waits, the new deadline wakes the task that has polled it, without another poll;
+    /// moving to a later deadline is mostly a store. If the new deadline has elapsed, the next poll
+    /// is ready, and the task is woken at the next tick. If the sleep had elapsed or was not polled
+    /// yet, it waits from the next poll on.
     ///
     /// Cost: one reading of the clock while it waits.
     pub fn reset(&mut self, deadline: Instant) {
@@ -139,7 +147,7 @@ impl<H: Home> Sleep<H> {
         }
     }
 
-    /// Gives it a deadline `duration` from now. Otherwise as [`reset`](Self::reset).
+    /// Sets a deadline `duration` from now. See [`reset`](Self::reset).
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.home.nanos_after(duration);
         self.reset_or_lose(deadline);
@@ -179,16 +187,18 @@ impl<H: Home> Sleep<H> {
         &self.home
     }
 
-    /// As `poll`, with an error instead of a panic. (Any `&mut Sleep` will do, without a pin.)
+    /// Polls the sleep, and returns an error where `poll` panics. It takes any `&mut Sleep`,
+    /// without a pin.
     ///
     /// # Errors
     ///
-    /// If [no timer can be had](super#without-a-timer). Polled again, it tries again; one that was made where there could be no timer at
-    /// all needs a new deadline first.
+    /// If [no timer can be had](super#without-a-timer). The next poll tries again. A sleep that was
+    /// created where no wheel exists needs a new deadline first.
     ///
     /// # Panics
     ///
-    /// If cloning the waker does; then nothing has changed. If it would wait on a thread [without a driver](super#without-a-driver).
+    /// If cloning the waker panics; then nothing has changed. If it would wait on a thread [without
+    /// a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -231,8 +241,9 @@ impl<H: Home> Sleep<H> {
         self.look(cx)
     }
 
-    /// It has no timer: it was not polled before, or its timer has fired. Or the thread that had its timer has ended, which a
-    /// clock that shows less than the deadline tells.
+    /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no timer:
+    /// this is its first poll, or its timer has fired, or the thread of its timer has ended. In the
+    /// last case the clock may show less than the deadline.
     fn look(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.home.has_come(self.deadline)? {
             self.state = State::Elapsed;

@@ -1,4 +1,4 @@
-//! A future that is given up when its time is over.
+//! A future that is given up when its deadline has elapsed.
 
 use std::{
     error::Error,
@@ -13,18 +13,19 @@ use super::{Home, Sleep};
 use crate::{error::AddErrorReason, local::LocalTimer};
 
 pin_project! {
-    /// Gives a future up if it is not ready in time; from [`timeout`](super::timeout) and
+    /// Gives up a future if it is not ready in time; from [`timeout`](super::timeout) and
     /// [`Timers::timeout`](super::Timers::timeout).
     ///
-    /// The future is polled first: if it is ready, the time does not matter. One that is ready at its first poll touches no
-    /// timer. When the time is over the answer is [`TimeoutError::Elapsed`], and the future is dropped together with the timeout, or taken
-    /// back by [`into_inner`](Self::into_inner).
+    /// The future is polled first: if it is ready, the deadline does not matter. A future that is
+    /// ready at its first poll needs no timer. When the deadline has elapsed, the output is
+    /// [`TimeoutError::Elapsed`]. Then the future is dropped with the timeout, or returned by
+    /// [`into_inner`](Self::into_inner).
     ///
     /// It cannot interrupt a poll that does not return.
     ///
     /// # Panics
     ///
-    /// When it would wait on a thread [without a driver](super#without-a-driver).
+    /// If it would wait on a thread [without a driver](super#without-a-driver).
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F, H: Home = LocalTimer> {
@@ -35,7 +36,7 @@ pin_project! {
     }
 }
 
-/// Why a [`Timeout`] has given its future up.
+/// The reason why a [`Timeout`] has given up its future.
 ///
 /// # Examples
 ///
@@ -62,8 +63,9 @@ impl<F, H: Home> Timeout<F, H> {
         Self { future, sleep, even_without_timer: false }
     }
 
-    /// Runs the future without a limit as long as [no timer can be had](super#without-a-timer), instead of giving it up: for work that an
-    /// overload shall not refuse. Each poll that has to wait tries again to get a timer.
+    /// Runs the future without a limit while [no timer can be had](super#without-a-timer), instead
+    /// of giving it up: for work that must not be refused under overload. Each poll that has to
+    /// wait tries again to get a timer.
     ///
     /// # Examples
     ///
@@ -87,22 +89,22 @@ impl<F, H: Home> Timeout<F, H> {
         self
     }
 
-    /// The future.
+    /// Returns the future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future, to be changed.
+    /// Returns the future for changes.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The future, without its timeout.
+    /// Returns the future without its timeout.
     pub fn into_inner(self) -> F {
         self.future
     }
 
-    /// Its time, to be asked or moved: [`Sleep::deadline`], [`Sleep::reset`].
+    /// Returns its sleep, to read or move the deadline: [`Sleep::deadline`], [`Sleep::reset`].
     pub fn sleep(self: Pin<&mut Self>) -> &mut Sleep<H> {
         self.project().sleep
     }
@@ -142,8 +144,8 @@ impl fmt::Display for TimeoutError {
 
 impl Error for TimeoutError {}
 
-/// An elapsed deadline has the kind [`TimedOut`](io::ErrorKind::TimedOut); a missing timer has the kind of
-/// [`other`](io::Error::other) errors.
+/// An elapsed deadline has the kind [`TimedOut`](io::ErrorKind::TimedOut); a missing timer has the
+/// kind of [`other`](io::Error::other) errors.
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

@@ -17,20 +17,22 @@ use crate::{
     sync::per_thread,
 };
 
-/// The timers of some threads, for futures that may be polled and dropped on any thread.
+/// The wheels of some threads, for futures that may be polled and dropped on any thread.
 ///
-/// A future takes the timer of the thread on which it is created, if that is among them; otherwise each thread keeps to one of
-/// them, so that threads get into each other's way as little as possible. If that timer is full or has ended when a timer must be
-/// added, or ends later, the future goes on at the next one.
+/// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
+/// Otherwise each thread keeps to one of them, which reduces contention between threads. If that
+/// wheel is full or has ended when a timer is added, or ends later, the future continues on the
+/// next wheel.
 ///
-/// [`start`](Self::start) makes threads of its own, which run as long as a clone or one of its futures exists. Other threads, given to
-/// [`new`](Self::new), must [turn](crate::LocalTimer::turn) their timers, and nothing here keeps them alive. Clones are cheap and mean the
-/// same timers.
+/// [`start`](Self::start) starts threads, which run as long as a clone or one of its futures
+/// exists. The threads of the wheels given to [`new`](Self::new) must
+/// [turn](crate::LocalTimer::turn) them, and nothing here keeps these threads alive. Clones are
+/// cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
-/// Beside a runtime that moves tasks between its threads: a thread that does nothing but timers, and tasks that wait for it from
-/// anywhere.
+/// Beside a runtime that moves tasks between its threads, one thread runs the timers, and tasks
+/// wait for it from anywhere.
 ///
 /// ```
 /// use corewheel::future::{TimeoutError, Timers};
@@ -65,15 +67,16 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<Seat>]>);
 
-/// What the futures of one timer hold on to: so threads that keep to different ones do not count the same references.
+/// The reference that the futures of one wheel hold. Threads that keep to different wheels do not
+/// contend for one reference count.
 #[repr(align(128))]
 struct Seat {
     shards: Arc<[ShardRef]>,
-    /// The threads of the timers, if these were started for them.
+    /// The threads of the wheels, if they were started for them.
     _threads: Option<Arc<Threads>>,
 }
 
-/// Threads of nothing but timers. They are asked to end when this is dropped.
+/// Threads that only run timers. Dropping this asks them to end.
 struct Threads(Cores<()>);
 
 impl Drop for Threads {
@@ -82,18 +85,20 @@ impl Drop for Threads {
     }
 }
 
-/// One of several timers of other threads; the futures of [`Timers`] live there.
+/// One of several wheels of other threads, for the futures of [`Timers`].
 pub struct Remote {
     seat: Arc<Seat>,
-    /// Which of the shards it is.
+    /// Its index among the shards.
     at: usize,
 }
 
 impl Timers {
-    /// Starts threads that do nothing but timers, and returns their timers; zero counts as one. One or two are enough for most programs,
-    /// since they do nothing but wake tasks. The operating system places them: they are not pinned to cores.
+    /// Starts threads that only run timers, and returns their wheels; zero counts as one. One or
+    /// two threads are enough for most programs, since they only wake tasks. The operating system
+    /// places them: they are not pinned to cores.
     ///
-    /// The threads end when the last clone of the timers and the last of their futures is dropped. No thread waits for that.
+    /// The threads end when the last clone of the timers and the last of their futures is dropped.
+    /// That drop does not wait for the threads.
     ///
     /// # Errors
     ///
@@ -102,11 +107,12 @@ impl Timers {
         Self::start_with(Cores::builder().shards(threads).pin(false))
     }
 
-    /// Starts the threads as the builder says: how many, whether they are pinned, and how the timer of each is made. Otherwise as
-    /// [`start`](Self::start).
+    /// Starts threads with this builder, which sets their number, whether they are pinned, and the
+    /// configuration of each wheel. See [`start`](Self::start).
     ///
-    /// The threads park between their turns. A configuration with a wake hook of its own ([`Config::on_wake`](crate::Config::on_wake))
-    /// must unpark the thread, which is the current one in the function given to [`CoresBuilder::config`].
+    /// The threads park between their turns. A wake hook in the configuration
+    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark the thread, which is the current
+    /// one in the function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
@@ -133,13 +139,13 @@ impl Timers {
         Ok(Self::on(&shards, Some(&Arc::new(Threads(cores)))))
     }
 
-    /// The timers of these threads: [`Cores::shards`](crate::Cores::shards), or the one of
-    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The caller keeps the threads alive: futures of timers that have ended get
-    /// [no timer](super#without-a-timer).
+    /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The caller keeps the threads alive:
+    /// futures of ended wheels get [no timer](super#without-a-timer).
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If `shards` is empty.
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
@@ -151,7 +157,8 @@ impl Timers {
         Self(shards.iter().map(|_| Arc::new(seat())).collect())
     }
 
-    /// The timers, to add callbacks to them or to read their [metrics](ShardRef::metrics). At least one.
+    /// Returns the wheels, for adds of callbacks and for [metrics](ShardRef::metrics). At least
+    /// one.
     pub fn shards(&self) -> &[ShardRef] {
         &self.0[0].shards
     }
@@ -168,7 +175,7 @@ impl Timers {
         Sleep::until(self.remote(), deadline)
     }
 
-    /// Gives `future` up if it is not ready within `duration` from now. See [`Timeout`].
+    /// Gives up `future` if it is not ready within `duration` from now. See [`Timeout`].
     #[track_caller]
     pub fn timeout<F: IntoFuture>(
         &self,
@@ -178,7 +185,8 @@ impl Timers {
         Timeout::new(future.into_future(), self.sleep(duration))
     }
 
-    /// Gives `future` up if it is not ready by `deadline`, an instant of the timers' clock. See [`Timeout`].
+    /// Gives up `future` if it is not ready by `deadline`, an instant of the timers' clock. See
+    /// [`Timeout`].
     #[track_caller]
     pub fn timeout_at<F: IntoFuture>(
         &self,
@@ -194,13 +202,14 @@ impl Timers {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
-    /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See [`Interval`].
+    /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See
+    /// [`Interval`].
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep_until(start), period)
     }
 
-    /// What time it is by the timers' clock: by that of the one where this thread's futures wait.
+    /// Returns the present time of the clock of the wheel that this thread's futures use.
     pub fn now(&self) -> Instant {
         self.remote().shard().now()
     }
@@ -210,7 +219,7 @@ impl Timers {
         Remote { seat: Arc::clone(&self.0[at]), at }
     }
 
-    /// Which of the timers is this thread's own.
+    /// Returns the index of this thread's own wheel.
     fn own(&self) -> Option<usize> {
         let own = Owner::number()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -222,7 +231,7 @@ impl Remote {
         &self.seat.shards[self.at]
     }
 
-    /// What the clock of another one of the shards shows when this one's shows `nanos`.
+    /// Converts `nanos` of this shard's clock to the clock of shard `at`.
     fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
         if at == self.at || nanos == u64::MAX {
             return nanos;
@@ -296,17 +305,17 @@ impl Place for Remote {
 }
 
 per_thread! {
-    /// From 1; 0 if the thread has none yet.
+    /// Counts from 1; 0 if the thread has none yet.
     static NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// Gives this thread a number, which others may have as well.
+/// Gives this thread a number. Several threads may get the same number.
 pub(super) fn number_this_thread(number: usize) {
     // A thread that is past its thread-locals needs none.
     let _ = NUMBER.try_with(|place| place.set(number));
 }
 
-/// A small number that no other thread has, if it was not given one.
+/// Returns a small number, unique among threads that were not given one.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = NUMBER.try_with(|number| {
@@ -317,7 +326,7 @@ fn number_of_this_thread() -> usize {
         }
         number.get()
     });
-    // A thread that is past its thread-locals is like any other.
+    // A thread that is past its thread-locals uses the first wheel.
     number.unwrap_or(0)
 }
 

@@ -1,4 +1,5 @@
-//! Virtual time for async tests: cores that take turns, and a clock that goes on when all are idle.
+//! Virtual time for async tests: cores that take turns, and a clock that advances when all are
+//! idle.
 
 mod core;
 mod task;
@@ -9,16 +10,18 @@ use self::core::{Core, Step};
 pub use self::task::Task;
 use crate::{clock::ManualClock, local::ShardRef};
 
-/// A small executor for tests: tasks on one or several virtual cores, and a clock that is moved by hand, or by itself to the
-/// next deadline whenever all tasks are idle.
+/// A small executor for tests: tasks on one or several virtual cores, and a clock that the test
+/// moves. The clock also advances to the next deadline whenever all tasks are idle.
 ///
-/// Each core is a thread with its own [`local_timer`](crate::local_timer), and one of them runs at a time: a poll of one
-/// task, or a turn. Which comes next, the seed decides; so a test runs the same way each time, and another seed tries
-/// another order. It knows of what tasks, timers and wakers do: not of other threads or of sockets. What chooses by chance does so
-/// here, too: a `HashMap`, or [`PurgatoryGroup::new`](crate::PurgatoryGroup::new), whose keys
-/// [`by`](crate::PurgatoryGroup::by) puts where the test wants them.
+/// Each core is a thread with its own [`local_timer`](crate::local_timer). One of them runs at a
+/// time: a poll of one task, or a turn. The seed decides which comes next, so that a test runs the
+/// same way each time, and another seed tries another order. The executor controls tasks, timers
+/// and wakers, but neither other threads nor sockets. Random choices of the program stay random: a
+/// `HashMap`, or [`PurgatoryGroup::new`](crate::PurgatoryGroup::new).
+/// [`PurgatoryGroup::by`](crate::PurgatoryGroup::by) places keys where the test wants them.
 ///
-/// A panic in a task goes to whoever has the executor run. Tasks that are left are dropped with it.
+/// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
+/// with it.
 ///
 /// # Examples
 ///
@@ -77,11 +80,11 @@ pub struct VirtualTime {
     clock: ManualClock,
     cores: Vec<Core>,
     shards: Vec<ShardRef>,
-    /// What is left of the seed.
+    /// The state of the random sequence.
     random: Cell<u64>,
 }
 
-/// Something that a core can do now.
+/// A step that a core can take now.
 #[derive(Clone, Copy)]
 struct Choice {
     core: usize,
@@ -89,7 +92,7 @@ struct Choice {
 }
 
 impl VirtualTime {
-    /// One core.
+    /// Creates an executor with one core.
     ///
     /// # Panics
     ///
@@ -98,7 +101,7 @@ impl VirtualTime {
         Self::with_cores(1, 0)
     }
 
-    /// So many cores, at least one, which take turns as the seed says.
+    /// Creates an executor with `cores` cores, at least one, whose order the seed decides.
     ///
     /// # Panics
     ///
@@ -109,7 +112,7 @@ impl VirtualTime {
         Self { clock, cores, shards, random: Cell::new(seed) }
     }
 
-    /// Makes a future on the first core and has it run there as a task. It need not be `Send`.
+    /// Creates a future on the first core and runs it there as a task. It need not be `Send`.
     ///
     /// # Panics
     ///
@@ -121,7 +124,7 @@ impl VirtualTime {
         self.spawn_on(0, make)
     }
 
-    /// Makes a future on a core and has it run there as a task.
+    /// Creates a future on a core and runs it there as a task.
     ///
     /// # Panics
     ///
@@ -137,7 +140,7 @@ impl VirtualTime {
         self.cores[core].spawn(make)
     }
 
-    /// Has a future run as a task of its own, on the core of the task that calls this.
+    /// Runs a future as another task, on the core of the task that calls this.
     ///
     /// # Panics
     ///
@@ -147,12 +150,13 @@ impl VirtualTime {
         core::spawn_here(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Spawns a future on the first core, runs all tasks until it is ready, moving the clock whenever all are idle, and gives
-    /// what it gave. The other tasks stay as they are then.
+    /// Spawns a future on the first core and runs all tasks until it is ready, advancing the clock
+    /// whenever all are idle. Returns the output of the future. The other tasks stay as they are
+    /// then.
     ///
     /// # Panics
     ///
-    /// If it waits for what cannot come: all tasks are idle and there is no deadline. And if a task panics.
+    /// If it would wait for ever: all tasks are idle and there is no deadline. If a task panics.
     #[track_caller]
     pub fn block_on<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> F::Output
     where
@@ -163,25 +167,28 @@ impl VirtualTime {
         task.take().expect("all tasks are idle and there is no deadline: it would wait for ever")
     }
 
-    /// Runs all tasks until they have finished, moving the clock whenever all are idle. Returns how many are left: they wait for
-    /// what cannot come, as all tasks are idle and there is no deadline.
+    /// Runs all tasks until they have finished, advancing the clock whenever all are idle. Returns
+    /// the number of unfinished tasks, which would wait for ever: all are idle and there is no
+    /// deadline.
     ///
-    /// It does not return while there is a task that goes on for ever, such as an interval's: see [`advance`](Self::advance).
+    /// It does not return while a task never finishes, such as a task with an interval: see
+    /// [`advance`](Self::advance).
     ///
     /// # Panics
     ///
-    /// If a task does.
+    /// If a task panics.
     #[must_use = "tasks that are left would wait for ever"]
     pub fn run(&self) -> usize {
         self.run_while(|| self.tasks() > 0);
         self.tasks()
     }
 
-    /// Lets so much time pass: goes from one deadline to the next, and runs what is ready there.
+    /// Advances the clock by `by`, from one deadline to the next, and runs the tasks that are ready
+    /// there.
     ///
     /// # Panics
     ///
-    /// If a task does.
+    /// If a task panics.
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
         self.settle();
@@ -196,13 +203,15 @@ impl VirtualTime {
         self.settle();
     }
 
-    /// Runs all tasks until they are idle, at this moment. (A task that is always ready never lets time pass.)
+    /// Runs all tasks until they are idle at this moment. A task that is always ready never lets
+    /// time pass.
     ///
     /// # Panics
     ///
-    /// If a task does.
+    /// If a task panics.
     pub fn settle(&self) {
-        // Cores that may find something to do in a turn: the clock or another core has done something since their last one.
+        // Cores whose next turn may find work: the clock has advanced or another core has taken a
+        // step since their last one.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some(Choice { core, step }) = self.choose(&wants_turn) {
             let found_something = self.cores[core].step(step);
@@ -214,22 +223,22 @@ impl VirtualTime {
         }
     }
 
-    /// How much virtual time has passed.
+    /// Returns the virtual time that has passed.
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
-    /// The clock of all cores.
+    /// Returns the clock of all cores.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
 
-    /// The timers of the cores, by index.
+    /// Returns the wheels of the cores, by index.
     pub fn shards(&self) -> &[ShardRef] {
         &self.shards
     }
 
-    /// How many tasks have not finished.
+    /// Returns the number of unfinished tasks.
     pub fn tasks(&self) -> usize {
         self.cores.iter().map(Core::tasks).sum()
     }
@@ -243,14 +252,15 @@ impl VirtualTime {
         }
     }
 
-    /// How long until the next deadline of any core. One at the end of time is none: the clock stops there, and nothing is due.
+    /// Returns the time until the next deadline of any core. A deadline at the end of time counts
+    /// as none: the clock stops there, and nothing is due.
     fn time_until_next(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
         let wait = self.cores.iter().filter_map(Core::time_until_next).min()?;
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// One of the things that can be done now: none is likelier than another.
+    /// Chooses one of the possible steps, all with equal probability.
     fn choose(&self, wants_turn: &[bool]) -> Option<Choice> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready() > 0);
         let polls = polls.map(|(core, _)| Choice { core, step: Step::Poll(self.random()) });
@@ -261,7 +271,7 @@ impl VirtualTime {
         Some(choices[chosen])
     }
 
-    /// The next number of a sequence that the seed decides (`splitmix64`).
+    /// Returns the next number of a sequence that the seed decides (`splitmix64`).
     #[allow(clippy::cast_possible_truncation)] // Any bits will do.
     fn random(&self) -> usize {
         let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -16,7 +16,8 @@ impl<T> Shard<T> {
     /// first turn at or after that moment, rounded up to a tick, and never in a pass that has
     /// begun. A zero delay fires in the next turn; a delay beyond 584 years never fires.
     ///
-    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory, for 512 timers.
+    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
+    /// for 512 timers.
     ///
     /// # Panics
     ///

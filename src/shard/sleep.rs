@@ -9,8 +9,8 @@ use crate::{parker::Announcement, shared::Shared};
 /// the announcement ends before the poll begins; `sleep_with` prevents this mistake. A later
 /// announcement replaces an earlier one, whose end then has no effect.
 ///
-/// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that no timer can be added
-/// unnoticed between the announcement and the sleep.
+/// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that
+/// no timer can be added unnoticed between the announcement and the sleep.
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// `None` if the shard has ended, so that no owner is left to wake.
@@ -41,8 +41,8 @@ impl PreparedSleep<'_> {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in coarser units must round up, as
-    /// mio does, or the loop spins until the deadline.
+    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in
+    /// coarser units must round up, as mio does, or the loop spins until the deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

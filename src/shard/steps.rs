@@ -357,8 +357,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has elapsed and the pass is past it;
-    /// otherwise the pass reaches it in order.
+    /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has
+    /// elapsed and the pass is past it; otherwise the pass reaches it in order.
     #[cold]
     #[inline(never)]
     pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
@@ -383,7 +383,8 @@ impl<T> Shard<T> {
                 Claim::Held => return None,
             }
         }
-        // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless it is reset again.
+        // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
+        // it is reset again.
         let deadline = self.tick.deadline(self.nodes.requested(index).read());
         self.wheel.relink_or_link(&self.nodes, index, deadline);
         None

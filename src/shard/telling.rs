@@ -197,8 +197,8 @@ impl<T> Shard<T> {
         self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
     }
 
-    /// Publishes the counts and the next deadline for a loop that has not asked yet. Returns that deadline and the
-    /// present, in nanoseconds of the clock.
+    /// Publishes the counts and the next deadline for a loop that has not asked yet. Returns that
+    /// deadline and the present, in nanoseconds of the clock.
     #[cold]
     pub(crate) fn tell_unasked(&self) -> (u64, u64) {
         let next = self.next_nanos();

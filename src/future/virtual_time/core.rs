@@ -1,4 +1,4 @@
-//! A virtual core: a thread with a timer and tasks, which does one step at a time, when it is told to.
+//! A virtual core: a thread with a wheel and tasks, which takes one step at a time on request.
 
 use std::{
     any::Any,
@@ -24,19 +24,19 @@ use crate::{
     local::{LocalTimer, ShardRef, local_timer},
 };
 
-/// What a core can do.
+/// A step of a core.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    /// Polls a task that is ready: which, the number says.
+    /// Polls the ready task at this position.
     Poll(usize),
     Turn,
 }
 
 type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
-/// How the executor sees one.
+/// The executor's view of a core.
 pub(super) struct Core {
-    /// `None` when it is to end.
+    /// `None` when the core is to end.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     ready: Arc<Ready>,
@@ -44,7 +44,7 @@ pub(super) struct Core {
 
 /// The tasks of a core, on its thread.
 struct Tasks {
-    /// By number, so that what is left is always dropped in the same order.
+    /// Ordered by number, so that unfinished tasks are always dropped in the same order.
     futures: RefCell<BTreeMap<usize, Running>>,
     next: Cell<usize>,
     ready: Arc<Ready>,
@@ -56,16 +56,16 @@ struct Running {
     waker: Waker,
 }
 
-/// The tasks of a core that are to be polled.
+/// The tasks of a core that wait for a poll.
 #[derive(Default)]
 struct Ready(Mutex<Queue>);
 
 #[derive(Default)]
 struct Queue {
     ids: Vec<usize>,
-    /// The same, to be looked up.
+    /// The set of `ids`, for lookups.
     queued: HashSet<usize>,
-    /// How many tasks have not finished.
+    /// Number of unfinished tasks.
     live: usize,
 }
 
@@ -80,7 +80,7 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
 }
 
-/// Spawns a task on the core that this thread is. `None` if it is not one.
+/// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_here<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
     let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten()?;
     let task = Task::new();
@@ -96,7 +96,7 @@ impl Core {
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
             config.install().expect("a new thread");
-            // What depends on what the process has done before depends on the core only.
+            // Values that depend on the history of the process must depend on the core only.
             LocalTimer::spread_as(u32::try_from(index).unwrap_or(u32::MAX));
             number_this_thread(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
@@ -108,12 +108,12 @@ impl Core {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Does a step, and says whether anything came of it: other cores may have something to do now.
+    /// Takes a step. Returns true if it did some work, since other cores may have work after it.
     pub(super) fn step(&self, step: Step) -> bool {
         self.tell(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // A batch that it sends is something for the core that gets it.
+                // A batch that it sends is work for the receiving core.
                 let sends = LocalTimer::has_to_flush();
                 let turn = local_timer().turn();
                 sends
@@ -138,17 +138,17 @@ impl Core {
         self.tell(|_| local_timer().time_until_next())
     }
 
-    /// How many tasks are to be polled.
+    /// Returns the number of tasks that wait for a poll.
     pub(super) fn ready(&self) -> usize {
         self.ready.queue().ids.len()
     }
 
-    /// How many tasks have not finished.
+    /// Returns the number of unfinished tasks.
     pub(super) fn tasks(&self) -> usize {
         self.ready.queue().live
     }
 
-    /// Has the thread do something, waits for it, and passes its panic on.
+    /// Runs a job on the core's thread, waits for it, and resumes its panic here.
     fn tell<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
         let (done, result) = channel::<Result<R, Box<dyn Any + Send>>>();
         let job = move |tasks: &Tasks| {
@@ -163,7 +163,8 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.jobs = None;
-        // A panic in a destructor of what is left has been printed, and there is nobody to tell.
+        // A panic in a destructor of an unfinished task has been printed, and no caller is left to
+        // report it to.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -175,7 +176,8 @@ fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
         job(&tasks);
     }
     HERE.set(None);
-    // While the thread still has its timer. A future that is dropped may look at the others.
+    // They are dropped while the thread still has its wheel. A future that is dropped may use the
+    // others.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
     drop(left);
 }
@@ -189,10 +191,10 @@ impl Tasks {
         self.ready.push(id);
     }
 
-    /// Polls one of those that are ready. Whether there was one.
+    /// Polls one of the ready tasks. Returns true if there was one.
     fn poll(&self, which: usize) -> bool {
         let Some(id) = self.ready.pop(which) else { return false };
-        // Out of its place, so that nothing is borrowed while it runs.
+        // The task is removed for its poll, so that nothing is borrowed while it runs.
         let Some(Running { mut future, waker }) = self.futures.borrow_mut().remove(&id) else {
             return true;
         };

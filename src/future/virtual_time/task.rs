@@ -1,4 +1,4 @@
-//! What has become of a task.
+//! The handle of a task and its output.
 
 use std::{
     fmt,
@@ -7,14 +7,14 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// A task of a [`VirtualTime`](super::VirtualTime): ready, as a future, with what the task gave. Dropping it does not end the
-/// task.
+/// A task of a [`VirtualTime`](super::VirtualTime). As a future, it is ready with the output of the
+/// task. Dropping it does not end the task.
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
-    /// Somebody may wait for it.
+    /// The task runs. The waker belongs to a task that waits for it.
     Runs(Option<Waker>),
-    /// `None`: it has been taken.
+    /// `None` means that the output has been taken.
     Finished(Option<T>),
 }
 
@@ -23,7 +23,8 @@ impl<T> Task<T> {
         Self(Arc::new(Mutex::new(State::Runs(None))))
     }
 
-    /// What the task gave. `None`: it has not finished, or this was taken before.
+    /// Returns the output of the task. `None` means that it has not finished, or that the output
+    /// was taken before.
     pub fn take(&self) -> Option<T> {
         match &mut *self.state() {
             State::Runs(_) => None,
@@ -31,12 +32,12 @@ impl<T> Task<T> {
         }
     }
 
-    /// Whether it has finished.
+    /// Returns true if the task has finished.
     pub fn is_finished(&self) -> bool {
         matches!(*self.state(), State::Finished(_))
     }
 
-    /// Runs `future`; another `Task` of the same one tells.
+    /// Runs `future` and stores its output for the other handle of this task.
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
         let before = std::mem::replace(&mut *self.state(), State::Finished(Some(output)));
@@ -59,7 +60,7 @@ impl<T> Future for Task<T> {
 
     /// # Panics
     ///
-    /// If what the task gave has been taken before.
+    /// If the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match &mut *self.state() {
             State::Runs(waker) => {
