@@ -1,9 +1,11 @@
-//! How many timers a shard may have, as far as other threads must know.
+//! Limits the number of timers of a shard, as far as other threads need it.
 //!
-//! The owner counts its timers itself, and says how many at both ends of a turn, at each arrival, and when its loop asks
-//! how long it may sleep. What comes from other threads is counted here until it has arrived, and let in as long as that and what the
-//! owner had stay within the limit. So the owner's own adds keep to the limit exactly, and those from elsewhere to within what the owner
-//! itself has added since. A shard without a limit has no gate, and nothing is written here.
+//! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
+//! admission, and when its loop is about to sleep. Remote timers are counted here until their
+//! admission. A remote add is admitted while their number and the owner's published number stay
+//! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed it by
+//! the number that the owner has added since its last publication. A shard without a limit has no
+//! gate, and nothing is written here.
 
 use crate::{
     limits::INDEX_MAX,
@@ -22,15 +24,17 @@ impl Gate {
         Self { limit, live: AtomicU32::new(0), arriving: AtomicU32::new(0) }
     }
 
-    /// Whether one more may come, where so many have been `cancelled` that the owner counts still. If so, it has come, or
+    /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
+    /// cancelled timers that the owner still counts. If true, the timer is counted here until
     /// [`left`](Self::left).
     pub(crate) fn admits(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_open() {
             return true;
         }
-        // Acquire: whoever is not counted here any more is in what is read next (see `left`).
+        // Acquire: a timer no longer counted here is counted in the owner's number read next (see
+        // `left`).
         let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
-        // Relaxed: read after the above.
+        // Relaxed: the load comes after the acquire above.
         let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
         let admits = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
         if !admits {
@@ -39,26 +43,27 @@ impl Gate {
         admits
     }
 
-    /// One comes whether it may or not: what this crate itself sends.
+    /// Counts a timer beyond the limit: the crate's own messages.
     pub(crate) fn lets_in(&self) {
         if !self.is_open() {
-            // Relaxed: as in `admits`.
+            // Relaxed: only the count matters, and no other data is read with it.
             self.arriving.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// One that was let in has arrived at the owner, which has counted it by now, or has gone.
+    /// Ends the count of a remote timer here: the owner has admitted and counted it, or it has been
+    /// dropped.
     pub(crate) fn left(&self) {
         if !self.is_open() {
-            // Release: publishes what the owner has counted to `admits`.
+            // Release: publishes the owner's count to `admits`.
             self.arriving.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// The owner has so many.
+    /// Publishes the number of live timers of the owner.
     #[inline]
     pub(crate) fn set_live(&self, live: u32) {
-        // Relaxed, both: the owner alone writes it, and `left` publishes what must be seen.
+        // Relaxed, both: the owner alone writes it, and `left` publishes the admissions.
         if !self.is_open() && self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }

@@ -1,10 +1,11 @@
-//! What other cores ask of this one: two intrusive stacks through the nodes themselves.
+//! Requests of other cores to this one: two intrusive stacks through the nodes themselves.
 //!
-//! A message is a node's index, and says: look at this one's word. A thread that has set a node's *queued* flag writes
-//! the node's link and swaps the index onto a stack; the owner takes the whole stack by one swap. So there is nothing to
-//! allocate, nothing that can be full, and nobody to wait for: a thread that stalls between its claim and its push holds
-//! up nobody, least of all the owner. (A queue whose consumer waits for a producer that has claimed a place would; see
-//! ARCHITECTURE.md.)
+//! A message is a node's index, and tells the owner to read that node's word. A thread that has set
+//! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
+//! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
+//! A thread that stalls between its claim and its push delays no other thread, in particular not
+//! the owner. In a queue whose producers claim places, the consumer would wait for it; see
+//! ARCHITECTURE.md.
 //!
 //! ```text
 //!   63        52    51      50    49                  25 24                   0
@@ -13,33 +14,39 @@
 //! +-------------+------+---------+----------------------+----------------------+
 //! ```
 //!
-//! A message's link names not the one below it but the one below that. The owner learns what comes next from a line that another
-//! core has written, and waits for it; with two chains it waits for two at once. (Taking a message that can wait costs 8.2 ns,
-//! along one chain 14.5: `compare --workload mailbox`. One chain would leave 32 bits for the count. With two it has 12, and goes
-//! round; the gauge says "so many or more".) *payload* says that one of the messages is of a cancelled timer whose payload the owner
-//! has to drop.
+//! A message's link leads to the message after the next. The owner reads each link from a cache
+//! line that another core has written, and waits for it; with two chains it waits for two lines at
+//! once. Two indices leave 12 bits for the count, which wraps; the gauge reports large counts as a
+//! lower bound. *payload* says that one of the messages is of a cancelled timer whose payload the
+//! owner must drop.
 //!
-//! One stack is for what is *urgent*, about a deadline, which may be the next one: an owner must not fall asleep over it. The other
-//! is for what can wait, timers that were cancelled. The owner meets the urgent ones at the beginning of
-//! a pass, before what is due fires, and what can wait at its end; of a flood of both it takes as many of each. Urgent ones it meets in
-//! the order in which they came: it reverses the links of those that it has taken, before it meets the first.
+//! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
+//! owner must not fall asleep before it has read them. The other stack is for low-priority messages
+//! about cancelled timers. The owner consumes urgent messages at the beginning of a pass, before
+//! due timers fire, and the others at its end. If both kinds exceed its budget, it consumes equally
+//! many of each. It consumes urgent messages in FIFO order: it reverses the links of the messages
+//! it has taken before it consumes the first.
 //!
-//! # Who may do what
+//! # Permitted operations
 //!
-//! * Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). That is what makes the node's link its own
-//!   until the push.
-//! * The owner: `take`, `close`, and reading and reversing the links of what it took, each until it has met the message (S4).
+//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives it
+//!   exclusive use of the node's link until the push.
+//! - The owner: `take`, `close`, and the reads and reversals of the links it took, each until it
+//!   has consumed the message (S4).
 //!
-//! # Why nothing is lost or seen twice
+//! # Each message is consumed once
 //!
-//! A push is a compare-and-swap from a head whose newest becomes its second, and whose second its link names: so every message is
-//! reachable. `take` removes all of them at once; the owner alone removes, so a head cannot go away and come back in
-//! between (and if it did, the two would still be those that are below). After `close` every push fails.
+//! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
+//! one, and the new link leads to the second of the old one. So every message is reachable. `take`
+//! removes all messages at once. Only the owner removes, so a head cannot go away and come back in
+//! between. Even if it did, the two indices would still be the next messages below. After `close`
+//! every push fails.
 //!
 //! # Ordering
 //!
-//! M1: `push` releases, `take` and `close` acquire. All pushes on a stack since the last `take` are one release sequence (each is a
-//! read-modify-write), so the owner sees every link, and whatever each pusher did before.
+//! M1: `push` releases, `take` and `close` acquire. All pushes on a stack since the last `take` are
+//! one release sequence, because each is a read-modify-write. So the owner sees every link, and all
+//! work of each pusher before its push.
 //!
 //! # Models
 //!
@@ -54,13 +61,13 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// No head is that: the newest message and the second are of two nodes.
+/// No head has this value: the newest message and the second are of two nodes.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const COUNT_SHIFT: u32 = 52;
-/// So many or more.
+/// Counts from here on are lower bounds.
 const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
@@ -84,21 +91,21 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's place in the mailbox: the second message below it, or before it when links are reversed, or 0. (Of a node that is in no
-/// mailbox, whatever its user links.)
+/// A node's link in the mailbox: to the second message below it (or before it, after a reversal),
+/// or 0. While the node is in no mailbox, its user may link other nodes with it.
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 
-/// Messages of one kind, the newest first, or, reversed, the oldest.
+/// Messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Messages {
-    /// The index of the first one, 0 if there is none; its link leads to the third.
+    /// The index of the first message, 0 if there is none; its link leads to the third.
     pub(crate) first: u32,
     second: u32,
     count: u32,
 }
 
-/// Which kinds of messages wait.
+/// The kinds of messages that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
     urgent: bool,
@@ -112,25 +119,26 @@ impl Arrived {
     }
 }
 
-/// Whether an owner may sleep over a message.
+/// The priority of a message: whether an owner may sleep before it has consumed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It is about a payload that can be dropped.
+    /// The message is about a payload that can be dropped.
     CanWait,
-    /// It is about a node without a payload.
+    /// The message is about a node without a payload.
     Empty,
-    /// It is about a deadline.
+    /// The message is about a deadline.
     Urgent,
 }
 
-/// What became of a message.
+/// The result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
-    /// It is in the mailbox, as the so many-th of its kind; beyond `MANY` the number goes round, and is right modulo `DEBT_MAX` only.
-    /// It may be the first about a payload since the owner has taken those before.
+    /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
+    /// and is right only modulo `DEBT_MAX`. `is_first_payload` is set if it may be the first about
+    /// a payload since the owner's last `take`.
     Queued { depth: u32, is_first_payload: bool },
-    /// The owner is gone, and has swept the node or will: nothing more to do.
+    /// The owner has ended, and sweeps the node: nothing more to do.
     Closed,
 }
 
@@ -147,7 +155,7 @@ impl Default for Link {
 }
 
 impl Mailbox {
-    /// Puts the node `index`, whose link is `link` and belongs to the caller, into the mailbox.
+    /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
     #[inline]
     pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
         match urgency {
@@ -157,46 +165,47 @@ impl Mailbox {
         }
     }
 
-    /// Refuses all further messages, and gives those that are there. Once only.
+    /// Closes the mailbox and returns its messages. Called once.
     pub(crate) fn close(&self) -> [Messages; 2] {
         self.stacks().map(Stack::close)
     }
 
-    /// Whether a message waits over which an owner must not fall asleep: there are `debt` of them, one is urgent, or one is about a
-    /// payload and the sleep is long.
+    /// Returns true if an owner must not fall asleep: `debt` low-priority messages wait, one
+    /// message is urgent, or one is about a payload and the sleep is long.
     pub(crate) fn keeps_awake(&self, debt: u32, is_long: bool) -> bool {
         // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
         self.is_urgent() || self.can_wait.depth() >= debt || is_long && self.can_wait.has_payload()
     }
 
-    /// Whether the owner is gone.
+    /// Returns true if the owner has ended.
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: who must know pushes.
+        // Relaxed: a hint; a push decides.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Which kinds of messages wait, as far as the owner can see.
+    /// Returns the kinds of messages that wait, as far as the owner can see.
     #[inline]
     pub(crate) fn arrived(&self) -> Arrived {
         Arrived { urgent: self.urgent.has_any(), can_wait: self.can_wait.has_any() }
     }
 
-    /// Whether one of the messages is about a deadline.
+    /// Returns true if a message is about a deadline.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent.depth() > 0
     }
 
-    /// How many messages wait; of each kind, `MANY` is that or more.
+    /// Returns the number of queued messages; for each kind, `MANY` is a lower bound.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.can_wait.depth())
     }
 
-    /// Returns how many messages about cancelled timers wait; `MANY` is that or more.
+    /// Returns the number of messages about cancelled timers; `MANY` is a lower bound.
     pub(crate) fn cancelled(&self) -> u32 {
         self.can_wait.depth()
     }
 
-    /// The messages of each kind. For the owner, who may follow the links from here: only it takes messages away.
+    /// Returns the messages of each kind. Only the owner may call it and follow the links, because
+    /// only the owner removes messages.
     pub(crate) fn waiting(&self) -> [Messages; 2] {
         self.stacks().map(Stack::waiting)
     }
@@ -219,7 +228,8 @@ impl Stack {
             link.0.store(second_of(head), Ordering::Relaxed);
             let depth = one_more(depth_of(head));
             let new = pack(depth, newest_of(head), index) | head & PAYLOAD | payload;
-            // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure is only another head.
+            // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
+            // returns another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let is_first_payload = payload & !head != 0;
@@ -230,30 +240,31 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. An idle turn should not write the line that others push to.
+    /// Returns true if there are messages. An idle turn should not write the line that others push
+    /// to.
     #[inline]
     fn has_any(&self) -> bool {
         // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
-    /// Takes all messages, of which there are some.
+    /// Takes all messages of a stack that is not empty.
     #[inline]
     fn take(&self) -> Messages {
-        // Acquire (M1): the links, and what the pushers did.
+        // Acquire (M1): the links, and the pushers' work.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         Messages::of(head)
     }
 
     fn close(&self) -> Messages {
-        // Acquire (M1): what the pushers did comes before the sweep.
+        // Acquire (M1): the pushers' work comes before the sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         Messages::of(head)
     }
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: a gauge; who may miss nothing has a fence before it.
+        // Relaxed: a gauge; a caller that must not miss a message has a fence before it.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => Messages::of(head).count,
@@ -262,7 +273,7 @@ impl Stack {
 
     /// Returns true if a message is about a payload.
     fn has_payload(&self) -> bool {
-        // Relaxed: who may miss nothing has a fence before it.
+        // Relaxed: a caller that must not miss a payload has a fence before it.
         let head = self.head.load(Ordering::Relaxed);
         head != CLOSED && head & PAYLOAD != 0
     }
@@ -282,7 +293,8 @@ impl Messages {
         Self { first: newest_of(head), second: second_of(head), count: depth_of(head).min(MANY) }
     }
 
-    /// Those after the first, whose link is `third`. As long as many were left, many may be.
+    /// Returns the messages after the first, whose link is `third`. A count of `MANY` stays,
+    /// because it is a lower bound.
     #[inline]
     pub(crate) const fn rest(self, third: u32) -> Self {
         let count = match (self.second, self.count) {
@@ -299,21 +311,22 @@ impl Link {
         Self(AtomicU32::new(next))
     }
 
-    /// Links to another node. For who has this node to itself.
+    /// Links to another node. The caller has exclusive use of this node.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: published with the node.
         self.0.store(index, Ordering::Relaxed);
     }
 
-    /// Where it leads.
+    /// Returns the index of the next node.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: who follows it has acquired the head, by `take`, `close` or `waiting` (M1), or that of a pool (G1).
+        // Relaxed: the caller has acquired the head, by `take`, `close` or `waiting` (M1), or a
+        // pool's head (G1).
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The count of one more message.
+/// Returns the count after one more message.
 #[inline]
 const fn one_more(depth: u32) -> u32 {
     if depth + 1 == MESSAGES_COUNTED { MANY } else { depth + 1 }

@@ -1,30 +1,35 @@
-//! Sleeping and being woken, without ever missing it.
+//! Sleeping and waking without a lost wake-up.
 //!
-//! The owner announces its sleep and then looks once more whether something is asked of it; whoever asks something
-//! that cannot wait does it first and then looks whether the owner sleeps, and until when. Between the two steps of each
-//! stands a sequentially consistent fence, so at least one of them sees the other (Dekker's argument):
+//! The owner announces its sleep and then checks once more for requests. A requesting thread places
+//! its urgent request and then checks whether the owner sleeps, and until when. Both have a
+//! sequentially consistent fence between their two steps, so at least one of them sees the other
+//! (Dekker's argument):
 //!
 //! ```text
-//! owner                             asking thread
+//! owner                             requesting thread
 //! asleep, until ...                 the request is in the mailbox
 //! ---- fence (F1) ----              ---- fence (F2) ----
 //! is there a request?               asleep, and for too long? then wake
 //! ```
 //!
-//! If F1 comes first in the fences' total order, the asking thread sees the sleeper and wakes it; otherwise the owner
-//! sees the request and does not sleep. If it has been awake in between and sleeps again until another moment, its F1 for
-//! that comes after F2 if the asking thread saw the sleep before, so again it sees the request.
+//! If F1 comes first in the fences' total order, the requesting thread sees the sleeper and wakes
+//! it. Otherwise the owner sees the request and does not sleep. The owner may wake in between and
+//! sleep again until another moment. If the requesting thread saw the earlier sleep, F1 of the new
+//! one comes after F2, so again the owner sees the request.
 //!
-//! A request may be a new deadline of a node whose message another thread has queued, and perhaps not pushed yet. Then both look for
-//! a sleeper: the thread that wrote the deadline, with that; and the one that pushes, with the deadline that stands there after its
-//! own F2. So each deadline is held against the sleep by a thread that looks when the message can be found.
+//! A request may be a new deadline of a node whose message another thread has queued, and perhaps
+//! not pushed yet. Then two threads check for a sleeper after their own F2. The thread that wrote
+//! the deadline checks with that deadline. The thread that pushes checks with the deadline it then
+//! reads. So for each deadline, a thread checks the sleep at a time when the owner can find the
+//! message.
 //!
-//! A thread that wakes ends the sleep when its call has returned, and not before: others that ask in between find it announced, and
-//! wake as well. So nobody relies on a thread that has been told to wake and does not come to it, or whose hook panics. (But for the two instructions
-//! in which it has the lock of the default wake-up, see `hooks`.)
+//! A waker ends the sleep after its call has returned, and not before. Other requesting threads
+//! still find the sleep announced, and wake as well. So no thread relies on a waker that stalls or
+//! whose hook panics. One exception are the two instructions in which a waker has the lock of the
+//! default wake-up, see `hooks`.
 //!
-//! The wake itself must be one that a sleep begun later also notices: `unpark`,
-//! a write to an eventfd and a `mio::Waker` all are.
+//! The wake itself must be one that a later sleep also notices: `unpark`, a write to an eventfd and
+//! a `mio::Waker` are such wakes.
 //!
 //! # Models
 //!
@@ -32,11 +37,12 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// How many sleeps have been announced, times four; odd while the last one lasts, and whether that is long.
+/// The number of announced sleeps, times four. The low bits say that the last one is in progress,
+/// and that it is long.
 #[derive(Debug)]
 pub(crate) struct Parker {
     announced: AtomicU64,
-    /// Until when the last one lasts at most, in nanoseconds of the clock.
+    /// The latest end of the last sleep, in nanoseconds of the clock.
     until: AtomicU64,
 }
 
@@ -45,11 +51,11 @@ const ASLEEP: u64 = 1;
 const LONG: u64 = 2;
 const ONE: u64 = 4;
 
-/// One announcement: a later one is not ended by the end of this one.
+/// One announcement. The end of this one does not end a later one.
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
 
-/// An announced sleep that somebody must end: its number.
+/// The number of an announced sleep that must be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Asleep(u64);
@@ -61,33 +67,34 @@ impl Default for Parker {
 }
 
 impl Parker {
-    /// The owner announces that it is going to sleep, until then at most; afterwards it must look for requests once more.
+    /// Announces a sleep until `until` at most. The owner must then check for requests once more.
     pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
         // Relaxed: the announcement publishes it.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: the owner alone counts, and others only end a sleep.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG);
         let number = before + ONE + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_before`. A swap, so that a waker of an earlier sleep comes before it or
-        // not at all.
+        // Release: publishes `until` to `must_wake_before`. A swap orders a waker of an earlier
+        // sleep before it or makes it fail.
         self.announced.swap(number, Ordering::Release);
-        // SeqCst (F1): the announcement comes before the owner's last look.
+        // SeqCst (F1): the announcement comes before the owner's last check.
         fence(Ordering::SeqCst);
         Announcement(number)
     }
 
-    /// The owner is awake again, unless it has announced another sleep meanwhile.
+    /// Ends an announced sleep of the owner, unless a later one has been announced.
     pub(crate) fn awake(&self, announcement: &Announcement) {
         self.end(announcement.0);
     }
 
-    /// Whoever was told to wake the owner from that sleep has done so.
+    /// Ends a sleep from which the owner has been woken.
     pub(crate) fn was_woken(&self, asleep: Asleep) {
         self.end(asleep.0);
     }
 
     fn end(&self, number: u64) {
-        // Relaxed, both: a waker that still sees it asleep wakes it once for nothing; a failure is a wake or a later sleep.
+        // Relaxed, both: a waker that still reads the sleep makes one spurious wake; a failure is a
+        // wake or a later sleep.
         let _ = self.announced.compare_exchange(
             number,
             number & !ASLEEP,
@@ -96,29 +103,31 @@ impl Parker {
         );
     }
 
-    /// The sleep that is announced. For the owner.
+    /// Returns the announced sleep, for the owner.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
         // Relaxed: the owner's own announcement, or a waker that has ended it.
         Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// For a thread whose request is in place: the sleep from which it must wake the owner.
+    /// Returns the sleep from which a thread must wake the owner, after it has placed its request.
     pub(crate) fn must_wake(&self) -> Option<Asleep> {
-        // SeqCst (F2): the request comes before this look.
+        // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.asleep()
     }
 
-    /// The same, if the sleep is long.
+    /// Returns the sleep from which a thread must wake the owner, if that sleep is long.
     pub(crate) fn must_wake_from_long(&self) -> Option<Asleep> {
         self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
     }
 
-    /// The same, if the owner sleeps beyond the moment that `deadline` then says.
+    /// Returns the sleep from which a thread must wake the owner, if it lasts beyond the moment
+    /// that `deadline` returns.
     pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
-        // SeqCst (F2): the request comes before this look.
+        // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
-        // Acquire: `until` is that of this sleep, or of a later one, before which the owner has seen the request.
+        // Acquire: `until` belongs to this sleep, or to a later one, before which the owner has
+        // seen the request.
         let asleep = Asleep::of(self.announced.load(Ordering::Acquire))?;
         // Relaxed: published by the announcement, which was acquired above.
         (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)

@@ -1,40 +1,41 @@
-//! What the owner has taken out of its mailbox and not met: urgent messages in the order in which they came, the others newest first;
-//! and how many of them a pass may meet.
+//! Messages taken out of the mailbox and not consumed yet, and the message budget of a pass. Urgent
+//! messages are in FIFO order, the others newest first.
 
 use std::mem;
 
 use super::{Arrived, Link, MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
 
-/// The place of each kind.
+/// The index of each kind.
 const URGENT: usize = 0;
 const CAN_WAIT: usize = 1;
 
-/// What the owner has taken and not dealt with.
+/// The messages that the owner has taken and not consumed.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
-    /// Of each kind; the urgent ones first, and those in the order in which they came.
+    /// Messages of each kind: urgent ones first, in FIFO order.
     pub(super) left: [Messages; 2],
-    /// Urgent ones that are the newest first still. As long as there are any, no urgent one is met.
+    /// Urgent messages that are still newest first. While there are any, no urgent message is
+    /// consumed.
     unreversed: Messages,
-    /// So many may be reversed in this pass.
+    /// The number of messages that may still be reversed in this pass.
     reversible: usize,
-    /// Which kinds have been taken in this pass, and which have been looked for: not once for each message, in a line that others
-    /// write to.
+    /// The kinds taken in this pass, and the kinds polled. A pass polls each kind once and not once
+    /// per message, because other threads write to that cache line.
     is_taken: [bool; 2],
     is_looked_for: [bool; 2],
-    /// The pass is at its beginning: what can wait does so.
+    /// Only urgent messages are consumed now, at the beginning of a pass.
     urgent_only: bool,
-    /// So many messages may be met now.
+    /// The number of messages that may be consumed now.
     budget: usize,
-    /// And so many more at the end of the pass.
+    /// The part of the budget that is held for the end of the pass.
     held: usize,
     /// The larger half of the last odd budget was for cancels.
     pub(super) rounds_up: bool,
 }
 
 impl Opened {
-    /// A pass of the owner begins, which may meet so many: what arrives from here on is taken once in it.
+    /// Begins a pass with a message budget. Each kind is taken from the mailbox once in a pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.is_taken = [false; 2];
@@ -45,9 +46,10 @@ impl Opened {
         self.held = 0;
     }
 
-    /// If anything is urgent, only that is met until the pass [looks again](Self::look_again). Half of what the pass may meet is for
-    /// what can wait, if there is so much: so that goes on, however much else is asked for. The larger half of an odd number goes to
-    /// each kind by turns, since the number may be one.
+    /// If a message is urgent, consumes only urgent ones until the pass [looks
+    /// again](Self::look_again). Half of the budget is held for low-priority messages, if enough of
+    /// them wait. So no flood of urgent messages starves them. The larger half of an odd budget
+    /// alternates between the kinds, since the budget may be one.
     #[inline]
     pub(crate) fn hold_others(&mut self) {
         self.urgent_only = self.has_urgent();
@@ -60,13 +62,14 @@ impl Opened {
         }
     }
 
-    /// Whether what can wait does so.
+    /// Returns true if low-priority messages are held.
     #[inline]
     pub(crate) fn holds_others(&self) -> bool {
         self.urgent_only
     }
 
-    /// Nothing is due any more: what can wait comes now; and of which kind nothing was there, something may have arrived meanwhile.
+    /// Releases the low-priority messages after the last due timer, and polls again for the kinds
+    /// that were empty.
     #[inline]
     pub(crate) fn look_again(&mut self) {
         self.budget += mem::take(&mut self.held);
@@ -74,20 +77,20 @@ impl Opened {
         self.is_looked_for = self.is_taken;
     }
 
-    /// The pass is over: what arrives from here on is the next one's, however often this one is asked.
+    /// Ends the pass: later messages belong to the next one, however often this one is polled.
     #[inline]
     pub(crate) fn end_pass(&mut self) {
         self.budget = 0;
     }
 
-    /// Whether the pass has met as many as it may for now.
+    /// Returns true if the budget is used up for now.
     #[inline]
     pub(crate) fn has_met_enough(&self) -> bool {
         self.budget == 0
     }
 
-    /// Takes the messages of each kind of which none is left, once in a pass; what arrives later is left for the next one, so that a
-    /// flood holds up nobody.
+    /// Takes the messages of each kind that is used up, once in a pass. Later messages are left to
+    /// the next pass, so that a flood does not prolong this one.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, can_wait] = mailbox.stacks();
@@ -95,7 +98,7 @@ impl Opened {
         self.take_kind(CAN_WAIT, can_wait, Stack::has_any);
     }
 
-    /// Takes the messages of the kinds that are known to have arrived, once in a pass.
+    /// Takes the messages of the kinds that have arrived, once in a pass.
     #[inline]
     pub(crate) fn take_arrived(&mut self, mailbox: &Mailbox, arrived: Arrived) {
         let [urgent, can_wait] = mailbox.stacks();
@@ -122,13 +125,14 @@ impl Opened {
         }
     }
 
-    /// The next urgent message whose link is to be reversed in this pass, 0 if there is none.
+    /// Returns the next urgent message whose link is to be reversed in this pass, 0 if there is
+    /// none.
     #[inline]
     pub(crate) fn next_to_reverse(&self) -> u32 {
         if self.reversible == 0 { 0 } else { self.unreversed.first }
     }
 
-    /// Puts that message, which has this link, before those that came later.
+    /// Moves that message, whose link is `link`, before the later ones.
     pub(crate) fn reverse(&mut self, link: &Link) {
         self.reversible -= 1;
         let (index, later) = (self.unreversed.first, &mut self.left[URGENT]);
@@ -137,15 +141,15 @@ impl Opened {
         *later = Messages { first: index, second: later.first, count: (later.count + 1).min(MANY) };
     }
 
-    /// The message that is to be met next, 0 if there is none.
+    /// Returns the message to consume next, 0 if there is none.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
         let kind = self.next_kind();
         if kind == CAN_WAIT && self.urgent_only { 0 } else { self.left[kind].first }
     }
 
-    /// The next one, which has this `link`, is being met. If that is enough, it is looked for more: the pass is to know whether it
-    /// leaves any.
+    /// Consumes the next message, whose link is `link`. When this exhausts the budget, polls again
+    /// so that the pass knows whether it leaves a backlog.
     #[inline]
     pub(crate) fn meet(&mut self, link: u32, mailbox: &Mailbox) {
         let kind = self.next_kind();
@@ -156,7 +160,8 @@ impl Opened {
         }
     }
 
-    /// Takes the next message about a cancelled timer out of turn, for an add that needs room; 0 if there is none.
+    /// Returns the next message about a cancelled timer ahead of its order, for an add that needs
+    /// room; 0 if there is none.
     pub(crate) fn next_cancelled(&mut self, mailbox: &Mailbox) -> u32 {
         let [_, can_wait] = mailbox.stacks();
         if self.left[CAN_WAIT].first == 0 && can_wait.has_any() {
@@ -165,17 +170,18 @@ impl Opened {
         self.left[CAN_WAIT].first
     }
 
-    /// That message, which has this `link`, is being met.
+    /// Consumes that message, whose link is `link`.
     pub(crate) fn meet_cancelled(&mut self, link: u32) {
         self.left[CAN_WAIT] = self.left[CAN_WAIT].rest(link);
     }
 
-    /// How many messages about cancelled timers are left; `MANY` is that or more.
+    /// Returns the number of taken messages about cancelled timers; `MANY` is a lower bound.
     pub(crate) fn cancelled(&self) -> u32 {
         self.left[CAN_WAIT].count
     }
 
-    /// Urgent ones at the beginning of a pass; at its end what can wait, and then what is urgent and has come meanwhile.
+    /// Returns the kind to consume next: urgent ones at the beginning of a pass; at its end
+    /// low-priority ones, then new urgent ones.
     #[inline]
     fn next_kind(&self) -> usize {
         let is_ready = self.left[URGENT].first != 0 && self.unreversed.first == 0;
@@ -186,7 +192,7 @@ impl Opened {
         }
     }
 
-    /// Whether any that is left is urgent.
+    /// Returns true if a taken message is urgent.
     #[inline]
     fn has_urgent(&self) -> bool {
         self.left[URGENT].first != 0 || self.unreversed.first != 0
@@ -198,14 +204,14 @@ impl Opened {
         (urgent.first | can_wait.first | self.unreversed.first) == 0
     }
 
-    /// How many messages are left; of each kind, `MANY` is that or more.
+    /// Returns the number of taken messages; for each kind, `MANY` is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let [urgent, can_wait] = &self.left;
         (urgent.count + self.unreversed.count).min(MANY) + can_wait.count
     }
 
-    /// What is left, in no order.
+    /// Returns the taken messages, in no order.
     #[inline]
     pub(crate) fn left(&self) -> [Messages; 3] {
         let [urgent, can_wait] = self.left;

@@ -3,24 +3,24 @@
 use super::*;
 use crate::limits::REVERSED_MAX;
 
-/// No budget.
+/// A budget without a limit.
 const ALL: usize = usize::MAX;
 
-/// In a pass that may meet so many.
+/// Returns an `Opened` in a pass with this budget.
 fn opened(budget: usize) -> Opened {
     let mut opened = Opened::default();
     opened.begin_pass(budget);
     opened
 }
 
-/// Puts urgent messages into the order in which they came, as many as may be in a pass.
+/// Reverses urgent messages into FIFO order, as many as one pass may.
 fn reverse(opened: &mut Opened, links: &[Link]) {
     while opened.next_to_reverse() != 0 {
         opened.reverse(&links[opened.next_to_reverse() as usize]);
     }
 }
 
-/// What the owner meets, one after the other, by the links of the nodes.
+/// Consumes messages by the links of the nodes, and returns their indices.
 fn met(opened: &mut Opened, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
     let next = || {
         let index = opened.next();
@@ -95,12 +95,12 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     reverse(&mut opened, &links);
     opened.hold_others();
     assert_eq!((met(&mut opened, &mailbox, &links), opened.holds_others()), (vec![5, 6], true));
-    // What comes later of a kind that is not used up is left for when it is.
+    // Later messages of a kind are left until that kind is used up.
     (7..9).for_each(|index| push(index, Urgency::CanWait));
     opened.look_again();
     assert_eq!((opened.holds_others(), opened.left()[1].count), (false, 4));
     assert_eq!(met(&mut opened, &mailbox, &links), [4, 3, 2, 1]);
-    // Urgent ones that were not all met come last, where nothing else is left.
+    // Urgent messages beyond the budget come last, after all others.
     (1..4).for_each(|index| push(index, Urgency::Urgent));
     opened.begin_pass(ALL);
     opened.take_more(&mailbox);
@@ -109,7 +109,7 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     opened.meet(links[1].get(), &mailbox);
     opened.look_again();
     assert_eq!(met(&mut opened, &mailbox, &links), [8, 7, 2, 3]);
-    // Where nothing is urgent, nothing is held.
+    // Without urgent messages, none is held.
     push(9, Urgency::CanWait);
     opened.begin_pass(ALL);
     opened.take_more(&mailbox);
@@ -117,7 +117,8 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     assert_eq!(met(&mut opened, &mailbox, &links), [9]);
 }
 
-/// If so many wait; of one that is odd each kind has the larger half by turns, so none waits for ever where there is room for one.
+/// Half of the budget is held if enough messages wait. The larger half of an odd budget alternates
+/// between the kinds, so that neither starves with a budget of one.
 #[test]
 fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
     for (budget, others, rounds_up, first) in [
@@ -151,7 +152,7 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
     }
 }
 
-/// A loop that turns with a budget of one and with none by turns comes to both kinds.
+/// A loop that alternates between a budget of one and of zero serves both kinds.
 #[test]
 fn a_budget_of_one_serves_both_kinds_by_turns() {
     let (mailbox, links) =
@@ -173,7 +174,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
     assert_eq!((kinds.len(), urgent), (4, 2), "{kinds:?}");
 }
 
-/// What one pass has left may be just what the next one may meet.
+/// The backlog of one pass may be exactly the budget of the next one.
 #[test]
 fn a_pass_that_has_met_enough_knows_whether_it_leaves_any() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
@@ -188,7 +189,8 @@ fn a_pass_that_has_met_enough_knows_whether_it_leaves_any() {
     assert_eq!((met(&mut opened, &mailbox, &links), opened.count()), (vec![1], 1));
 }
 
-/// However many there are; but of a flood so many in a pass, and until that is done none of them is met.
+/// FIFO order holds for any number of messages. Of a flood, a pass reverses a limited number, and
+/// consumes none before all are reversed.
 #[test]
 fn urgent_messages_are_met_in_the_order_in_which_they_came() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
@@ -211,7 +213,7 @@ fn urgent_messages_are_met_in_the_order_in_which_they_came() {
     }
 }
 
-/// What others are told is never more.
+/// The published count is never higher.
 #[test]
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     let (mailbox, links) =
@@ -220,7 +222,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Urgency::Urgent));
     let mut opened = opened(ALL);
     opened.take_more(&mailbox);
-    // Miri takes a thousand times as long.
+    // Miri is slow: about a thousand times.
     for _ in 0..if cfg!(miri) { 3 } else { MANY } {
         opened.begin_pass(ALL);
         opened.reverse(&links[opened.next_to_reverse() as usize]);
@@ -228,7 +230,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     }
 }
 
-/// Whether or not the other kind was.
+/// It holds whether or not the other kind was taken.
 #[test]
 fn a_kind_is_taken_once_in_a_pass() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
@@ -276,7 +278,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
     assert!(!mailbox.keeps_awake(1, false));
 }
 
-/// Not only the first: a wake-up may fail.
+/// Every multiple counts, since a wake-up may fail.
 #[test]
 fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     let (stack, mut last) = (Stack::default(), 0);
@@ -292,7 +294,7 @@ fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     }
 }
 
-/// What was too much to be counted is not nothing before its end.
+/// A count that is a lower bound does not become zero before the last message.
 #[test]
 fn many_that_were_taken_are_many_until_the_last() {
     let head = pack(MESSAGES_COUNTED - 1, 2, 3);

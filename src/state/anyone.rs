@@ -1,4 +1,4 @@
-//! What any thread does with a word: it swaps, and never waits.
+//! The operations of any thread on a word: it swaps, and never waits.
 
 use super::{
     Cancel, GENERATION_SHIFT, GONE, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED, StateWord,
@@ -7,20 +7,22 @@ use super::{
 use crate::{limits::REMOTE_GENERATION, sync::Ordering};
 
 impl StateWord {
-    /// A new timer takes a node that this thread has taken from a free list. The caller must push the node on the owner's mailbox;
-    /// the timer is due when it has said beside the word.
+    /// Arms a new timer in a node that this thread has taken from a free list. The caller must push
+    /// the node on the owner's mailbox. The timer is due at the deadline beside the word.
     pub(crate) fn arm_remote(&self, generation: u64) {
         debug_assert!(self.is_free());
         let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | QUEUED | MOVED);
-        // Release (S3): the deadline beside it, and the payload. (S2): as in `arm`.
+        // Release (S3): the deadline beside it, and the payload. (S2): a stale handle may read this
+        // word.
         self.0.store(word, Ordering::Release);
     }
 
-    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a handle. Returns false if the
-    /// owner's last sweep has ended the timer.
+    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
+    /// handle. Returns false if the owner's last sweep has ended the timer.
     pub(crate) fn disarm_remote(&self) -> bool {
         let word = self.own_word();
-        // Release (S2): as in `arm`. Relaxed: a failure is not looked at.
+        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failure is not
+        // read.
         Phase::of(word) == Phase::Armed
             && self
                 .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -30,7 +32,8 @@ impl StateWord {
     /// Cancels from another thread.
     #[inline]
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next) {
-        // The likely word is tried unseen: a look before would fetch the line twice, to read and then to write.
+        // Tries the likely word without a load. A load before the swap would fetch the cache line
+        // twice, once to read and once to write.
         let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
@@ -53,9 +56,11 @@ impl StateWord {
                 Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
                 _ => return (Cancel::Ended, Next::Nothing),
             };
-            // AcqRel: Release (S1), what this thread did comes before the owner drops the payload; Acquire (S4), the owner is done with
-            // the link, and (S2), a periodic timer may have run before, and come back to the same word since it was looked at; also what
-            // the adder wrote, if this thread takes the payload. Acquire (S2): the answer may become `Ended`.
+            // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
+            // It acquires the link, with which the owner has finished (S4), and the runs of a
+            // periodic timer, which may have run again and returned to the same word since the last
+            // read (S2). If this thread takes the payload, it also acquires the adder's writes.
+            // Acquire (S2): the answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
@@ -63,8 +68,8 @@ impl StateWord {
         }
     }
 
-    /// Begins to move a timer from another thread. If the answer is [`Move::Begun`], the caller has the deadline beside the
-    /// word to itself until [`end_move`](Self::end_move).
+    /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
+    /// deadline beside the word until [`end_move`](Self::end_move).
     pub(crate) fn begin_move(&self, generation: u64) -> Move {
         let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
         loop {
@@ -74,7 +79,8 @@ impl StateWord {
                 Phase::Moving => return Move::Overtaken,
                 _ => return Move::Refused,
             }
-            // Acquire (S3): the deadline of a move before this one was written before. And (S2) for a refusal.
+            // Acquire (S3): the deadline of an earlier move was written before. A refusal acquires
+            // too (S2).
             match self.swap(
                 word,
                 Phase::Moving.in_place_of(word),
@@ -87,11 +93,12 @@ impl StateWord {
         }
     }
 
-    /// Ends what `begin_move` began, or a `cancel` whose payload has been taken. False if the shard has ended meanwhile. A thread
-    /// that is not the owner takes the payload, if the timer was cancelled and the payload may go to another thread.
+    /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
+    /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
+    /// may go to another thread.
     pub(crate) fn end_move(&self, by: Mover) -> (bool, Next) {
         loop {
-            // Relaxed: met by the swap.
+            // Relaxed: the swap confirms it.
             let word = self.0.load(Ordering::Relaxed);
             let to = match Phase::of(word) {
                 Phase::Moving => Phase::Armed.in_place_of(word) | MOVED | QUEUED,
@@ -103,8 +110,10 @@ impl StateWord {
                 Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
                 _ => return (false, Next::Nothing),
             };
-            // AcqRel: Release (S3), the deadline, and (S1), this thread is done with the payload; Acquire (S4), the owner is done with
-            // the link, if this queues the node anew, and the payload, if this thread takes it. Relaxed: a failure is looked at again.
+            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload,
+            // which is over (S1). If it queues the node anew, it acquires the link, with which the
+            // owner has finished (S4). If this thread takes the payload, it acquires that too.
+            // Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & GONE != 0 && word & GONE == 0;
                 return (true, if takes { Next::Take } else { Next::unless_queued(word) });
@@ -112,17 +121,18 @@ impl StateWord {
         }
     }
 
-    /// Whether the timer waits for its deadline.
+    /// Returns true if the timer waits for its deadline.
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Relaxed: the answer is about the past, and nothing hangs on it; the owner sees its own last word.
+        // Relaxed: the answer describes the past, and no other access depends on it; the owner sees
+        // its own last write.
         let word = self.0.load(Ordering::Relaxed);
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
     }
 
-    /// Whether its callback runs.
+    /// Returns true if the timer's callback runs.
     pub(crate) fn is_running(&self, generation: u64) -> bool {
-        // Acquire (S2): who is told that it is over sees what the callback did.
+        // Acquire (S2): a thread that reads the end of the run sees the callback's work.
         let word = self.0.load(Ordering::Acquire);
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Running | Phase::Stopping)

@@ -1,4 +1,5 @@
-//! What the owner does with a word. It writes plainly where nobody else may write, and swaps elsewhere.
+//! The owner's operations on a word. They store where no other thread may write, and swap
+//! elsewhere.
 
 use super::{
     Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GONE, Kind, MOVED, Movable, PERIODIC,
@@ -7,7 +8,7 @@ use super::{
 use crate::sync::Ordering;
 
 impl StateWord {
-    /// A new timer takes the node.
+    /// Arms a new timer in a free node.
     #[inline]
     pub(crate) fn arm(&self, generation: u64, kind: Kind) {
         let (phase, periodic) = match kind {
@@ -16,18 +17,19 @@ impl StateWord {
             Kind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): a stale handle of the node's timer before may read this word instead of the `Idle` that `finish` left.
+        // Release (S2): a stale handle of the node's previous timer may read this word instead of
+        // the `Idle` that `finish` stored.
         self.0.store(
             phase.in_place_of((generation << GENERATION_SHIFT) | periodic),
             Ordering::Release,
         );
     }
 
-    /// From now on other threads may have a handle.
+    /// Allows other threads to have a handle from now on.
     pub(crate) fn share(&self) {
         let word = self.own_word();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): as in `arm`.
+            // Release (S2): a stale handle may read this word, as in `arm`.
             self.0.store(Phase::Armed.in_place_of(word), Ordering::Release);
         }
     }
@@ -39,12 +41,13 @@ impl StateWord {
         let running = Phase::Running.in_place_of(word);
         match Phase::of(word) {
             Phase::Private => {
-                // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+                // Release (S2): a stale handle may read this word, as in `arm`; no other thread
+                // writes the word of a private timer.
                 self.0.store(running, Ordering::Release);
                 Claim::Fires
             }
-            // Relaxed, both: the swap decides by being one; what it guards is the owner's own, and a failure is
-            // looked at again.
+            // Relaxed, both: the swap decides because it is atomic; it guards data of the owner
+            // only, and a failure is read again.
             Phase::Armed
                 if word & MOVED == 0
                     && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
@@ -66,27 +69,30 @@ impl StateWord {
                 Phase::Armed => (Phase::Running.in_place_of(word), Claim::Fires),
                 _ => return Claim::Held,
             };
-            // Acquire (S3): the deadline that was asked for. Relaxed: a failure is looked at again.
+            // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return claim;
             }
         }
     }
 
-    /// Cancels on the owner. If that is won, the payload can be taken at once; the error is why it was not.
+    /// Cancels on the owner. If the cancel wins, the caller takes the payload at once; the error
+    /// says why it has not won.
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let word = self.own_word();
         let likely = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
         if word == likely {
-            // Relaxed, both: as in `claim`; a failure is looked at again.
+            // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is
+            // read again.
             match self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(()) => return Ok(Freed::Now),
                 Err(_) => return self.cancel_otherwise(generation),
             }
         }
         if word == Phase::Private.in_place_of(likely) {
-            // Release (S2): as in `arm`; nobody else writes the word of a private timer.
+            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
+            // the word of a private timer.
             self.0.store(Phase::idle(word), Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -113,47 +119,54 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Relaxed, both: as in `claim`; the owner itself reads `Stopping` in `rearm`.
+            // Relaxed, both: the swap guards data of the owner only, as in `claim`; the owner
+            // itself reads `Stopping` in `rearm`.
             if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return answer;
             }
         }
     }
 
-    /// A periodic timer goes on after a run; false if a cancel has forbidden it.
+    /// Arms a periodic timer again after a run. Returns false if a cancel has forbidden further
+    /// runs.
     pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): who forbade further runs did so before the payload is dropped.
+        // Acquire (S1): the canceller's work before it forbade further runs happens before the drop
+        // of the payload.
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.in_place_of(word);
-        // Release (S2): who cancels or asks from now on sees what the run did. Acquire (S1): as above.
+        // Release (S2): a later cancel or query sees the work of the run. Acquire (S1): the
+        // canceller's work happens before the drop of the payload.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
             && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Whether it was another thread that has forbidden further runs.
+    /// Returns true if another thread has forbidden further runs.
     pub(crate) fn was_stopped_elsewhere(&self) -> bool {
         self.own_word() & TAKEN == 0
     }
 
-    /// The run is over and the timer with it.
+    /// Ends a run and its timer.
     #[inline]
     pub(crate) fn finish(&self) -> Freed {
         let word = self.own_word();
         let periodic = word & PERIODIC != 0;
         debug_assert_eq!(Phase::of(word), if periodic { Phase::Stopping } else { Phase::Running });
-        // Release (S2): who is told `Ended` sees what the callback did. A plain store: nobody else leaves this phase.
+        // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store:
+        // no other thread leaves this phase.
         self.0.store(Phase::idle(word), Ordering::Release);
         if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
     }
 
-    /// The owner has taken the node's message out of the mailbox, and read its link.
+    /// Collects the node's message after the owner has taken it out of the mailbox and read its
+    /// link.
     #[inline]
     pub(crate) fn collect(&self) -> Collected {
-        // Acquire (S1): who cancelled need not be who pushed.
+        // Acquire (S1): the canceller may be another thread than the pusher.
         let word = self.0.load(Ordering::Acquire);
         if Phase::of(word) == Phase::Cancelled {
-            // Release (S2): as in `arm`; only the owner leaves `Cancelled`.
+            // Release (S2): a stale handle may read this word, as in `arm`; only the owner leaves
+            // `Cancelled`.
             self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
             return if word & TAKEN == 0 {
                 Collected::Cancelled { has_payload: word & GONE == 0 }
@@ -175,25 +188,25 @@ impl StateWord {
                 }
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
-                // Who is moving it, or has withdrawn it for who does, pushes again.
+                // The mover, or the thread that has withdrawn the timer, pushes again.
                 _ => (word & !QUEUED, Collected::Nothing),
             };
-            // AcqRel: Acquire (S3), the deadline that was asked for; Release (S4), what was done to the link. Relaxed: a failure is looked at
-            // again.
+            // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
+            // of the link (S4). Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return collected;
             }
         }
     }
 
-    /// The shard ends, and so does the timer. The mailbox is closed already.
+    /// Ends the timer with its shard. The mailbox is closed already.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
             let word = self.own_word();
             let swept = match Phase::of(word) {
-                // A run in progress finishes by itself, if at all.
+                // The run in progress ends the timer, if it ever returns.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
-                // A move that is under way comes too late; one that was done before it counts.
+                // A move in progress comes too late; a move that has ended counts.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
@@ -202,15 +215,16 @@ impl StateWord {
                     Swept::Cancelled { has_payload: word & GONE == 0 }
                 }
             };
-            // Acquire: a canceller that could not push any more has released its claim here (S1), and who has moved the timer the
-            // deadline (S3). Relaxed: a failure is looked at again.
+            // Acquire: a canceller that could no longer push has released its claim here (S1), and
+            // a mover the deadline (S3). Relaxed: a failure is read again.
             if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
         }
     }
 
-    /// Whether the owner may still move the timer. If so, what another thread had asked for before is over.
+    /// Returns whether the owner may still move the timer. If so, discards an earlier remote
+    /// deadline.
     #[inline]
     pub(crate) fn movable(&self, generation: u64) -> Movable {
         let plain = generation << GENERATION_SHIFT;
@@ -231,7 +245,8 @@ impl StateWord {
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
                 Phase::Armed | Phase::Private if !astray => return yes,
-                // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a failure is looked at again.
+                // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a
+                // failure is read again.
                 Phase::Armed
                     if self
                         .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
@@ -247,18 +262,19 @@ impl StateWord {
         }
     }
 
-    /// Whether another thread has cancelled it and the owner has not met that.
+    /// Returns true if another thread has cancelled the timer and the owner has not consumed the
+    /// message.
     pub(crate) fn is_held(&self) -> bool {
         let word = self.own_word();
         word & TAKEN == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Withdrawn)
     }
 
-    /// Whether no timer has the node, and no message of it is to come.
+    /// Returns true if no timer has the node, and no message of it is queued.
     pub(crate) fn is_free(&self) -> bool {
         self.own_word() & (PHASE_MASK | QUEUED) == 0
     }
 
-    /// Whether the payload of a timer that has not ended is in its node.
+    /// Returns true if the payload of a live timer is in its node.
     #[cfg(feature = "origins")]
     pub(crate) fn has_payload(&self) -> bool {
         let word = self.own_word();
@@ -270,7 +286,8 @@ impl StateWord {
     }
 
     pub(super) fn own_word(&self) -> u64 {
-        // Relaxed: the owner's own last write, or another thread's that is met by a swap or by what its reader says.
+        // Relaxed: the owner's own last write, or another thread's write that a swap or the
+        // caller's answer confirms.
         self.0.load(Ordering::Relaxed)
     }
 }

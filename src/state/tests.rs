@@ -10,14 +10,14 @@ fn armed(kind: Kind) -> StateWord {
     state
 }
 
-/// A timer that another thread has moved, whose message is queued.
+/// Returns the word of a remotely moved timer, whose message is queued.
 fn moved(kind: Kind) -> StateWord {
     let state = armed(kind);
     assert_eq!(move_it(&state), Some(Next::Push));
     state
 }
 
-/// Moves a timer from another thread; what that must do next.
+/// Moves a timer remotely. Returns the next step of the mover.
 fn move_it(state: &StateWord) -> Option<Next> {
     (state.begin_move(GENERATION) == Move::Begun).then(|| {
         let (lives, next) = state.end_move(Mover::Other);
@@ -252,7 +252,7 @@ fn the_word_holds_the_largest_generation() {
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, Next::Push));
 }
 
-/// A timer that another thread has added, before or after the owner has met its message.
+/// Returns the word of a remotely added timer, before or after the owner has consumed its message.
 fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation);
@@ -267,7 +267,7 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_elsewhere(is_met);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
-        // Nobody else ends it meanwhile, and the owner may meet an earlier message.
+        // Only the canceller ends it now, and the owner may consume an earlier message.
         assert_eq!(state.cancel(generation), (Cancel::Ended, Next::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!((state.claim(), state.movable(generation)), (Claim::Held, Movable::No));
@@ -281,7 +281,7 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
     }
 }
 
-/// Its message is that of the add, which the owner meets later.
+/// Its message is the message of the add, which the owner consumes later.
 #[test]
 fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_elsewhere(false);
