@@ -1,5 +1,5 @@
-//! Callbacks stored in place: a closure that captures up to 32 bytes, aligned to at most 8, is kept as it is, another one
-//! in a box (P4).
+//! Callbacks stored in place. A closure that captures up to 32 bytes, aligned to at most 8, is
+//! stored inline, and any other closure in a box (P4).
 
 #![allow(unsafe_code)]
 
@@ -10,33 +10,34 @@ use std::{
     ptr::NonNull,
 };
 
-/// Room for what a closure captures: 32 bytes on a 64-bit machine.
+/// The storage for a closure's captures: 32 bytes on a 64-bit machine.
 type Room = MaybeUninit<[u64; 4]>;
 
-/// A closure of unknown type in a room of known size.
+/// A closure of unknown type in storage of known size.
 ///
-/// The room holds a value of the type that `functions` was made for, from `new` or `build` until `call_once` or the drop.
+/// The room holds a value of the type that `functions` was made for, from `new` or `build` until
+/// `call_once` or the drop.
 #[repr(C)]
 struct Closure {
     room: Room,
     functions: &'static Functions,
-    /// What is captured need not be `Send`.
+    /// The captures need not be `Send`.
     not_send: PhantomData<*const ()>,
 }
 
-/// What can be done with the value in a room. Each takes a pointer to the room.
+/// The operations on the value in a room. Each takes a pointer to the room.
 struct Functions {
-    /// Calls the value; a `FnOnce` is moved out of the room by that.
+    /// Calls the value; for a `FnOnce`, this moves the value out of the room.
     call: unsafe fn(*mut Room),
-    /// `None` if there is nothing to do.
+    /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut Room)>,
-    /// The value can be called any number of times.
+    /// The value can be called repeatedly.
     again: bool,
-    /// What type the value is of.
+    /// Returns the type of the value.
     type_of: fn() -> TypeId,
 }
 
-/// How a closure of type `F` is called.
+/// The way in which a closure of type `F` is called.
 trait Calling<F> {
     const FUNCTIONS: &'static Functions;
 }
@@ -70,25 +71,28 @@ const fn drop_of<F>() -> Option<unsafe fn(*mut Room)> {
 ///
 /// `room` points to a room that holds an `F`, which the call takes out.
 unsafe fn call_once<F: FnOnce()>(room: *mut Room) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); nobody uses it afterwards.
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
+    // code uses it afterwards.
     let closure = unsafe { room.cast::<F>().read() };
     closure();
 }
 
 /// # Safety
 ///
-/// `room` points to a room that holds an `F` and is not used by anybody else during the call.
+/// `room` points to a room that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(room: *mut Room) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`), exclusively (caller).
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`),
+    // exclusively (caller).
     let closure = unsafe { &mut *room.cast::<F>() };
     closure();
 }
 
 /// # Safety
 ///
-/// `room` points to a room that holds an `F`, which the call ends.
+/// `room` points to a room that holds an `F`, which the call drops.
 unsafe fn drop_in_room<F>(room: *mut Room) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); nobody uses it afterwards.
+    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
+    // code uses it afterwards.
     unsafe { room.cast::<F>().drop_in_place() }
 }
 
@@ -97,12 +101,14 @@ impl Closure {
     fn new<F: 'static, K: Calling<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         let mut room = Room::uninit();
-        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
+        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted
+        // above.
         unsafe { room.as_mut_ptr().cast::<F>().write(value) };
         Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
     }
 
-    /// Writes a value that fits into a room in place. A copy would read the whole room before the parts have left the store buffer.
+    /// Writes a value that fits into a room in place. A copy would read the whole room before its
+    /// parts have left the store buffer.
     ///
     /// # Safety
     ///
@@ -112,7 +118,8 @@ impl Closure {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         // SAFETY: the place is valid for writes (caller).
         let room = unsafe { &raw mut (*place).room };
-        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted above.
+        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted
+        // above.
         unsafe { room.cast::<F>().write(value) };
         // SAFETY: the place is valid for writes (caller).
         let functions = unsafe { &raw mut (*place).functions };
@@ -122,14 +129,14 @@ impl Closure {
 }
 
 impl Closure {
-    /// The value, if it is an `F`.
+    /// Returns the value, if it is an `F`.
     fn into_value<F: 'static>(self) -> Option<F> {
         if (self.functions.type_of)() != TypeId::of::<F>() {
             return None;
         }
         let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the room holds the value that `functions` was made for, which is an `F`; it is taken out, and
-        // `ManuallyDrop` keeps it from being dropped again.
+        // SAFETY: the room holds the value that `functions` was made for, which is an `F`; it is
+        // taken out, and `ManuallyDrop` keeps it from being dropped again.
         Some(unsafe { (&raw mut closure.room).cast::<F>().read() })
     }
 }
@@ -137,7 +144,8 @@ impl Closure {
 impl Drop for Closure {
     fn drop(&mut self) {
         if let Some(drop) = self.functions.drop {
-            // SAFETY: the room holds the value that `functions` was made for, and is gone after this.
+            // SAFETY: the room holds the value that `functions` was made for, and is gone after
+            // this.
             unsafe { drop(&raw mut self.room) }
         }
     }
@@ -147,10 +155,10 @@ impl Drop for Closure {
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
-/// A closure that becomes the callback of a one-shot timer where that stays.
+/// A closure that becomes the callback of a one-shot timer in its final place.
 pub(crate) struct RunOnce<F>(pub(crate) F);
 
-/// A closure that becomes the callback of a periodic timer where that stays.
+/// A closure that becomes the callback of a periodic timer in its final place.
 pub(crate) struct RunAgain<F>(pub(crate) F);
 
 impl<F: FnOnce() + 'static> RunOnce<F> {
@@ -193,14 +201,14 @@ impl<F: FnMut() + 'static> RunAgain<F> {
 }
 
 impl Callback {
-    /// Whether dropping it runs code of the user's.
+    /// Returns true if dropping it runs user code.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
         self.0.functions.drop.is_some()
     }
 }
 
-/// A callback that runs where it is.
+/// A callback that runs in place.
 #[must_use]
 pub(crate) struct Running {
     closure: NonNull<Closure>,
@@ -210,8 +218,8 @@ pub(crate) struct Running {
 impl Running {
     /// # Safety
     ///
-    /// The place holds a callback, which nobody else uses until [`run`](Self::run) has returned. After that a one-shot callback is
-    /// gone from the place.
+    /// The place holds a callback, which no other code uses until [`run`](Self::run) has returned.
+    /// After that, a one-shot callback is no longer in the place.
     #[inline]
     pub(crate) unsafe fn new(place: NonNull<Callback>) -> Self {
         // SAFETY: the place holds a callback (caller).
@@ -225,7 +233,8 @@ impl Running {
         let call = unsafe { self.closure.as_ref() }.functions.call;
         // SAFETY: as above; nothing is borrowed.
         let room = unsafe { &raw mut (*self.closure.as_ptr()).room };
-        // SAFETY: the room holds the value that `functions` was made for, and nobody else uses it (`new`).
+        // SAFETY: the room holds the value that `functions` was made for, and no other code uses it
+        // (`new`).
         unsafe { call(room) }
     }
 }
@@ -241,7 +250,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>()
 }
 
-/// The callback of a one-shot timer: its functions are those of `CallOnce`.
+/// The callback of a one-shot timer. Its functions come from `CallOnce`.
 pub(crate) struct Once(Closure);
 
 impl Once {
@@ -258,7 +267,7 @@ impl Once {
         Self(Closure::new::<_, CallOnce>(callback))
     }
 
-    /// The closure that it was made of, if that is an `F`.
+    /// Returns the original closure, if it is an `F`.
     pub(crate) fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.0.into_value()
@@ -268,10 +277,11 @@ impl Once {
     }
 }
 
-/// A one-shot callback that may go to another thread.
+/// A one-shot callback that may move to another thread.
 pub(crate) struct Sent(Once);
 
-// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), or comes from one that was (`Sent::of`).
+// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), or comes from one that
+// was (`Sent::of`).
 unsafe impl Send for Sent {}
 
 impl Sent {
@@ -291,7 +301,7 @@ impl Sent {
         self.0.into()
     }
 
-    /// The closure that it was made of, if that is an `F`.
+    /// Returns the original closure, if it is an `F`.
     pub(crate) fn into_inner<F: FnOnce() + Send + 'static>(self) -> Option<F> {
         self.0.into_inner()
     }
@@ -312,7 +322,7 @@ mod tests {
     /// Runs a callback as a node does.
     fn run(place: &mut MaybeUninit<Callback>) {
         let place = NonNull::from(place).cast();
-        // SAFETY: the place holds a callback, which nobody else uses.
+        // SAFETY: the place holds a callback, which no other code uses.
         unsafe { Running::new(place) }.run();
     }
 

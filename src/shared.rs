@@ -1,4 +1,5 @@
-//! The part of a shard that every thread may touch: the nodes, the mailbox, the clock, and how to wake the owner.
+//! The part of a shard that every thread may use: the nodes, the mailbox, the clock, and the
+//! wake-up of the owner.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -20,27 +21,29 @@ use crate::{
     tick::{TickLength, saturating_nanos},
 };
 
-/// See the module. What the owner reads in each turn is apart from what other threads write for one another.
+/// The shared part of a shard. The fields that the owner reads in each turn share no cache line
+/// with the fields that other threads write.
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The owner's last reading of a clock that may go back: then the owner holds it here, and so do others.
+    /// The owner's last reading of a clock that may go back. The owner and other threads do not
+    /// read less than it.
     clock_held: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: Line<Hooks>,
     pub(crate) slab: Arc<Slab>,
     pub(crate) mailbox: Line<Mailbox>,
     pub(crate) parker: Line<Parker>,
-    /// The generation of the next timer that another thread adds, without the bit that says so.
+    /// The generation of the next remote timer, without the bit that marks remote timers.
     remote_generation: Line<AtomicU64>,
     pub(crate) gate: Line<Gate>,
     pub(crate) gauges: Line<Gauges>,
     pub(crate) name: Box<str>,
-    /// How long, in nanoseconds, the owner may sleep over a payload that another thread has cancelled.
+    /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
     pub(crate) drop_within: u64,
 }
 
-/// What has cache lines of its own: two, because processors fetch them in pairs.
+/// A value with exclusive cache lines: two, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Line<T>(T);
@@ -54,11 +57,11 @@ impl<T> std::ops::Deref for Line<T> {
     }
 }
 
-/// What a thread that is not the owner has done.
+/// The result of an operation of a remote thread.
 #[must_use]
 pub(crate) struct Remote<R> {
     pub(crate) answer: R,
-    /// The caller must call the owner's wake hook, when nothing of ours is borrowed any more.
+    /// The caller must call the owner's wake hook, after all borrows of the library have ended.
     pub(crate) wake: Option<Asleep>,
 }
 
@@ -104,8 +107,9 @@ impl Shared {
         }
     }
 
-    /// Announces the owner's sleep, until then at most. It is long if no payload may wait for its end. `None` if it must not sleep: so much is in the mailbox, or something
-    /// that may be due earlier, or it is being woken right now.
+    /// Announces the owner's sleep, until `until` at most. `is_long` says that no payload may wait
+    /// for its end. Returns `None` if the owner must not sleep: a backlog or an urgent message is
+    /// in the mailbox, or the owner is being woken right now.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.sleeper_is_this_thread();
         let announcement = self.parker.announce(until, is_long);
@@ -116,7 +120,7 @@ impl Shared {
         None
     }
 
-    /// Wakes the owner from a sleep, for a thread that must. Whether it has.
+    /// Wakes the owner from a sleep. Returns true if this call has woken it.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         let has_woken = self.hooks.wake(asleep);
         if has_woken {
@@ -125,7 +129,8 @@ impl Shared {
         has_woken
     }
 
-    /// A timer was refused. Room may be waiting for the owner to meet what has been cancelled, and the owner may sleep over that.
+    /// Wakes the owner after a refused add, if cancelled timers wait in the mailbox. The owner
+    /// makes room when it consumes them.
     #[cold]
     pub(crate) fn ask_for_room(&self) {
         if self.mailbox.depth() > 0
@@ -135,14 +140,17 @@ impl Shared {
         }
     }
 
-    /// The owner has read that from a clock which may go back. It holds the clock there until that has caught up.
+    /// Records the owner's reading of a clock that may go back. The clock is held there until it
+    /// has caught up.
     #[inline]
     pub(crate) fn hold_clock(&self, nanos: u64) {
-        // Relaxed: the owner alone writes it, and what it shows a moment later to others, they might have asked for a moment before.
+        // Relaxed: the owner alone writes it, and a slightly older reading is a valid answer to
+        // other threads.
         self.clock_held.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer, due then, from a thread that is not the owner. The error carries the callback back.
+    /// Adds a timer that is due at `nanos` from a remote thread. The error carries the callback
+    /// back.
     pub(crate) fn add(
         &self,
         nanos: u64,
@@ -158,7 +166,7 @@ impl Shared {
         self.arm_and_push(nanos, origin, callback).inspect_err(|_| self.gate.left())
     }
 
-    /// As `add`, due already and whatever the limit is.
+    /// Adds a timer that is due at once, even beyond the limit.
     pub(crate) fn post(
         &self,
         origin: Origin,
@@ -174,7 +182,7 @@ impl Shared {
         origin: Origin,
         callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
-        // Relaxed: only distinct, and later than what the node had before.
+        // Relaxed: the values need only be distinct, and later than the node's previous one.
         let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
         let pinned = pin();
         let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
@@ -185,41 +193,42 @@ impl Shared {
             Push::Queued { depth, .. } => {
                 Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
-            // The node stays taken: none is used again.
+            // The node stays taken: after the end, no node is reused.
             Push::Closed => match node.disarm() {
                 Some(callback) => Err((AddErrorReason::ShutDown, callback)),
-                // It was added, and has ended with the shard.
+                // The add took effect, and the timer has ended with the shard.
                 None => Ok(Remote::quiet(armed)),
             },
         }
     }
 
-    /// Generations of timers that other threads add go on from this one. Before any is added.
+    /// Sets the first generation of remote timers. Called before any is added.
     pub(crate) fn start_remote_generations_at(&self, generation: u64) {
         // Relaxed: published with the shard.
         self.remote_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// The generation after the last one of a timer that another thread has added.
+    /// Returns the generation after the last one of a remote timer.
     pub(crate) fn next_remote_generation(&self) -> u64 {
-        // Relaxed: who arms later finds the mailbox closed, and gives its generation to nobody.
+        // Relaxed: a later adder finds the mailbox closed, and gives its generation to no handle.
         self.remote_generation.load(Ordering::Relaxed)
     }
 
     /// The reading of the clock at `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        // Relaxed: as in `hold_clock`.
+        // Relaxed: a slightly older reading is a valid answer, as in `hold_clock`.
         let now = self.clock.nanos().max(self.clock_held.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// When a timer is due that is added now with that delay. Without a delay that is the last tick that has begun.
+    /// Returns the deadline of a timer that is added now with this delay. For a zero delay it is
+    /// the last tick that has begun.
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
         let due = self.nanos_after(delay);
         if delay.is_zero() { due.saturating_sub(self.tick.all_but_a_nano()) } else { due }
     }
 
-    /// Whether the clock shows `nanos` or more.
+    /// Returns true if the clock shows `nanos` or more.
     pub(crate) fn has_come(&self, nanos: u64) -> bool {
         self.nanos_after(Duration::ZERO) >= nanos
     }
@@ -233,25 +242,26 @@ impl Shared {
         self.tick.period(period)
     }
 
-    /// The sleep from which this thread must wake the owner, after it has put the mailbox's `depth`-th message there, which is about
-    /// a deadline.
+    /// Returns the sleep from which this thread must wake the owner. The thread has pushed the
+    /// mailbox's `depth`-th message about a deadline.
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
         let due = || self.tick.round_up(nanos());
         self.parker.must_wake_before(due).or_else(|| self.must_wake_for_debt(depth))
     }
 
-    /// The debt passes this number once per batch; an owner that announces its sleep later looks at it itself. (And twice that: the
-    /// wake-up may have failed.)
+    /// Returns the sleep to end for a backlog. The count passes a multiple of the backlog once per
+    /// batch; later multiples matter, since a wake-up may have failed. An owner that announces its
+    /// sleep later checks the backlog itself.
     #[inline]
     fn must_wake_for_debt(&self, depth: u32) -> Option<Asleep> {
         if depth > 0 && depth.is_multiple_of(DEBT_MAX) { self.parker.must_wake() } else { None }
     }
 }
 
-/// What a thread that is not the owner may do: pinned, so that no page goes while it looks.
+/// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
 impl Seen<'_, Shared> {
-    /// Cancels a timer: one claim, and one push if it was won. (Two claims, if this thread takes the
-    /// payload.)
+    /// Cancels a timer: one swap, and one push if the cancel wins. It takes two swaps if this
+    /// thread takes the payload.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -265,11 +275,13 @@ impl Seen<'_, Shared> {
             let wake = self.push_cancelled(index, &node, next, urgency);
             Remote { answer, wake }
         });
-        // No page: the timer has ended, and the page with it; or a shard that had this number before had more pages.
+        // Without a page, the timer and its page have ended, or an earlier shard of this number had
+        // more pages.
         cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
     }
 
-    /// Moves a timer, to when the clock shows `nanos`: two swaps, and one push if no message of it is queued.
+    /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push if no
+    /// message of it is queued.
     #[inline]
     pub(crate) fn reset(
         &self,
@@ -285,7 +297,7 @@ impl Seen<'_, Shared> {
                 node.requested.write(nanos);
                 let (answer, next) = node.end_move(taken);
                 if taken.is_some() {
-                    // It was cancelled meanwhile.
+                    // It was cancelled during the move.
                     let wake = self.push_cancelled(index, &node, next, Urgency::Empty);
                     return Remote { answer, wake };
                 }
@@ -296,14 +308,15 @@ impl Seen<'_, Shared> {
                     },
                     _ => 0,
                 };
-                // What stands there by now: another thread may have asked since, and relied on this one's message.
+                // Reads the requested deadline again: another thread may have written a new one,
+                // and relied on this thread's message.
                 Remote { answer, wake: self.must_wake(depth, || node.requested.read()) }
             }
         });
         moved.unwrap_or(Remote::quiet(false))
     }
 
-    /// Tells the owner of a cancelled timer, if it is to be told.
+    /// Pushes the message of a cancelled timer, if one is needed.
     #[inline]
     fn push_cancelled(
         &self,
@@ -316,7 +329,8 @@ impl Seen<'_, Shared> {
             return None;
         }
         match self.mailbox.push(index, node.link, urgency) {
-            // The first payload since the owner has looked: it must not sleep over it for long.
+            // It is the first payload since the owner's last look: the owner must not sleep long
+            // before it drops the payload.
             Push::Queued { depth, is_first_payload: true } => {
                 self.parker.must_wake_from_long().or_else(|| self.must_wake_for_debt(depth))
             }
@@ -346,17 +360,18 @@ mod tests {
     use super::*;
     use crate::limits::INDEX_MAX;
 
-    /// What processors fetch at a time.
+    /// The size that processors fetch at a time.
     const LINES: usize = 128;
 
-    /// The lines of a part of [`Shared`], from the first to the one after the last.
+    /// Returns the cache lines of a part of [`Shared`].
     fn lines<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
         offset / LINES..(offset + size_of::<T>()).div_ceil(LINES)
     }
 
-    /// What other threads write is read by nobody who does not ask for it, and what the owner reads in each turn is written
-    /// by nobody: the parts share no line with each other, nor with what stands before and after the whole in memory. (What wakes
-    /// the owner by default is locked by it before each sleep.)
+    /// A thread reads the fields that others write only when it needs them, and no thread writes
+    /// the fields that the owner reads in each turn. The parts share no line with each other, nor
+    /// with their neighbours in memory. The default wake-up is an exception: the owner locks it
+    /// before each sleep.
     #[test]
     fn what_is_written_by_different_threads_shares_no_line() {
         let parts = [
@@ -389,7 +404,7 @@ mod tests {
         assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
     }
 
-    /// The owner may end between the last look at whether it has, and the push.
+    /// The owner may end between the adder's check and its push.
     #[test]
     fn an_add_that_comes_too_late_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");

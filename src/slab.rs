@@ -1,57 +1,70 @@
-//! The nodes of a shard: pages of timers by index, which other threads may look at and add to.
+//! The nodes of a shard: pages of timers by index, which other threads may read and add to.
 //!
-//! A timer is one node. Its header (state word, mailbox link) is what crosses threads; its deadline, its place in the wheel and its
-//! payload are the owner's. So a cancel from another core touches one line of the node's page and one of the mailbox.
+//! A timer is one node. Other threads share its header (state word, mailbox link). Its deadline,
+//! its position in the wheel and its payload belong to the owner. So a cancel from another core
+//! touches one line of the node's page and one of the mailbox.
 //!
-//! There are two views of the pages. Other threads use the [`Slab`], a table two steps deep, while they are pinned. The owner uses
-//! [`OwnerNodes`], a private vector of the same pages, one step deep.
+//! There are two views of the pages. Other threads use the [`Slab`], a table two steps deep, while
+//! they are pinned. The owner uses [`OwnerNodes`], a private vector of the same pages, one step
+//! deep.
 //!
-//! # Whose page it is
+//! # Ownership of pages
 //!
-//! A page belongs to the owner or to the adders, never to both, so that an add on the owner's thread needs no atomic
-//! read-modify-write. A thread that adds to another core takes a free node from a page of the adders' by a compare-and-swap
-//! ([`FreeHead`](page::FreeHead)), or publishes a new page. From then on the node is that thread's, which writes payload and
-//! requested deadline, and arms the word as *queued* and *moved* (S3 in `state` publishes them). The owner meets the message,
-//! adopts the page if it is new, admits the timer, and links that very node into its wheel. When the timer has ended and no message of
-//! it is queued, the owner returns the node to its page, in batches of one page.
+//! A page belongs to the owner or to the adders, never to both, so that an add on the owner's
+//! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
+//! from a page of the adders by a compare-and-swap ([`FreeHead`](page::FreeHead)), or publishes a
+//! new page. From then on the node belongs to that thread. It writes payload and requested
+//! deadline, and arms the word as *queued* and *moved* (S3 in `state` publishes them). The owner
+//! consumes the message, adopts the page if it is new, admits the timer, and links that node into
+//! its wheel. When the timer has ended and no message of it is queued, the owner returns the node
+//! to its page, in batches of one page.
 //!
 //! One generation bit says which side has armed the node, so that the two counters never meet.
 //!
-//! # Pages come and go
+//! # Publication and retirement
 //!
-//! Anyone publishes a page by a compare-and-swap. Only the owner removes one, so the owner reads without an epoch. It retires a page
-//! that was not needed lately (`spare`), when all of its nodes are free: `Idle`, with no message in the mailbox or on the way. Of a page
-//! of the adders' it first takes all nodes at once. An adder that stalls while it holds a node keeps that page, and nothing else.
+//! Any thread publishes a page by a compare-and-swap. Only the owner removes one, so the owner
+//! reads without an epoch. It retires a page that was not needed lately (`spare`), when all of its
+//! nodes are free: `Idle`, with no message in the mailbox or on the way. For a page of the adders,
+//! it first takes all nodes at once. An adder that stalls while it holds a node keeps that page,
+//! and nothing else.
 //!
-//! *No freed page is used.* Another thread reaches a node only through [`Slab::with`] and [`Slab::take_remote`], which require a
-//! proof that the thread is pinned. The owner unpublishes a page, an epoch marks it when every thread that was pinned then has
-//! unpinned, and the owner frees it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with a
-//! node in `Cancelled` or in the mailbox is not retired.
+//! *No freed page is used.* Another thread reaches a node only through [`Slab::with`] and
+//! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes a
+//! page, an epoch marks it when every thread that was pinned then has unpinned, and the owner frees
+//! it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with
+//! a node in `Cancelled` or in the mailbox is not retired.
 //!
-//! *No handle reaches another's timer.* A handle names its timer by a generation that never repeats (`state`), and a stale handle's
-//! timer has ended. No live timer has its generation, so every answer is `Ended`:
+//! *No handle reaches another's timer.* A handle names its timer by a generation that never repeats
+//! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
+//! answer is `Ended`:
 //!
 //! * it finds no page, or sees the retired one still: all words there are `Idle`;
-//! * it finds the new page: its words begin with generation 0, which no timer has, and are armed with later generations.
+//! * it finds the new page: its words begin with generation 0, which no timer has, and are armed
+//!   with later generations.
 //!
-//! *A handle of a timer that lives finds its node.* The page cannot go while the timer lives, and it was published before
-//! the handle was made.
+//! *A handle of a timer that lives finds its node.* The page cannot go while the timer lives, and
+//! it was published before the handle was made.
 //!
-//! *Who is told `Ended` sees what the callback did* (S2 in `state`), also if the word that would have told it is gone:
-//! taking the page out of the table and publishing a new one release, and looking acquires.
+//! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the word is
+//! gone: the retraction and the publication of a page release, and each read of the page pointer
+//! acquires.
 //!
 //! # Room
 //!
-//! One bit per page says that an adder may find a free node there. The adder that takes the last node clears the bit and checks the
-//! list again. The owner sets the bit after it has returned nodes to an empty list. R1: setting releases and clearing acquires, so the
-//! second check sees a node that was returned before the bit was cleared.
+//! One bit per page says that an adder may find a free node there. The adder that takes the last
+//! node clears the bit and checks the list again. The owner sets the bit after it has returned
+//! nodes to an empty list. R1: setting releases and clearing acquires, so the second check sees a
+//! node that was returned before the bit was cleared.
 //!
-//! The table itself stays until the shard goes: some 2 KiB for each 131,072 nodes that were ever there together.
+//! The table itself stays until the shard goes: some 2 KiB for each 131,072 nodes that were ever
+//! there together.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/end.rs` (pages go while others look), `loom-tests/tests/cancel.rs` (and the answers are true),
-//! `loom-tests/tests/remote_add.rs` (timers added by other threads).
+//! `loom-tests/tests/end.rs` (pages are retired while other threads read them),
+//! `loom-tests/tests/cancel.rs` (the answers are true), `loom-tests/tests/remote_add.rs` (remote
+//! adds).
 
 #![allow(unsafe_code)]
 
@@ -77,7 +90,7 @@ use crate::{
     sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},
 };
 
-/// A payload that is built where it stays.
+/// A payload that is built in its final place.
 ///
 /// # Safety
 ///
@@ -139,7 +152,7 @@ struct Directory {
     room: [AtomicU64; ROOM_WORDS],
 }
 
-/// Where a page is published, or not.
+/// The slot in which a page is published.
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
@@ -148,8 +161,8 @@ struct PageSlot {
 
 /// The nodes of one shard, as other threads see them.
 ///
-/// A reader sees a page whole or not at all. A stale handle may find none, or one that was added later, perhaps by a newer
-/// shard of its number.
+/// A reader sees either the whole page or none. A stale handle may find no page, or one that was
+/// added later, perhaps by a newer shard of its number.
 #[derive(Debug)]
 pub(crate) struct Slab {
     root: [SetOnce<Box<Directory>>; ROOT],
@@ -159,20 +172,22 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Where adders begin to search. On cache lines apart, because only adders read and write it.
+/// The starting points of the adders' searches. They have separate cache lines, because only adders
+/// read and write them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The number of a page: those before it are likely to be there.
+    /// The number of a page: earlier pages are likely to be published.
     vacant: Hint,
-    /// The number of a page: those in the directories before it are likely to have no room.
+    /// The number of a page: earlier directories are likely to have no room.
     room: Hint,
-    /// How many pages of the adders' are whole, with all nodes free; and the smallest number since the owner last looked.
+    /// The number of whole pages of the adders, whose nodes are all free; and the smallest such
+    /// number since the owner's last read.
     whole: Hint,
     whole_low: Hint,
 }
 
-/// A node as any thread sees it.
+/// A node, as any thread sees it.
 #[derive(Debug)]
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
@@ -191,15 +206,16 @@ pub(crate) struct RemoteNode<'p> {
 }
 
 impl Directory {
-    /// An adder may find a free node in this page.
+    /// Records that an adder may find a free node in this page.
     fn note_room(&self, number: usize) {
         // Release (R1): the nodes that were returned, and the page.
         self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
     }
 
-    /// There was no free node left in this page, or no page.
+    /// Records that this page has no free node, or does not exist.
     fn clear_room(&self, number: usize) {
-        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was set.
+        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was
+        // set.
         self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
     }
 }
@@ -235,14 +251,14 @@ impl Slab {
                 whole_low: Hint::new(0),
             },
         });
-        // Every shard needs the first one, so no adder has to wait for it.
+        // Every shard needs the first directory, so no adder has to wait for it.
         slab.directory(0);
         // SAFETY: the slab has the shape for `T`; it is new.
         let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
 
-    /// Looks at the node `index`, if its page is there.
+    /// Calls `look` with the node `index`, if its page is published.
     #[inline]
     pub(crate) fn with<R>(
         &self,
@@ -251,7 +267,8 @@ impl Slab {
         look: impl FnOnce(NodeView<'_>) -> R,
     ) -> Option<R> {
         let page = self.page(page_of(index), pinned)?;
-        // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of this slab have its shape.
+        // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of
+        // this slab have its shape.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
         // SAFETY: as above.
         let requested = unsafe { page.requested(&self.shape, place_of(index)) };
@@ -266,7 +283,8 @@ impl Slab {
         self.root.get(number / DIRECTORY)?.get()?.pages[number % DIRECTORY].look(pinned)
     }
 
-    /// Takes a free node for a timer that another thread adds. Returns `None` if no index is left, or if the slab takes no remote adds.
+    /// Takes a free node for a remote timer. Returns `None` if no index is left, or if the slab
+    /// takes no remote adds.
     pub(crate) fn take_remote<'p>(&self, pinned: &'p Pinned) -> Option<RemoteNode<'p>> {
         if !self.takes_callbacks {
             return None;
@@ -298,7 +316,7 @@ impl Slab {
         None
     }
 
-    /// Takes a free node of a page, which has this number in its directory.
+    /// Takes a free node of the page with this number in its directory.
     fn take_from_page(
         &self,
         directory: &Directory,
@@ -307,7 +325,8 @@ impl Slab {
     ) -> Option<(PagePtr, usize)> {
         let slot = &directory.pages[number];
         let taken = slot.look(pinned).and_then(|page| {
-            // SAFETY: a page that was found stays while the thread is pinned, and pages of this slab have its shape.
+            // SAFETY: a page that was found stays while the thread is pinned, and pages of this
+            // slab have its shape.
             let link = |place| unsafe { &page.node(&self.shape, place).link };
             // SAFETY: as above.
             let (place, left) = unsafe { page.header() }.free.pop(link)?;
@@ -315,7 +334,7 @@ impl Slab {
         });
         if taken.is_none_or(|(.., left)| left == 0) {
             directory.clear_room(number);
-            // The page may be another one by now, or have got nodes back.
+            // The page may have been replaced, or have got nodes back.
             let page = taken.map(|(page, ..)| page).or_else(|| slot.look(pinned));
             // SAFETY: as above.
             if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
@@ -329,12 +348,12 @@ impl Slab {
         Some((page, place))
     }
 
-    /// Counts a page of which a node was taken, or that is gone.
+    /// Counts a page that has lost a node, or that was retired.
     fn count_not_whole(&self) {
         self.hints.whole_low.lower(self.hints.whole.decrement());
     }
 
-    /// Counts a page of which all nodes are free again.
+    /// Counts a page whose nodes are all free again.
     fn count_whole(&self) {
         self.hints.whole.increment();
     }
@@ -345,13 +364,13 @@ impl Slab {
         (whole, self.hints.whole_low.replace(whole).min(whole))
     }
 
-    /// A page has a free node again.
+    /// Records that a page has a free node again.
     fn note_room(&self, number: usize) {
         self.directory(number).note_room(number % DIRECTORY);
         self.hints.room.lower(as_u32(number));
     }
 
-    /// Publishes a page whose first node the caller has.
+    /// Publishes a page whose first node belongs to the caller.
     #[cold]
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
         let page = page::Page::<Callback>::allocate(true, NOT_ADMITTED);
@@ -366,13 +385,13 @@ impl Slab {
         Some((page, index_of(number, 0)))
     }
 
-    /// Publishes a page where none is: the first of all, which is the owner's, or any other. Returns its number; `None` if no number is
-    /// left.
+    /// Publishes a page in an empty slot: slot 0 for the owner's first page, any slot otherwise.
+    /// Returns its number, or `None` if no number is left.
     fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
         if is_first {
             return self.publish_at(0, page).then_some(0);
         }
-        // It may have left earlier numbers out.
+        // The hint may have skipped earlier numbers.
         let hint = self.hints.vacant.get() as usize;
         let number = (hint..PAGES).chain(1..hint).find(|&number| self.publish_at(number, page))?;
         self.hints.vacant.set(as_u32(number + 1));
@@ -402,7 +421,7 @@ impl Slab {
         self.hints.vacant.lower(as_u32(number));
     }
 
-    /// Returns the numbers of the pages that are published now.
+    /// Returns the numbers of the published pages.
     fn published(&self) -> Vec<usize> {
         let pinned = crate::reclaim::pin();
         (0..PAGES).filter(|&number| self.page(number, &pinned).is_some()).collect()
@@ -415,7 +434,8 @@ impl Drop for Slab {
         let pages = directories.flat_map(|directory| &mut directory.pages);
         let pages: Vec<NonNull<PageHeader>> = pages.filter_map(|slot| slot.page.take()).collect();
         for page in pages {
-            // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other slab has the page.
+            // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
+            // slab has the page.
             unsafe { PagePtr::of(page).free() };
         }
     }
@@ -429,16 +449,16 @@ impl NodeView<'_> {
         (answer, if next == Next::Take { self.take_sent(taken) } else { next })
     }
 
-    /// Ends a move that this thread has begun. The payload goes to `taken`, if another thread has
-    /// cancelled the timer meanwhile and the payload may leave the owner's thread. False if the
-    /// shard has ended meanwhile.
+    /// Ends a move that this thread has begun. If another thread has cancelled the timer since and
+    /// the payload may leave the owner's thread, the payload goes to `taken`. Returns false if the
+    /// shard has ended since.
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<Sent>) -> (bool, Next) {
         let (lives, next) = self.state.end_move(Mover::Other);
         (lives, if next == Next::Take { self.take_sent(taken) } else { next })
     }
 
-    /// The word has just said [`Next::Take`] to this thread.
+    /// Takes the payload after the word has answered [`Next::Take`] to this thread.
     #[cold]
     #[inline(never)]
     fn take_sent(&self, taken: &mut Option<Sent>) -> Next {
@@ -459,8 +479,8 @@ impl<'p> RemoteNode<'p> {
     }
 
     fn page(&self) -> &'p page::Page<Callback> {
-        // SAFETY: a node that was taken keeps its page, the thread is pinned for `'p`, and payloads of a slab that others may add to are
-        // callbacks.
+        // SAFETY: a node that was taken keeps its page, the thread is pinned for `'p`, and payloads
+        // of a slab that others may add to are callbacks.
         unsafe { self.page.typed() }
     }
 
@@ -472,7 +492,8 @@ impl<'p> RemoteNode<'p> {
     pub(crate) fn arm(&self, generation: u64, nanos: u64, origin: Origin, callback: Sent) {
         let (page, place) = (self.page(), place_of(self.index));
         let node = &page.nodes[place];
-        // SAFETY: this thread has taken the node, which is free, so it has no payload; `build` initialises it.
+        // SAFETY: this thread has taken the node, which is free, so it has no payload; `build`
+        // initialises it.
         unsafe { node.put_payload(|place| Ready(callback.into_callback()).build(place)) };
         // SAFETY: this thread has taken the node.
         unsafe { page.added[place].set(Added::new(origin, || 0)) };
@@ -480,8 +501,8 @@ impl<'p> RemoteNode<'p> {
         node.header.state.arm_remote(generation);
     }
 
-    /// Ends the timer that this thread has armed and could not push, because the owner is gone. Returns its callback; `None` if the
-    /// owner has found the timer in its last sweep.
+    /// Ends the timer that this thread has armed and could not push, because the owner has ended.
+    /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
     pub(crate) fn disarm(self) -> Option<Sent> {
         let node = &self.page().nodes[place_of(self.index)];
         node.header.state.disarm_remote().then(|| {

@@ -1,4 +1,4 @@
-//! The nodes of a shard as its owner sees them: one load from one table, and no epoch.
+//! The owner's view of a shard's nodes: one load from one table, and no epoch.
 
 use std::{cell::Cell, fmt, marker::PhantomData, mem, sync::Arc};
 
@@ -21,10 +21,12 @@ use crate::{
     wheel::{Links, Location, Placement, Storage},
 };
 
-/// The location of a timer that another thread has added and the owner has not admitted, and of the free nodes of such timers.
+/// The location of a remote timer that the owner has not admitted, and of the free nodes of such
+/// timers.
 pub(super) const NOT_ADMITTED: Location = Location::reserved(1);
 
-/// Nodes of one page for adders that are free and have not been returned yet, linked from the first to the last.
+/// Free nodes of one adders' page that have not been returned yet, linked from the first to the
+/// last.
 #[derive(Debug, Default)]
 struct Returning {
     page: usize,
@@ -33,23 +35,23 @@ struct Returning {
     count: u32,
 }
 
-/// The owner's nodes, and those that other threads have armed, as far as the owner knows them.
+/// The owner's nodes, and the nodes armed by other threads that the owner knows.
 pub(crate) struct OwnerNodes<T> {
     slab: Arc<Slab>,
     /// The pages that the owner knows.
     pages: PageTable<PagePtr>,
-    /// The free nodes of its own pages, through `Links`.
+    /// The free nodes of the owner's pages, linked through `Links`.
     free: FreePlaces,
     /// The numbers of the adders' pages that the owner knows.
     remote: Vec<usize>,
-    /// By the number of the page, when periodic timers are due. Most pages have none.
+    /// The schedules of periodic timers, by page number. Most pages have none.
     schedules: Vec<Option<Box<[Schedule; PAGE]>>>,
     spare_remote: Spare,
     returning: Returning,
     retired: Retired,
-    /// There may be pages to free besides the owner's.
+    /// There may be pages to free in the adders' pages or in `retired`.
     has_garbage: bool,
-    /// Where in `remote` the search for an empty page continues.
+    /// The position in `remote` at which the search for an empty page continues.
     cursor: usize,
     /// Payloads belong to the owner, which is one thread at a time.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -82,8 +84,9 @@ impl<T> OwnerNodes<T> {
 
     #[inline]
     fn page_at(&self, number: usize) -> &Page<T> {
-        // SAFETY: the pages of the table are of the slab's type, which is `T` (`new`). They leave it before they are retired, for
-        // which nothing may borrow `self`, and those that are not retired live as long as the slab.
+        // SAFETY: the pages of the table are of the slab's type, which is `T` (`new`). They leave
+        // it before they are retired, for which nothing may borrow `self`, and those that are not
+        // retired live as long as the slab.
         unsafe { self.pages.get(number).typed() }
     }
 
@@ -111,21 +114,22 @@ impl<T> OwnerNodes<T> {
         &self.page(index).requested[place_of(index)]
     }
 
-    /// Prepares to look at the timer of a handle: adopts its page, if another thread has armed it in one that the owner does not
-    /// know. Returns false if there is no such page. A timer of the owner's that has ended may lead to another one's node, which
-    /// has another generation.
+    /// Prepares to read the timer of a handle. If another thread has armed the timer in a page that
+    /// the owner does not know, adopts that page. Returns false if there is no such page. A stale
+    /// handle of the owner may lead to another timer's node, which has another generation.
     #[inline]
     pub(crate) fn finds(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
-    /// Returns true if the owner has yet to admit the timer.
+    /// Returns true if the owner has not admitted the timer yet.
     #[inline]
     pub(crate) fn is_not_admitted(&self, index: u32) -> bool {
         self.location(index) == NOT_ADMITTED
     }
 
-    /// Arms a free node with a new timer, in no slot yet. Returns its index, or the payload if no node is left.
+    /// Arms a free node with a new timer that is in no slot yet. Returns its index, or the payload
+    /// if no node is left.
     #[inline]
     pub(crate) fn arm<B: Build<T>>(
         &mut self,
@@ -137,7 +141,8 @@ impl<T> OwnerNodes<T> {
             return Err(payload);
         };
         let node = &self.page_at(number).nodes[place];
-        // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises it.
+        // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises
+        // it.
         unsafe { node.put_payload(|place| payload.build(place)) };
         node.header.state.arm(generation, kind);
         Ok(index_of(number, place))
@@ -166,7 +171,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// The node of an ended timer of another thread is free. It goes back to its page with the others of the same page.
+    /// Frees the node of an ended remote timer. It is returned to its page together with other
+    /// nodes of that page.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
         self.set_location(index, NOT_ADMITTED);
@@ -183,7 +189,7 @@ impl<T> OwnerNodes<T> {
         self.link(index).set(link);
     }
 
-    /// Returns free nodes of other threads to their page.
+    /// Returns free nodes of remote timers to their page.
     #[inline]
     pub(crate) fn return_nodes(&mut self) {
         if self.returning.count > 0 {
@@ -194,19 +200,19 @@ impl<T> OwnerNodes<T> {
                 self.slab.note_room(page_of(first));
             }
             if now == PAGE {
-                // The owner looks at all of them together.
+                // The owner retires whole pages in batches.
                 self.slab.count_whole();
                 self.has_garbage = true;
             }
         }
     }
 
-    /// Another thread's timer counts as a timer of the owner's from now on.
+    /// Admits a remote timer: from now on the owner counts it.
     pub(crate) fn admit(&mut self, index: u32) {
         self.set_location(index, Location::UNLINKED);
     }
 
-    /// Adds a page of the owner's and takes its first node. `None` if all numbers are taken.
+    /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
     #[cold]
     #[inline(never)]
     fn add_page(&mut self) -> Option<(usize, usize)> {
@@ -221,7 +227,7 @@ impl<T> OwnerNodes<T> {
         self.take()
     }
 
-    /// Returns true if there is a page of this number, which the owner knows from now on.
+    /// Returns true if a page of this number is published; the owner knows it from now on.
     #[inline]
     pub(crate) fn adopt(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.adopt_unknown(number)
@@ -261,7 +267,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates the memory of `timers` timers, which is never given back.
+    /// Allocates the memory of `timers` timers, which is never freed.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE) + 1;
         self.free.spare.keep(pages);
@@ -280,13 +286,14 @@ impl<T> OwnerNodes<T> {
         indices.filter(|&index| index != 0)
     }
 
-    /// Returns true if there may be memory to give back.
+    /// Returns true if there may be memory to free.
     #[inline]
     pub(crate) fn has_garbage(&self) -> bool {
         self.has_garbage || self.free.spare.is_worth_a_look()
     }
 
-    /// Frees what no thread can see any more, and retires at most one page that was not needed lately.
+    /// Frees the pages that no thread can see any more, and retires at most one page that was not
+    /// needed lately.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -302,14 +309,15 @@ impl<T> OwnerNodes<T> {
                 None if remote => self.retire_remote(PAGES_SEARCHED),
                 None => (),
             }
-            // Also hands over to all threads what has been deferred on this one, which the shard may leave.
+            // This also publishes garbage that was deferred on this thread, which the shard may
+            // leave.
             self.retired.free_some();
         }
         self.has_garbage = !self.retired.is_empty() || self.spare_remote.is_worth_a_look();
     }
 
-    /// Frees all pages that are not needed now, but for those that are always kept: the owner is about to sleep for long. Stops early if
-    /// another thread is looking at a page.
+    /// Frees all pages that are not needed now, except those that are always kept: the owner is
+    /// about to sleep for long. Stops early if another thread is reading a page.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim_fully(&mut self) {
@@ -342,13 +350,13 @@ impl<T> OwnerNodes<T> {
         self.has_garbage = !self.retired.is_empty();
     }
 
-    /// Takes away a page of the owner's, of which all nodes are free.
+    /// Retires a page of the owner whose nodes are all free.
     fn retire(&mut self, number: usize) {
         self.free.remove_page(number);
         self.take_away(number);
     }
 
-    /// Takes away a page of the adders' of which all nodes are free, among the next few.
+    /// Retires a page of the adders whose nodes are all free, among the next few.
     fn retire_remote(&mut self, searched: usize) {
         for _ in 0..searched.min(self.remote.len()) {
             self.cursor = (self.cursor + 1) % self.remote.len();
@@ -391,14 +399,14 @@ impl<T> OwnerNodes<T> {
         unsafe { self.page(index).links[place_of(index)].set(links) };
     }
 
-    /// Says where and when a timer was added.
+    /// Records where and when a timer was added.
     #[inline]
     pub(crate) fn set_added(&self, index: u32, origin: Origin, now: impl FnOnce() -> u64) {
         // SAFETY: this is the owner.
         unsafe { self.page(index).added[place_of(index)].set(Added::new(origin, now)) };
     }
 
-    /// Says when a timer of another thread was admitted.
+    /// Records when a remote timer was admitted.
     pub(crate) fn set_admitted(&self, index: u32, now: impl FnOnce() -> u64) {
         let cell = &self.page(index).added[place_of(index)];
         // SAFETY: this is the owner, and the adder has released the node.
@@ -407,7 +415,7 @@ impl<T> OwnerNodes<T> {
         unsafe { cell.set(added.at(now)) };
     }
 
-    /// Returns where and when the timers were added that have a payload and are admitted.
+    /// Returns where and when the admitted timers with a payload were added.
     #[cfg(feature = "origins")]
     pub(crate) fn added(&self) -> impl Iterator<Item = Added> {
         let lives = |index: &u32| self.state(*index).has_payload() && !self.is_not_admitted(*index);
@@ -435,8 +443,8 @@ impl<T> OwnerNodes<T> {
     /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
     #[inline]
     pub(crate) fn take_payload(&self, index: u32) -> T {
-        // SAFETY: this is the owner. A transition of the word, which the caller has just made, says that the payload was there and is
-        // taken.
+        // SAFETY: this is the owner. A transition of the word, which the caller has just made, says
+        // that the payload was there and is taken.
         unsafe { self.node(index).take_payload() }
     }
 
@@ -446,14 +454,14 @@ impl<T> OwnerNodes<T> {
         self.state(index).claim()
     }
 
-    /// Cancels the timer on the owner's thread. If that is won, the payload is to be taken.
+    /// Cancels the timer on the owner's thread. If the cancel wins, the caller takes the payload.
     #[inline]
     pub(crate) fn cancel(&self, index: u32, generation: u64) -> Result<Freed, Cancel> {
         self.state(index).cancel_own(generation)
     }
 
-    /// Deals with the word of a message that has been taken out of the mailbox, and whose link has been read. If the timer was
-    /// cancelled, its payload is to be taken.
+    /// Consumes the word of a message that has been taken out of the mailbox, and whose link has
+    /// been read. If the timer was cancelled, the caller takes its payload.
     #[inline]
     pub(crate) fn collect(&self, index: u32) -> Collected {
         self.state(index).collect()
@@ -470,13 +478,13 @@ impl<T> OwnerNodes<T> {
         (swept, has_payload.then(|| self.take_payload(index)))
     }
 
-    /// Lets a periodic timer go on after a run. If a cancel has forbidden it, the payload comes back.
+    /// Arms a periodic timer again after a run. If a cancel has forbidden it, returns the payload.
     pub(crate) fn rearm(&self, index: u32) -> Option<T> {
         // No other thread has touched the payload, so it is still there.
         (!self.state(index).rearm()).then(|| self.take_payload(index))
     }
 
-    /// Returns how many pages the owner knows.
+    /// Returns the number of pages that the owner knows.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn known_pages(&self) -> usize {
         self.pages.numbers().count()
@@ -489,7 +497,7 @@ impl<T> OwnerNodes<T> {
 }
 
 impl OwnerNodes<Callback> {
-    /// Takes the callback of a timer that has just been cancelled, if dropping it does anything.
+    /// Takes the callback of a timer that has just been cancelled, if its drop has any effect.
     #[inline]
     pub(crate) fn take_to_drop(&self, index: u32) -> Option<Callback> {
         // SAFETY: as in `take_payload`.
@@ -497,11 +505,12 @@ impl OwnerNodes<Callback> {
         needs_drop.then(|| self.take_payload(index))
     }
 
-    /// Returns the callback of a timer that was just claimed, to run it where it is. The node is neither freed nor armed before the
-    /// run is over.
+    /// Returns the callback of a timer that was just claimed, to run it in place. The node is
+    /// neither freed nor armed before the run has ended.
     #[inline]
     pub(crate) fn running(&self, index: u32) -> Running {
-        // SAFETY: as in `take_payload`; the state forbids everybody else to use the payload of a running timer.
+        // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
+        // a running timer.
         unsafe { Running::new(self.node(index).payload()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of nodes in memory: typed for the owner, of unknown type for other threads.
+//! Pages of nodes in memory: typed for the owner, untyped for other threads.
 
 use std::{
     alloc::{Layout, alloc, handle_alloc_error},
@@ -16,7 +16,7 @@ use crate::{
     wheel::{Links, Location},
 };
 
-/// A value of which one thread at a time makes use: the owner, or the adder that has taken the node.
+/// A value that one thread at a time uses: the owner, or the adder that has taken the node.
 #[derive(Debug)]
 pub(super) struct OwnerCell<T>(UnsafeCell<T>);
 
@@ -62,19 +62,22 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in `state`.
+/// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in
+/// `state`.
 #[derive(Debug)]
 pub(crate) struct Requested(AtomicU64);
 
 impl Requested {
-    /// For the thread that has the node to itself, before it says so in the word.
+    /// Called by the thread with exclusive use of the node, before it publishes the deadline by the
+    /// word.
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
         self.0.store(nanos, Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self) -> u64 {
-        // Relaxed: the word was acquired (S3 in `state`). It may be that of a later move whose thread is not done yet.
+        // Relaxed: the word was acquired (S3 in `state`). The value may belong to a later move that
+        // has not ended yet.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -87,24 +90,24 @@ pub(super) struct PageHeader {
     pub(super) free: FreeHead,
     pub(super) is_remote: bool,
     pub(super) looks: Looks,
-    /// The page has been retracted, and no thread can look at it any more.
+    /// The page has been retracted, and no thread can read it any more.
     pub(super) unseen: Unseen,
     /// Frees a page of the right type.
     drop: unsafe fn(NonNull<PageHeader>),
 }
 
-/// Nodes, and in arrays beside them the fields that are rarely used or used alone.
+/// Nodes, with separate arrays for the fields that are rarely used or used alone.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE],
     pub(super) requested: [Requested; PAGE],
-    /// Neighbours in a slot of the wheel, or of a free node of the owner's in the list of those.
+    /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
     pub(super) links: [OwnerCell<Links>; PAGE],
     pub(super) added: [OwnerCell<Added>; PAGE],
 }
 
-/// How the pages of a slab are laid out, for threads that do not know the type of their payloads.
+/// The layout of a slab's pages, for threads that do not know the type of their payloads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     nodes: usize,
@@ -112,12 +115,13 @@ pub(super) struct Shape {
     requested: usize,
 }
 
-/// A page whose type of payload is not known, alive as long as its slab says.
+/// A page whose payload type is not known. Its slab decides how long it lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
-// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested deadlines through the functions below.
-// These are atomics. Everything else is used by the owner, or by the adder that has taken a node (`slab`).
+// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested
+// deadlines through the functions below. These are atomics. Everything else is used by the owner,
+// or by the adder that has taken a node (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl fmt::Debug for PagePtr {
@@ -137,8 +141,9 @@ impl Shape {
 }
 
 impl<T> Page<T> {
-    /// Allocates a page and initialises it in place, since it may be larger than the stack. All nodes are idle and have no payload.
-    /// In a page for adders all nodes but the first are in the free list; the caller takes the first.
+    /// Allocates a page and initialises it in place, since it may be larger than the stack. All
+    /// nodes are idle and have no payload. In a page for adders all nodes but the first are in the
+    /// free list; the caller takes the first.
     pub(super) fn allocate(is_remote: bool, location: Location) -> PagePtr {
         let layout = Layout::new::<Self>();
         // SAFETY: a page is not of size zero.
@@ -193,7 +198,8 @@ impl<T> Page<T> {
     ///
     /// As for [`PagePtr::free`]; the page is a `Page<T>`.
     unsafe fn free(page: NonNull<PageHeader>) {
-        // SAFETY: the page was allocated by `allocate` with the layout of a box, and is used no more (caller).
+        // SAFETY: the page was allocated by `allocate` with the layout of a box, and is used no
+        // more (caller).
         drop(unsafe { Box::from_raw(page.cast::<Self>().as_ptr()) });
     }
 }
@@ -212,7 +218,8 @@ impl PagePtr {
     /// The page is alive for `'p`.
     #[inline]
     pub(super) unsafe fn header<'p>(self) -> &'p PageHeader {
-        // SAFETY: the page is alive (caller) and begins with its header, which is never borrowed mutably.
+        // SAFETY: the page is alive (caller) and begins with its header, which is never borrowed
+        // mutably.
         unsafe { self.0.as_ref() }
     }
 
@@ -223,7 +230,8 @@ impl PagePtr {
     /// The page is alive for `'p`, and of this shape.
     #[inline]
     pub(super) unsafe fn node<'p>(self, shape: &Shape, place: usize) -> &'p NodeHeader {
-        // SAFETY: nodes of the page's shape (caller) are that far apart, and a place is below `PAGE`.
+        // SAFETY: nodes of the page's shape (caller) are that far apart, and a place is below
+        // `PAGE`.
         let node = unsafe { self.0.byte_add(shape.nodes + shape.stride * (place % PAGE)) };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
@@ -249,7 +257,8 @@ impl PagePtr {
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
     pub(super) unsafe fn typed<'p, T>(self) -> &'p Page<T> {
-        // SAFETY: the caller says so; a page is never borrowed mutably, and consists of atomics and cells.
+        // SAFETY: the caller says so; a page is never borrowed mutably, and consists of atomics and
+        // cells.
         unsafe { self.0.cast::<Page<T>>().as_ref() }
     }
 
@@ -267,8 +276,8 @@ impl PagePtr {
 impl<T> Node<T> {
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list. The state says that there is no payload, and
-    /// `write` initialises the place that it is given.
+    /// The thread is the owner of the page, or has taken the node from a free list. The state says
+    /// that there is no payload, and `write` initialises the place that it is given.
     #[inline]
     pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
         self.payload.with_mut(|payload| write(payload.cast::<T>()));
@@ -283,8 +292,8 @@ impl<T> Node<T> {
 
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list. There is a payload, and the state says from here
-    /// on that there is none.
+    /// The thread is the owner of the page, or has taken the node from a free list. There is a
+    /// payload, and the state says from here on that there is none.
     #[inline]
     pub(super) unsafe fn take_payload(&self) -> T {
         // SAFETY: the payload is initialised, and no other thread uses it (caller).
@@ -294,8 +303,8 @@ impl<T> Node<T> {
 
 /// The free nodes of a page that belongs to the adders, as a stack through their mailbox links.
 ///
-/// A thread may stall between reading the link of the first node and its swap, and must not install a stale link then. So the head
-/// has a tag that counts the nodes taken.
+/// A thread may stall between reading the link of the first node and its swap, and must not install
+/// a stale link then. So the head has a tag that counts the nodes taken.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -304,8 +313,8 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases, and taking one acquires: the links, and everything that the node's last user did (S2 in `state`
-/// continues from there). Swaps continue the release sequence.
+/// G1: returning nodes releases, and taking one acquires: the links, and everything that the node's
+/// last user did (S2 in `state` continues from there). Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeHead(AtomicU64);
 
@@ -336,7 +345,8 @@ impl FreeHead {
         }
     }
 
-    /// Returns `count` nodes, linked from `first` to the one whose link is `last`. Returns how many there were before, and are now.
+    /// Returns `count` nodes, linked from `first` to the one whose link is `last`. Returns how many
+    /// there were before, and are now.
     pub(super) fn push(&self, first: usize, last: &Link, count: u32) -> (usize, usize) {
         // Relaxed: checked by the swap.
         let mut head = self.0.load(Ordering::Relaxed);
@@ -344,7 +354,8 @@ impl FreeHead {
             last.set(as_u32(first_of(head).map_or(0, |place| place + 1)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
-            // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at again.
+            // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at
+            // again.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return (count_of(head), counted),
                 Err(found) => head = found,
@@ -362,7 +373,8 @@ impl FreeHead {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not looked at.
+                    // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not
+                    // looked at.
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
@@ -390,7 +402,7 @@ fn first_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Otherwise a thread that has seen an earlier head takes it for the same.
+    /// Otherwise a thread that has seen an earlier head could take it for the same one.
     #[test]
     fn a_head_that_comes_back_has_another_tag() {
         let (head, links) = (FreeHead::new(PAGE - 1), [Link::new(0), Link::new(0)]);

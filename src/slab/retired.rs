@@ -1,4 +1,4 @@
-//! Pages that an owner has retracted, until no other thread looks at them.
+//! Pages that an owner has retracted. They are kept until no other thread reads them.
 
 use std::{collections::VecDeque, ptr::NonNull};
 
@@ -10,14 +10,15 @@ use crate::{
     reclaim,
 };
 
-/// Retracted pages of shards that are gone. Only threads that end a shard push and pop.
+/// Retracted pages of ended shards. Only threads that end a shard push and pop.
 static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
 
 /// Retracted pages of one owner, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Retired(VecDeque<PagePtr>);
 
-/// What an epoch does when the last thread has looked away: it frees nothing, because a canceller may be doing its work.
+/// Marks a page when the last thread that could read it has unpinned. It frees nothing, because it
+/// may run inside a canceller.
 pub(super) fn mark_unseen(page: NonNull<PageHeader>) {
     // SAFETY: a page is freed after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
@@ -26,7 +27,8 @@ pub(super) fn mark_unseen(page: NonNull<PageHeader>) {
 }
 
 impl Retired {
-    /// Keeps a page that is being retracted with [`mark_unseen`], and of which the owner makes no more use.
+    /// Keeps a page that is being retracted with [`mark_unseen`], and that the owner no longer
+    /// uses.
     pub(super) fn push(&mut self, page: PagePtr) {
         self.0.push_back(page);
     }
@@ -48,7 +50,8 @@ impl Retired {
         self.0.len() < RETIRED_MAX
     }
 
-    /// Helps the epochs on by one step, and frees up to [`FREED_MAX`] pages that no thread can see any more.
+    /// Advances the epochs by one step, and frees up to [`FREED_MAX`] pages that no thread can see
+    /// any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::help();
@@ -56,8 +59,8 @@ impl Retired {
         }
     }
 
-    /// Helps the epochs on as far as they go without other threads, and frees every page that no thread can see any more. Returns true
-    /// if there is room for more.
+    /// Advances the epochs as far as possible without other threads, and frees every page that no
+    /// thread can see any more. Returns true if there is room for more.
     pub(super) fn free_all(&mut self) -> bool {
         for _ in 0..FLUSHES {
             reclaim::help();
@@ -79,7 +82,7 @@ impl Drop for Retired {
     }
 }
 
-/// Frees retracted pages of shards that are gone. For a thread that ends a shard.
+/// Frees retracted pages of ended shards. Called by a thread that ends a shard.
 pub(crate) fn free_orphans() {
     for _ in 0..ORPHANS.len() {
         // Another thread may be taking them at the same time.
@@ -98,7 +101,7 @@ fn is_unseen(page: PagePtr) -> bool {
 }
 
 fn free(page: PagePtr) {
-    // SAFETY: the page has left the table, its owner does not use it, and no other thread can see it. It has just been taken out of
-    // the only place from which pages are freed.
+    // SAFETY: the page has left the table, its owner does not use it, and no other thread can see
+    // it. It has just been taken out of the only place from which pages are freed.
     unsafe { page.free() }
 }

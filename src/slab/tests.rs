@@ -1,4 +1,4 @@
-//! Pages that come and go, and nodes that change hands.
+//! Pages that are retired and replaced, and nodes that change hands.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -29,7 +29,8 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.with(index, &pin(), |node| node.state.cancel(generation).0)
 }
 
-/// Trims until `done`, many times if need be: other tests pin now and then.
+/// Trims until `done` returns true. This can take many attempts, because other tests pin the epoch
+/// now and then.
 fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
     let is_done = (0..100_000).any(|_| {
         own.trim();

@@ -18,7 +18,7 @@ impl Unseen {
     }
 }
 
-/// A number that may be wrong: nothing relies on it but how long something takes.
+/// A number that may be wrong: only the duration of an operation depends on it.
 #[derive(Debug)]
 pub(crate) struct Hint(AtomicU32);
 
@@ -32,7 +32,8 @@ impl Hint {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes the number if it is another one, and so leaves a cache line alone that many read.
+    /// Changes the number if it differs. Otherwise it leaves the cache line, which many threads
+    /// read, untouched.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {
             // Relaxed: it orders nothing.
@@ -48,19 +49,19 @@ impl Hint {
         }
     }
 
-    /// Returns the number before.
+    /// Sets the number and returns the one before.
     pub(crate) fn replace(&self, value: u32) -> u32 {
         // Relaxed: it orders nothing.
         self.0.swap(value, Ordering::Relaxed)
     }
 
-    /// Counts one more.
+    /// Adds one.
     pub(crate) fn increment(&self) {
         // Relaxed: it orders nothing.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one less, and returns how many are left.
+    /// Subtracts one, and returns the result.
     pub(crate) fn decrement(&self) -> u32 {
         // Relaxed: it orders nothing.
         self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1)

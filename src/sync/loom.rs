@@ -1,4 +1,4 @@
-//! The primitives of loom, and what loom must be shown of those that it does not have.
+//! The primitives of loom, and substitutes that show loom the guarantees of others.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -8,7 +8,7 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-/// Time does not pass in a model.
+/// Time does not advance in a model.
 pub(crate) const IS_LOOM: bool = true;
 
 /// True if all atomics belong to a model that interleaves them.
@@ -17,8 +17,8 @@ pub(crate) const IS_MODEL: bool = true;
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const EPOCHS_ARE_LOOMS: bool = cfg!(crossbeam_loom);
 
-/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether it is taken. Loom does not see the order
-/// that the lock creates; no code relies on that order.
+/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether it is taken. Loom
+/// does not see the order that the lock creates; no code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -32,8 +32,8 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock; returns `None` if another thread holds it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. A swap would also write when it fails, and loom would let other threads
-        // read that value after the lock was released.
+        // Relaxed: weaker than `Mutex::try_lock`. A swap would also write when it fails, and loom
+        // would let other threads read that value after the lock was released.
         let claim =
             self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -44,7 +44,8 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows loom its guarantee.
+/// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows
+/// loom its guarantee.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
@@ -76,11 +77,12 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Shows loom the guarantee of a pointer of `crossbeam-epoch` that loom does not see: a thread that reads the pointer after
-/// a change sees everything that came before the change.
+/// Shows loom the guarantee of a pointer of `crossbeam-epoch` that loom does not see: a thread that
+/// reads the pointer after a change also sees the writes before that change.
 ///
-/// Each call stands directly before the operation on the pointer. Loom switches threads only before an operation of its
-/// own, so it treats both as one; and its read-modify-writes read the newest value, as the pointer does.
+/// Each call stands directly before the operation on the pointer. Loom switches threads only before
+/// its own operations, so it treats both as one. Its read-modify-writes read the newest value, as
+/// the pointer does.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     changes: AtomicU32,
@@ -112,7 +114,8 @@ impl Looks {
     /// Asserts that the read which ends here was allowed.
     pub(crate) fn were_allowed(&self) {
         if EPOCHS_ARE_LOOMS {
-            // Relaxed: the assertion orders nothing. A read that happens before `are_over` cannot see its store.
+            // Relaxed: the assertion orders nothing. A read that happens before `are_over` cannot
+            // see its store.
             assert_eq!(self.over.load(Ordering::Relaxed), 0, "a value was read after its release");
         }
     }
@@ -126,7 +129,8 @@ impl Looks {
     }
 }
 
-/// Declares a global that is initialised by its first use: where loom sees the epochs, once per execution of a model.
+/// Declares a global that is initialised by its first use. If loom sees the epochs, it is
+/// initialised once per execution of a model.
 #[cfg(not(crossbeam_loom))]
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -141,7 +145,8 @@ macro_rules! global {
     };
 }
 
-/// Declares a thread local that is initialised by its first use: where loom sees the epochs, of a thread of the model.
+/// Declares a thread local that is initialised by its first use. If loom sees the epochs, it
+/// belongs to a thread of the model.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {

@@ -1,7 +1,7 @@
 //! The primitives of `std`. Under shuttle, its atomics and thread locals instead.
 //!
-//! shuttle runs all threads of a test in turn on one real thread and switches only at its own atomics, so the other
-//! primitives of `std` and the epochs hold for them.
+//! shuttle runs all threads of a test in turn on one real thread and switches only at its own
+//! atomics. So the other primitives of `std` and the epochs stay correct under shuttle.
 
 use std::sync::{Mutex, OnceLock};
 pub(crate) use std::thread::{Thread, current as this_thread, yield_now};
@@ -72,7 +72,8 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Marks where a pointer of `crossbeam-epoch` changes and is read. Only loom's version does something.
+/// Marks the changes and the reads of a pointer of `crossbeam-epoch`. Only loom's version has an
+/// effect.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {}
 
@@ -85,7 +86,7 @@ impl Handover {
     pub(crate) fn look(&self) {}
 }
 
-/// Marks the last access to a value that an epoch protects. Only loom's version does something.
+/// Marks the last access to a value that an epoch protects. Only loom's version has an effect.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {}
 
