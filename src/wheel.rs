@@ -1,28 +1,30 @@
-//! Which entries are due: the hierarchical timing wheel of one core, in ticks.
+//! The hierarchical timing wheel of one core, in ticks: finds the due entries.
 //!
-//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), single-threaded, without
-//! atomics, callbacks or a clock. A slot of the first level is one tick wide, a slot of every further level as wide as 2^`BITS`
-//! slots of the level below. The first level is wide itself, because most timers of a server are under a minute; the levels
-//! together reach every `u64` tick, so no deadline is out of range and there is no list of far timers to forget. With
+//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
+//! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
+//! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
+//! level is wide, because most timers of a server are shorter than a minute. Together the levels
+//! reach every `u64` tick, so no deadline is out of range and no list of far timers is needed. With
 //! the default geometry and ticks of a millisecond:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|
-//! | 0 | 131 072 | 1 ms | 2 minutes |
-//! | 1 | 4 096 | 2 s | 70 minutes |
-//! | 2 | 4 096 | 70 minutes | 99 days |
-//! | 3 | 4 096 | 99 days | 557 years |
-//! | 4 | 4 096 | 557 years | a million years |
-//! | 5 | 4 096 | a million years | the end of `u64` |
+//! | 0 | 131,072 | 1 ms | 2 minutes |
+//! | 1 | 4,096 | 2 s | 70 minutes |
+//! | 2 | 4,096 | 70 minutes | 99 days |
+//! | 3 | 4,096 | 99 days | 557 years |
+//! | 4 | 4,096 | 557 years | a million years |
+//! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! An entry goes to the lowest level that reaches its deadline. Before time comes to the start of a slot above the first
-//! level, its entries are handed down, some per tick (a cascade that nobody notices); in the first level a slot holds one
-//! tick's entries, so entries fire at exactly their tick at any distance. Slots without entries are skipped by a bitmap per level,
-//! so an empty tick, or an empty year, costs some nanoseconds.
+//! An entry goes to the lowest level that reaches its deadline. Before the start of a slot above
+//! the first level, its entries cascade to lower levels, some per tick, so that no turn pauses for
+//! them. In the first level a slot holds one tick's entries, so entries fire at exactly their tick
+//! at any distance. A bitmap per level skips empty slots, so an empty tick or an empty year costs
+//! some nanoseconds.
 //!
-//! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of entries),
-//! `raw` (the wheel over indices), `advance` and `ahead` (how time moves), `entries` (the storage of a
-//! `Wheel`), this file (the wheel over values), `check` (the invariants).
+//! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of
+//! entries), `raw` (the wheel over indices), `advance` and `ahead` (the passage of time), `entries`
+//! (the storage of a `Wheel`), this file (the wheel over values), `check` (the invariants).
 
 mod advance;
 mod ahead;
@@ -44,15 +46,16 @@ pub(crate) use self::{
     storage::{Links, Location, Placement, Storage},
 };
 
-/// A hierarchical timing wheel that holds values until their tick comes.
+/// A hierarchical timing wheel that holds values until their tick.
 ///
-/// Time is a tick number, a plain `u64`; what a tick means is the caller's business. The wheel never fires anything by
-/// itself: [`advance`](Self::advance) moves its time and hands out what has become due.
+/// Time is a tick number, a plain `u64`; the caller decides its unit. The wheel fires nothing on a
+/// timer or thread: [`advance`](Self::advance) moves its time and returns the due entries.
 ///
-/// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the number of levels; together
-/// they must reach 64 bits, which is checked when the wheel is compiled. Memory: 24 bytes and an `Option` of the value per
-/// entry, in pages that go back when they are empty; 4 bytes and a bit per slot, 0.8 MB with the default geometry, of which
-/// the operating system provides what has been touched.
+/// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the
+/// number of levels. Together they must reach 64 bits, which is checked when the wheel is compiled.
+/// Memory: 24 bytes and an `Option` of the value per entry, in pages that are freed when they are
+/// empty. Each slot takes 4 bytes and a bit, 0.8 MB with the default geometry. The operating system
+/// commits that memory on first use.
 ///
 /// # Examples
 ///
@@ -77,9 +80,9 @@ pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
     entries: Entries<T>,
 }
 
-/// Names one entry of a [`Wheel`]. A key outlives its entry: a stale one finds nothing, never another entry.
+/// Identifies one entry of a [`Wheel`]. A key outlives its entry: a stale key finds no entry.
 ///
-/// A key is meant for the wheel that gave it; another wheel may find one of its own entries with it.
+/// Use a key only with the wheel that returned it: in another wheel it may find an unrelated entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -87,21 +90,22 @@ pub struct Key {
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel of the default geometry at tick 0. For another geometry use [`starting_at`](Self::starting_at).
+    /// Creates an empty wheel of the default geometry at tick 0. For another geometry use
+    /// [`starting_at`](Self::starting_at).
     pub fn new() -> Self {
         Self::starting_at(0)
     }
 }
 
 impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
-    /// An empty wheel whose time is `now`.
+    /// Creates an empty wheel whose time is `now`.
     pub fn starting_at(now: u64) -> Self {
         Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
     }
 
     /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
-    /// [`now`](Self::now). It is handed out by the first later [`advance`](Self::advance) that reaches its deadline,
-    /// never by one that is still being iterated.
+    /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches its deadline
+    /// returns it. A pass that is still being iterated never returns it.
     ///
     /// Cost: constant; it allocates when it needs another page, of 512 entries.
     ///
@@ -115,15 +119,15 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         key
     }
 
-    /// As [`insert`](Self::insert), for an entry that may fire at any tick from `deadline` to `slack` ticks later. It
-    /// fires at the one of them that is a multiple of the largest power of two: most entries with some slack meet there,
-    /// so that one wake-up serves many, and an entry that is far away need not cascade on its way.
+    /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
+    /// the multiple of the largest power of two among them. Most entries with slack share such
+    /// ticks, so that one wake-up serves many, and far entries need not cascade.
     ///
-    /// Cost: as [`insert`](Self::insert).
+    /// Cost: constant; it allocates when it needs another page, of 512 entries.
     ///
     /// # Panics
     ///
-    /// As [`insert`](Self::insert).
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
         let key = self.store(value);
         self.raw.link_within(&self.entries, key.index, deadline, slack);
@@ -139,7 +143,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Key { index, generation }
     }
 
-    /// Takes an entry out and gives its value back; `None` if it has been handed out or removed before.
+    /// Removes an entry and returns its value; `None` if it has been returned or removed before.
     ///
     /// Cost: constant.
     #[inline]
@@ -151,11 +155,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.remove(key.index)
     }
 
-    /// Moves an entry to another deadline, earlier or later; the key stays valid. False if the entry has been handed
-    /// out or removed before.
+    /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
+    /// the entry has been returned or removed before.
     ///
-    /// Cost: constant. To a later deadline it is one store: the entry waits where it is and is moved when its old tick
-    /// comes, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
+    /// Cost: constant. A later deadline is one store: the entry stays in its slot and is moved at
+    /// its old tick, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
         let placement = self.entries.placement(key.index, key.generation);
@@ -168,22 +172,25 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         true
     }
 
-    /// Moves time to `now` and hands out what is due, in the order of the deadlines; the order within a tick is
-    /// unspecified. An earlier `now` than the wheel's is held at the wheel's.
+    /// Moves time to `now` and returns the due entries in the order of the deadlines; the order
+    /// within a tick is unspecified. The wheel's time never goes back: an earlier `now` has no
+    /// effect.
     ///
     /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
     ///
-    /// Cost: constant per entry handed out; a share of the entries that are handed down from upper levels (each at most
-    /// `LEVELS` - 1 times over its life), at most 8,192 in a call that comes no later than [`next_deadline`](Self::next_deadline)
-    /// asks for; at most 96 entries that were reset away from each tick that passes; a few nanoseconds for any stretch of time
-    /// in which nothing is due.
+    /// Cost: constant per returned entry, and a few nanoseconds for any stretch of time without due
+    /// entries. A call also cascades a share of the upper levels' entries, each at most `LEVELS` -
+    /// 1 times over its life. It cascades at most 8,192 of them, if it comes no later than
+    /// [`next_deadline`](Self::next_deadline). Each elapsed tick also moves at most 96 entries that
+    /// were reset away from it.
     #[inline]
     pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
     }
 
-    /// As [`advance`](Self::advance), but touches at most `budget` entries: handed out, or moved. What is left comes first in
-    /// the next call, in order; [`is_behind`](Self::is_behind) tells whether anything is.
+    /// Moves time to `now` and touches at most `budget` entries; an entry is touched when it is
+    /// returned or moved. The rest comes first in the next call, in order;
+    /// [`is_behind`](Self::is_behind) returns true if there is a rest.
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
         self.entries.turn();
@@ -191,39 +198,42 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Due { wheel: self }
     }
 
-    /// Whether the last [`advance`](Self::advance) has left something that was due: its budget was used up, or its iterator
-    /// dropped before its end.
+    /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
+    /// used up, or its iterator was dropped before its end.
     pub fn is_behind(&self) -> bool {
         self.raw.is_behind()
     }
 
-    /// The tick until which there is nothing to do; `None` if the wheel is empty.
+    /// Returns the tick until which there is nothing to do; `None` if the wheel is empty.
     ///
-    /// It is never later than the earliest deadline. It is that deadline if its entry is in the first level; otherwise
-    /// it may be the start of the slot that the entry is in, at which the wheel wants to be advanced once in order to
-    /// look closer: at most once per level on the way to a deadline, once per tick that entries were reset away from (once
-    /// per entry, if it shared that tick with more than 96), and not at all for entries that have left. If more than 8,192
-    /// entries share a slot of an upper level, it is also earlier by a tick for each 8,192 of them, so that no call moves more.
+    /// It is never later than the earliest deadline, and equal to it if its entry is in the first
+    /// level. Otherwise it may be the start of the entry's slot, at which the wheel must be
+    /// advanced once to move the entry down. This happens at most once per level on the way to a
+    /// deadline, and never for entries that have left. It also happens once per tick that entries
+    /// were reset away from, or once per entry if more than 96 entries shared the tick. If more
+    /// than 8,192 entries share a slot of an upper level, it is also earlier by a tick for each
+    /// 8,192 of them, so that no call moves more.
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }
 
-    /// The wheel's time: the latest tick it was advanced to.
+    /// Returns the wheel's time: the latest tick it was advanced to.
     pub fn now(&self) -> u64 {
         self.raw.now()
     }
 
-    /// How many entries are live.
+    /// Returns the number of live entries.
     pub fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether no entry is live.
+    /// Returns true if no entry is live.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many entries have been placed, moved, handed out or removed since the wheel was made: its work, counted.
+    /// Returns the number of entries linked, moved, returned or removed since the wheel was
+    /// created, as a measure of its work.
     pub fn touched(&self) -> u64 {
         self.raw.touched()
     }
@@ -257,7 +267,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
     }
 }
 
-/// What [`Wheel::advance`] hands out: deadline and value of each due entry.
+/// The due entries of [`Wheel::advance`]: deadline and value of each.
 #[must_use = "lazy: what is not taken comes first in the next call"]
 pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,

@@ -1,16 +1,18 @@
-//! How the wheel's time moves.
+//! The passage of the wheel's time.
 //!
-//! A pass is begun with its `target`; `pop_due` then hands out one entry after the other and moves the `position` from one
-//! occupied slot to the next until it meets the target. `position <= target` always, and no slot before the position has
-//! entries. A pass that is given up, or whose budget is used up, is gone on with by the next one.
+//! A pass begins with its `target`. `pop_due` then returns one entry after the other and moves the
+//! `position` from one occupied slot to the next, up to the target. `position <= target` always,
+//! and no slot before the position has entries. The next pass continues one that was abandoned or
+//! used up its budget.
 //!
 //! # No pauses
 //!
-//! While one slot of an upper level runs, the next one is cascaded into the levels below, a portion at the end of each pass. A
-//! portion is the slot's share of the elapsed time, so that the slot is empty when it starts, and at most [`CASCADED_MAX`] entries
-//! (P7). No entry is added to that slot any more, because the level below covers it. If a slot has more than one portion left,
-//! `next_deadline` asks for one turn per portion before it starts. If the loop oversleeps, the slot is moved as a whole when it
-//! starts, within the budget.
+//! While one slot of an upper level is current, the next one is cascaded into the levels below, a
+//! portion at the end of each pass. A portion is the slot's share of the elapsed time, so that the
+//! slot is empty when it starts, and at most [`CASCADED_MAX`] entries (P7). No entry is added to
+//! that slot, because the level below covers it already. If a slot has more than one portion left,
+//! `next_deadline` asks for one turn per portion before it starts. If the loop oversleeps, the
+//! whole slot is moved when it starts, within the budget.
 
 use super::{
     level::{Geometry, Occupancy},
@@ -21,8 +23,8 @@ use super::{
 use crate::limits::{CASCADED_MAX, LOOK_AHEAD_FROM};
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
-    /// Begins a pass that hands out what is due at `target`, and touches at most `budget` entries. An earlier target than
-    /// the last one is held there.
+    /// Begins a pass that returns the entries due at `target`, and touches at most `budget`
+    /// entries. The target never goes back.
     #[inline]
     pub(crate) fn begin(&mut self, storage: &impl Storage, target: u64, budget: usize) {
         if target < self.idle_until && target >= self.target {
@@ -32,7 +34,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may be something.
+    /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may
+    /// be work.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn pass_is_idle(&mut self, target: u64) -> bool {
@@ -43,8 +46,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_idle
     }
 
-    /// The same, also if nothing is due: so what is [put in order](Self::put_in_order) before the first entry is handed out is handed
-    /// out in order.
+    /// Begins a pass even if nothing is due. So entries that are placed in order (`place_in_order`)
+    /// before the first one is returned are returned in order.
     #[inline(never)]
     pub(crate) fn begin_to_look(&mut self, storage: &impl Storage, target: u64, budget: usize) {
         self.budget = budget;
@@ -54,11 +57,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.target = self.target.max(target);
     }
 
-    /// The entries that were inserted late, since the last pass began, had its target as their deadline.
-    ///
-    /// Where the position is far behind, the slot of that tick is one of an upper level. They stand in it as near ones do and are not
-    /// counted in `waiting`: a tick hands down at least one of them, and the cascade the rest. Of two crowd counts it keeps the late
-    /// slot's.
+    /// The entries that were inserted late, since the last pass began, had its target as their
+    /// deadline. Joins the late entries, which were inserted since the last pass began. Their
+    /// deadline is that pass's target. If the position is far behind, the slot of that tick is in
+    /// an upper level. The late entries stay in it as near ones and are not counted in `waiting`: a
+    /// tick hands down at least one of them, and the cascade the rest. Of the two crowd counts, the
+    /// slot keeps the late one.
     #[cold]
     fn join_late(&mut self, storage: &impl Storage) {
         let tick = self.target;
@@ -71,12 +75,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice(storage, slot);
         if tick == self.position && self.here != Here::Cascading {
-            // Also when an aligned slot of this tick is being handed out: after that nobody would look here.
+            // Also while an aligned slot of this tick expires: no later step would visit this slot.
             self.here = Here::Firing;
         }
     }
 
-    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns its index and its deadline.
+    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns its
+    /// index and deadline.
     #[inline]
     pub(crate) fn pop_due(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
         if self.is_done() { None } else { self.pop_in_pass(storage) }
@@ -116,12 +121,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.len -= 1;
                 return Some((popped.index, popped.deadline));
             }
-            // It was reset to later.
+            // It was reset to a later deadline.
             self.link_by(storage, popped.index, popped.deadline, popped.deadline);
         }
     }
 
-    /// Goes on from an empty slot to the aligned slots that start at the position, if any.
+    /// Moves on from an empty slot to the aligned slots that start at the position, if any.
     #[inline]
     fn slot_has_expired(&mut self) {
         let next = match self.here {
@@ -136,7 +141,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
     }
 
-    /// Whether the pass has come to its end.
+    /// Returns true if the pass has reached its end.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.here == Here::Nothing && self.position == self.target
@@ -152,7 +157,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(popped)
     }
 
-    /// Two walkers take a step for each entry that is handed out: so they arrive in time also where lists are uneven.
+    /// Two walkers take a step for each returned entry, so that they arrive in time even if the
+    /// lists are uneven.
     #[inline]
     fn walk_ahead(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
@@ -161,20 +167,21 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Whether the pass has left something to do: its budget is used up, or it was given up.
+    /// Returns true if the pass has left work: its budget was used up, or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_done() && self.has_left()
     }
 
     fn has_left(&self) -> bool {
-        // All slots up to the position are done with. What came late to a pass that has not got to its end was due by then.
+        // All slots up to the position are finished. A late entry was due by the target if the pass
+        // has not reached its end.
         let is_due =
             || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
         self.is_busy_here() || self.position < self.target && is_due()
     }
 
-    /// Moves on where no slot expires. Returns false if the pass ends.
+    /// Moves on from a position without expiring slots. Returns false if the pass ends.
     #[inline(never)]
     fn go_on(&mut self, storage: &impl Storage) -> bool {
         if self.here == Here::Cascading {
@@ -184,14 +191,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Moves the position to the next slot that has entries, or to the target if that comes first.
+    /// Moves the position to the next occupied slot, or to the target if that comes first.
     #[inline]
     fn step(&mut self, storage: &impl Storage) {
         let next = self.position + 1;
         if self.target > next || !self.is_this_revolution(next) {
             return self.leap(storage);
         }
-        // Time mostly goes on tick by tick.
+        // Time mostly advances tick by tick.
         self.position = next;
         if self.handing_down {
             self.hand_down(storage);
@@ -225,7 +232,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Nothing is left here: finds out how long that lasts.
+    /// Computes how long the wheel stays idle, when nothing is left at this position.
     #[inline(never)]
     fn note_idle(&mut self) {
         self.idle_until = if self.handing_down || self.has_late() {
@@ -238,8 +245,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
     }
 
-    /// Entries of the ticks to come, and what belongs to them, are fetched while those of this one are handed out. A wheel
-    /// that is small is in the cache anyway.
+    /// Fetches entries of the coming ticks and their data while the entries of this tick are
+    /// returned. A small wheel is in the cache anyway.
     #[inline]
     fn look_ahead(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
@@ -256,8 +263,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::highest_starting_at(self.position)
     }
 
-    /// Moves the entries of the slots that start at the position down; those that handing down has left. True when it is
-    /// done.
+    /// Moves down the remaining entries of the slots that start at the position. Returns true when
+    /// it is done.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_here() {
@@ -270,8 +277,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the last portion. It is larger if
-    /// one portion per tick to come would not be enough.
+    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the
+    /// last portion. The portion is larger if one per coming tick would not be enough.
     #[inline(never)]
     fn hand_down(&mut self, storage: &impl Storage) {
         self.handing_down = false;
@@ -306,13 +313,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
     }
 
-    /// The slot of an upper level that comes after the current one.
+    /// Returns the slot of an upper level that comes after the current one.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::number(level, self.position) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
     }
 
-    /// Moves up to `quota` entries of a slot to where they belong by now; true if none is left.
+    /// Moves up to `quota` entries of a slot to their present slots. Returns true if none is left.
     fn move_down(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
@@ -324,7 +331,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.slots.is_empty(slot)
     }
 
-    /// The earliest start of an occupied slot after the current ones.
+    /// Returns the earliest start of an occupied slot after the current ones.
     fn next_start(&self) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -351,13 +358,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(Geometry::<BITS, LEVELS>::start(level, number))
     }
 
-    /// The tick until which there is nothing to do.
+    /// Returns the tick until which there is nothing to do.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.target);
         self.next_work().into_iter().chain(late).chain(self.next_portion()).min()
     }
 
-    /// The tick at which a loop has to turn so that the entries of the next slots of the upper levels are cascaded in portions.
+    /// Returns the tick at which a loop has to turn so that the entries of the next upper slots are
+    /// cascaded in portions.
     fn next_portion(&self) -> Option<u64> {
         if self.waiting_in_all <= CASCADED_MAX {
             return None;
@@ -379,7 +387,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .min()
     }
 
-    /// The same for what is not late.
+    /// Returns the tick until which there is nothing to do apart from late entries.
     fn next_work(&self) -> Option<u64> {
         if self.len == 0 {
             None
@@ -390,7 +398,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Whether entries wait that were due when they were inserted.
+    /// Returns true if entries wait that were due when they were inserted.
     #[inline]
     pub(super) fn has_late(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)

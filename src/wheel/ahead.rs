@@ -1,19 +1,20 @@
-//! Walking the lists of the ticks to come, so that their entries are in the cache when their time comes.
+//! Walks the lists of the coming ticks, so that their entries are in the cache in time.
 //!
-//! A list can be walked only as fast as each entry's line arrives, so the lists of several ticks are walked side by side: for
-//! each entry that is handed out, one walker takes a step, and by its next turn the line it asked for has come. A walker
-//! may lose its way when its list changes, and nothing depends on where it goes.
+//! A list can be walked only as fast as each entry's cache line arrives, so the lists of several
+//! ticks are walked side by side. For each returned entry, one walker takes a step, and by its next
+//! turn the line it fetches has arrived. A walker may leave its list when that changes; no result
+//! depends on its position.
 
 use super::{slot::Slots, storage::Storage};
 use crate::limits::TICKS_AHEAD;
 
-/// One walker per tick to come.
+/// One walker per coming tick.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// The entry each has asked for and not looked at; 0 if it has come to an end.
+    /// The entry that each walker has prefetched and not read; 0 at the end of its list.
     walkers: [u32; TICKS_AHEAD],
     turn: usize,
-    /// The tick up to which walkers have been sent.
+    /// The tick up to which walkers have been started.
     sent: u64,
 }
 
@@ -22,7 +23,7 @@ impl Ahead {
         Self { walkers: [0; TICKS_AHEAD], turn: 0, sent: 0 }
     }
 
-    /// Time has come to `tick`: sends walkers to the ticks after it, of which `slot` tells the slots.
+    /// Starts walkers for the ticks after `tick`, whose slots `slot` returns.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -43,7 +44,7 @@ impl Ahead {
         self.sent = last;
     }
 
-    /// One walker takes a step.
+    /// Moves one walker by a step.
     #[inline]
     pub(super) fn step(&mut self, storage: &impl Storage) {
         let walker = &mut self.walkers[self.turn];

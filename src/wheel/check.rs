@@ -1,4 +1,4 @@
-//! The invariants of the wheel, as code. The property tests ask for them after every operation.
+//! The invariants of the wheel, as code. The property tests check them after every operation.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
-    /// Panics if an invariant is broken. `indices` are those that the storage has, used or free.
+    /// Panics if an invariant is broken. `indices` has all indices of the storage, used or free.
     pub(crate) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.position <= self.target, "time ran past the pass");
         let entries: usize = (0..LEVELS).map(|level| self.check_level(storage, level)).sum();
@@ -91,7 +91,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entries.len()
     }
 
-    /// An entry is in a slot within reach, which does not start after its deadline and will not be missed.
+    /// Checks that an entry is in a slot within reach, which does not start after its deadline and
+    /// will be visited.
     fn check_entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let current = Geometry::<BITS, LEVELS>::number(level, self.position);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
@@ -101,7 +102,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         ));
         let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
         assert!(start <= deadline, "an entry that would fire late");
-        // (A late one may be in an upper slot that its wheel is behind with.)
+        // A late entry may be in an upper slot, if the wheel is behind with that slot.
         let is_crowded = location == Location::CROWDED && deadline > self.target;
         assert!(start == deadline || !is_crowded, "a crowd that would be re-placed at once");
         let is_within_reach =

@@ -1,4 +1,5 @@
-//! The storage of a [`Wheel`](super::Wheel): links apart from values, in pages that come and go.
+//! The storage of a [`Wheel`](super::Wheel): links apart from values, in pages that are allocated
+//! and freed on demand.
 //!
 //! Links are apart because unlinking writes to two neighbours: the links of a million entries fill
 //! 8 MB, which a cache holds.
@@ -34,9 +35,9 @@ struct Page<T> {
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
     free: FreePlaces,
-    /// The pages that have gone, and the generation at which the entries of such a page continue.
+    /// The freed pages, and the generation at which the entries of such a page continue.
     vacant: Vec<(usize, u32)>,
-    /// How many pages there have been at once.
+    /// The largest number of pages at the same time.
     len: usize,
     owns: PhantomData<Box<Page<T>>>,
 }

@@ -1,8 +1,9 @@
-//! The arithmetic of levels, and which of a level's slots are occupied.
+//! The arithmetic of levels, and the occupied slots of a level.
 //!
-//! A level is a ring of slots. A slot's *number* counts slots of its level since tick 0 and never wraps; its *position* in the
-//! ring is the number modulo the ring. A *revolution* of one level, 2^`BITS` of its slots, is as long as a slot of the level
-//! above, and has that slot's number. The ring of the first level has room for many revolutions, those of the others for
+//! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
+//! never wraps. Its *position* in the ring is the number modulo the ring. A *revolution* of one
+//! level, 2^`BITS` of its slots, is as long as a slot of the level above, and has that slot's
+//! number. The ring of the first level has room for many revolutions. The other rings have room for
 //! two: the current and the next.
 
 use alloc::{boxed::Box, vec};
@@ -18,10 +19,11 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const NEAR_RING: usize = 1 << (BITS + WIDE_BITS);
     /// Slots of every other level.
     pub(super) const FAR_RING: usize = 2 << BITS;
-    /// How many revolutions ahead the first level reaches: all it has room for besides the current one.
+    /// The number of revolutions that the first level reaches ahead: its room besides the current
+    /// one.
     const REACH: u64 = (1 << WIDE_BITS) - 1;
 
-    /// Evaluated where a wheel is made: a geometry that does not fit does not compile.
+    /// Evaluated when a wheel is created: a geometry that does not fit does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
@@ -38,25 +40,25 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         BITS * level
     }
 
-    /// The number of the slot of `level` that covers `tick`.
+    /// Returns the number of the slot of `level` that covers `tick`.
     #[inline]
     pub(super) fn number(level: usize, tick: u64) -> u64 {
         tick >> Self::shift(level)
     }
 
-    /// The number of the revolution of `level` that covers `tick`.
+    /// Returns the number of the revolution of `level` that covers `tick`.
     #[inline]
     pub(super) fn revolution(level: usize, tick: u64) -> u64 {
         Self::number(level, tick) >> BITS
     }
 
-    /// The first tick of slot `number` of `level`.
+    /// Returns the first tick of slot `number` of `level`.
     #[inline]
     pub(super) fn start(level: usize, number: u64) -> u64 {
         number << Self::shift(level)
     }
 
-    /// The position of slot `number` in its level.
+    /// Returns the position of slot `number` in its level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) fn position(level: usize, number: u64) -> u32 {
@@ -64,33 +66,34 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (number & (ring as u64 - 1)) as u32
     }
 
-    /// The slot of a tick in the first level. Slots are numbered through the first level, then through the upper ones, then
-    /// through the aligned ones of those, and the late one is the last.
+    /// Returns the slot of a tick in the first level. Slots are numbered through the first level,
+    /// then through the upper levels, then through the aligned slots of the upper levels. The late
+    /// slot is the last.
     #[inline]
     pub(super) fn near_at(tick: u64) -> u32 {
         Self::position(0, tick)
     }
 
-    /// The slot of an upper level that covers `tick`.
+    /// Returns the slot of an upper level that covers `tick`.
     #[inline]
     pub(super) fn far_at(level: usize, tick: u64) -> u32 {
         Self::far_slot(level, Self::position(level, Self::number(level, tick)))
     }
 
-    /// The slot of the entries that fire when the slot of `level` at `tick` starts.
+    /// Returns the slot of the entries that fire when the slot of `level` at `tick` starts.
     #[inline]
     pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::number(level, tick)))
     }
 
-    /// The slot at a position of an upper level.
+    /// Returns the slot at a position of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     pub(super) const fn far_slot(level: usize, position: u32) -> u32 {
         (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
     }
 
-    /// Its twin, of the entries that fire when it starts.
+    /// Returns the aligned slot of that position, whose entries fire when the slot starts.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
         Self::far_slot(level + LEVELS - 1, position)
@@ -99,20 +102,20 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The slot of entries that were already due when they were inserted.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
 
-    /// Level and position of a slot of an upper level, or of its twin.
+    /// Returns level and position of a slot of an upper level, or of its aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
     pub(super) fn far_place(slot: u32) -> (usize, u32) {
         let far = slot as usize - Self::NEAR_RING;
         (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
     }
 
-    /// Whether the first level reaches a deadline.
+    /// Returns true if the first level reaches a deadline.
     #[inline]
     pub(super) fn is_near(now: u64, deadline: u64) -> bool {
         Self::revolutions(0, now, deadline) <= Self::REACH
     }
 
-    /// Whether a level reaches a deadline.
+    /// Returns true if a level reaches a deadline.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
@@ -122,15 +125,16 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// How many revolutions of a level lie between.
+    /// Returns the number of revolutions of a level between two ticks.
     #[inline]
     fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
         Self::revolution(level, deadline) - Self::revolution(level, now)
     }
 
-    /// The level of a deadline that the first one does not reach: the lowest that does. There it is neither in the current slot nor in
-    /// the next: those have been handed down, or are being so.
+    /// Returns the lowest level that reaches a deadline beyond the first level. There it is neither
+    /// in the current slot nor in the next, whose entries have been handed down or are being handed
+    /// down.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::upper_level_of(now, deadline) }
@@ -143,25 +147,25 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         level.unwrap_or_else(|| unreachable!("the last level reaches all"))
     }
 
-    /// Of the ticks from `first` to `last`, the one that is a multiple of the largest power of two.
+    /// Returns the multiple of the largest power of two among the ticks from `first` to `last`.
     pub(super) fn coarsest(first: u64, last: u64) -> u64 {
         debug_assert!(1 <= first && first <= last);
         let differing = ((first - 1) ^ last).ilog2();
         last >> differing << differing
     }
 
-    /// Whether a slot of `level` starts at `tick`.
+    /// Returns true if a slot of `level` starts at `tick`.
     pub(super) fn starts(level: usize, tick: u64) -> bool {
         Self::start(level, Self::number(level, tick)) == tick
     }
 
-    /// The highest level of which a slot starts at `tick`.
+    /// Returns the highest level of which a slot starts at `tick`.
     pub(super) fn highest_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
         (zeros / BITS) as usize
     }
 
-    /// The number of the first occupied slot of `level` after the one that covers `now`.
+    /// Returns the number of the first occupied slot of `level` after the one that covers `now`.
     #[inline]
     pub(super) fn next_occupied(occupied: &Occupancy, level: usize, now: u64) -> Option<u64> {
         let current = Self::number(level, now);
@@ -173,9 +177,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 }
 
 /// One bit per slot of a level.
-///
-/// (A summary, one bit per word, would make a long search short; keeping it up cost an insertion and a removal a tenth
-/// more.)
 #[derive(Debug)]
 pub(super) struct Occupancy(Box<[u64]>);
 
@@ -189,13 +190,14 @@ impl Occupancy {
         self.0[word_of(position)] |= bit_of(position);
     }
 
-    /// Clears the mark of a slot if it is empty. Without a branch, because nobody can foresee which slots are.
+    /// Clears the mark of a slot if it is empty. It does not branch, because empty slots cannot be
+    /// predicted.
     #[inline]
     pub(super) fn clear_if(&mut self, position: u32, is_empty: bool) {
         self.0[word_of(position)] &= !(u64::from(is_empty) << (position % 64));
     }
 
-    /// How many slots are.
+    /// Returns the number of occupied slots.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for what a shard says of itself"))]
     pub(super) fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
@@ -206,7 +208,7 @@ impl Occupancy {
         self.0[word_of(position)] & bit_of(position) != 0
     }
 
-    /// The first occupied position from `position` on.
+    /// Returns the first occupied position from `position` on.
     #[inline]
     pub(super) fn at_or_after(&self, position: u32) -> Option<u32> {
         let word = word_of(position);
@@ -221,7 +223,7 @@ impl Occupancy {
     #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
     fn at_or_after_word(&self, first: usize) -> Option<u32> {
         let words = self.0.get(first..)?;
-        // Eight at a time, which a processor does almost as fast as one.
+        // Eight words at a time take a processor hardly longer than one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
         let (place, &bits) =

@@ -9,8 +9,8 @@
 //!   expires from there;
 //! * in the *late* slot, if it was already due when it was linked: so no pass expires an entry that
 //!   was linked during it (P5). The slot joins the one of its tick when the next pass begins;
-//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and the
-//!   entry is relinked when its old slot comes up.
+//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and
+//!   the entry is relinked when its old slot comes up.
 //!
 //! A deferred reset must not make a pause: with very many entries in one slot, all of them reset,
 //! the tick that finds them would relink them all. So an entry that is linked into a slot which has
@@ -41,11 +41,11 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// A pass to a target before this tick only stores it: no occupied slot starts, no late entry
     /// waits, no slot is cascaded, no revolution ends. It may be too early.
     pub(super) idle_until: u64,
-    /// What is left to do at the position.
+    /// The work left at the position.
     pub(super) here: Here,
-    /// An upper level's next slot may have entries, which are cascaded little by little.
+    /// The next slot of an upper level may have entries, which are cascaded in portions.
     pub(super) handing_down: bool,
-    /// The position at which entries were last cascaded little by little.
+    /// The position at which a portion was last cascaded.
     pub(super) cascaded_until: u64,
     /// Entries that the pass may still touch.
     pub(super) budget: usize,
@@ -64,7 +64,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) far: Box<[Occupancy]>,
 }
 
-/// What is left to do at the position. Upper levels matter only where one of their slots starts.
+/// The work left at the position. Upper levels matter only where one of their slots starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Here {
     /// The upper slots that start here may have entries, which cascade first.
@@ -148,9 +148,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = 0;
     }
 
-    /// Links an entry that may expire at any tick from `deadline` to `slack` later. It expires at the
-    /// multiple of the largest power of two, where most entries with slack meet. There it need not
-    /// cascade.
+    /// Links an entry that may expire at any tick from `deadline` to `slack` later. It expires at
+    /// the multiple of the largest power of two, where most entries with slack meet. There it need
+    /// not cascade.
     #[inline(never)]
     pub(crate) fn link_within(
         &mut self,
@@ -208,7 +208,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Counts the reset of a linked entry if it can be deferred: then the caller stores the deadline.
+    /// Counts the reset of a linked entry if it can be deferred: then the caller stores the
+    /// deadline.
     #[inline]
     pub(super) fn can_defer(&mut self, current: u64, location: Location, deadline: u64) -> bool {
         if deadline > self.target && deadline >= current && location != Location::CROWDED {
@@ -219,9 +220,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry whose reset cannot be deferred. An entry of a crowd is linked into a
-    /// pseudo-random slot before its deadline, where the next reset can be deferred. If that slot has
-    /// a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is in a
-    /// slot before its deadline.
+    /// pseudo-random slot before its deadline, where the next reset can be deferred. If that slot
+    /// has a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is
+    /// in a slot before its deadline.
     #[inline(never)]
     pub(super) fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
         self.detach(storage, index);
@@ -252,9 +253,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry, in a slot or not, where the present pass or a later one finds it. If the pass
-    /// is already at its deadline or beyond, the entry is left unlinked with that deadline, and the
-    /// error is the tick of the pass.
+    /// Links an entry, in a slot or not, where the present pass or a later one finds it. If the
+    /// pass is already at its deadline or beyond, the entry is left unlinked with that deadline,
+    /// and the error is the tick of the pass.
     #[cfg(feature = "std")]
     pub(crate) fn place_in_order(
         &mut self,

@@ -32,7 +32,7 @@ pub(crate) trait Storage {
     fn prefetch(&self, index: u32);
 }
 
-/// Everything that the wheel knows of one entry.
+/// All wheel fields of one entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement {
     pub(crate) deadline: u64,
@@ -76,7 +76,7 @@ impl Location {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 
-    /// A mark of the storage's own for an entry that is in no slot. The wheel never returns it.
+    /// Returns a mark for an unlinked entry that the storage defines. The wheel never returns it.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const fn reserved(mark: u32) -> Self {
         Self(Self::RESERVED | mark)

@@ -5,8 +5,8 @@ use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, SPARE_PAGES_MIN};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
-/// The model with tiny limits: pages of two come and go, two are a crowd, indices retire, and the first level has room for
-/// four revolutions.
+/// The model with tiny limits: pages of two are allocated and freed, two entries are a crowd,
+/// indices retire, and the first level has room for four revolutions.
 #[cfg(all(feature = "std", not(loom)))]
 mod with_tiny_limits {
     use super::super::model::{agrees_with_the_model, common::operations};
@@ -199,8 +199,8 @@ mod over_a_storage {
         }
     }
 
-    /// A shard that ends before it could claim the timer hands it back with the deadline that was
-    /// asked for.
+    /// If a shard ends before it could claim the timer, it hands the timer back with the requested
+    /// deadline.
     #[test]
     fn an_entry_placed_in_order_too_late_is_unlinked_and_keeps_its_deadline() {
         let mut wheel = Bare::starting_at(7);
@@ -212,7 +212,7 @@ mod over_a_storage {
         }
     }
 
-    /// A pass that is given up when all due entries have expired has left nothing.
+    /// A pass that is abandoned after all due entries have expired has left nothing.
     #[test]
     fn a_pass_that_is_given_up_is_behind_if_an_entry_is_due() {
         let mut wheel = Bare::starting_at(0);
@@ -277,8 +277,8 @@ mod over_a_storage {
         step(&wheel, 2, 1, "expired");
     }
 
-    /// The entries of a far slot cascade a share with each tick, and not together where it starts;
-    /// also if a loop takes several ticks at a time.
+    /// The entries of a far slot cascade a share with each tick, and not together at its start.
+    /// This holds even if a loop advances several ticks at a time.
     #[test]
     fn far_entries_cascade_evenly() {
         for ticks in [1, 3, 16] {
