@@ -1,4 +1,5 @@
-//! A virtual core: a thread with its own timer and shards of payloads, which does its steps when it has the model.
+//! A virtual core: a thread with its own timer and shards of payloads, which does its steps when it
+//! has the model.
 
 mod handles;
 mod purgatory;
@@ -175,7 +176,7 @@ impl Core {
         self.compare(place);
     }
 
-    /// Announces a sleep. The thread's own timer stays asleep until the core goes on.
+    /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
     fn fall_asleep(&mut self, place: usize) {
         let number = self.shard(place);
         with(|model| model.operation(Operation::PrepareSleep, number));
@@ -435,7 +436,8 @@ fn take(shard: &mut Shard<Payload>, expired: Expired<Payload>) {
         Script::CancelSelf => handles::cancel(id, How::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay),
         Script::Pause => {
-            // Other cores add to this thread's timer during the pause: the model must know its published length.
+            // Other cores add to this thread's timer during the pause: the model must know its
+            // published length.
             let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
             with(|model| {
                 let own = model.own();

@@ -1,4 +1,5 @@
-//! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the model.
+//! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the
+//! model.
 
 use std::{
     sync::{
@@ -155,8 +156,8 @@ impl Conductor {
     }
 }
 
-/// Makes the shards of each episode get the same numbers, by which spread timers are spread: the number that came back last is
-/// given first.
+/// Makes the shards of each episode get the same numbers, by which spread timers are spread: the
+/// number that came back last is given first.
 fn number_shards_from_zero() {
     const MOST: usize = CORES * PLACES + 3;
     let number = |shard: &Shard<()>| -> u32 {

@@ -18,7 +18,8 @@ pub(crate) enum Job {
     Leave,
 }
 
-/// A core's end of the channels. A core returns the model, and whether it is in the middle of a callback.
+/// A core's end of the channels. A core returns the model, and whether it is in the middle of a
+/// callback.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) jobs: Receiver<(Box<Model>, Job)>,

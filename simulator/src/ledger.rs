@@ -1,6 +1,7 @@
 //! Counters outside the model: dropped payloads, intentional panics, wake-ups.
 //!
-//! One thread runs at a time. The atomics stand for cells that every thread can reach, also a thread that is ending.
+//! One thread runs at a time. The atomics stand for cells that every thread can reach, also a
+//! thread that is ending.
 
 use std::{
     panic::resume_unwind,

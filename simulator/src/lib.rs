@@ -6,9 +6,9 @@
 //! * `plan`: an episode as data, drawn from choices.
 //! * `model`: what must be true. It foresees each answer.
 //! * `ledger`: counts of payloads that are dropped and panics that are thrown, on both sides.
-//! * `handover`, `core`: each core is a thread, as a remote call takes another path through the library than the owner's
-//!   call. The threads hand the model on, and only the thread that has it runs, so an episode is deterministic. A callback
-//!   can hand the model on as well.
+//! * `handover`, `core`: each core is a thread, as a remote call takes another path through the
+//!   library than the owner's call. The threads hand the model on, and only the thread that has it
+//!   runs, so an episode is deterministic. A callback can hand the model on as well.
 //! * `episode`, `campaign`: one episode, many episodes, and a failure made small.
 //! * `coverage`: the operations and faults of a run.
 

@@ -32,7 +32,8 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { seed, operations, minutes, json } = Options::parse();
-    // One thread runs at a time, and hands over twice as fast if it need not wake another processor.
+    // One thread runs at a time, and hands over twice as fast if it need not wake another
+    // processor.
     if let Some(core) = core_affinity::get_core_ids().and_then(|mut cores| cores.pop()) {
         core_affinity::set_for_current(core);
     }

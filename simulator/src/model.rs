@@ -1,8 +1,9 @@
 //! What must be true of shards and their timers.
 //!
-//! The model learns which call comes next, foresees its answer, and compares. Where the library leaves something open (when
-//! a spread timer fires, how far a turn with a budget comes), the model has bounds. This file has the timers,
-//! `model/shards.rs` the shards: turns, counts, sleeps and clocks.
+//! The model learns which call comes next, foresees its answer, and compares. Where the library
+//! leaves something open (when a spread timer fires, how far a turn with a budget comes), the model
+//! has bounds. This file has the timers, `model/shards.rs` the shards: turns, counts, sleeps and
+//! clocks.
 
 mod shards;
 
@@ -47,7 +48,7 @@ pub(crate) struct Model {
     /// A shard on its way from one core to another, and its number.
     pub(crate) in_transit: Option<(usize, Shard<Payload>)>,
     pub(crate) coverage: Coverage,
-    /// What was found to be wrong first.
+    /// The first failure.
     pub(crate) failure: Option<String>,
     /// The number of the step that runs.
     pub(crate) step: usize,
@@ -157,7 +158,7 @@ pub(crate) struct ShardModel {
     behind: bool,
     /// Callbacks of the last turn added, moved or cancelled timers.
     was_nested: bool,
-    /// How often the shard may still ask for a turn in which nothing fires.
+    /// The number of needless turns that the shard may still want.
     needless: u64,
 }
 
@@ -175,9 +176,10 @@ pub(crate) struct TurnModel {
     /// Messages that arrived during the turn, at most.
     arrived: u64,
     before: Counts,
-    /// The shard has asked for a turn at this moment.
+    /// The shard wanted a turn at this moment.
     is_wanted: bool,
-    /// The turn consumes all earlier messages. Those that are due after this tick take effect in order.
+    /// The turn consumes all earlier messages. Those that are due after this tick take effect in
+    /// order.
     in_order_after: Option<u64>,
 }
 
@@ -187,7 +189,7 @@ struct Asleep {
     until: Nanos,
     wakes: u64,
     thrown: u64,
-    /// A request has come that may, or that must, wake the owner.
+    /// A request may, or must, wake the owner.
     may_wake: bool,
     must_wake: bool,
     /// Longer than a cancelled payload may wait.
@@ -286,8 +288,8 @@ impl Model {
 
     // ---- adding
 
-    /// Returns the payload of a timer that is added next, and whether the shard is full, if that is known. None if the number is
-    /// taken.
+    /// Returns the payload of a timer that is added next, and whether the shard is full, if that is
+    /// known. None if the number is taken.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -426,7 +428,8 @@ impl Model {
         self.fault(Fault::Full, core);
     }
 
-    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is unknown.
+    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is
+    /// unknown.
     pub(crate) fn refused_remote(
         &mut self,
         id: Id,
@@ -450,7 +453,8 @@ impl Model {
         }
     }
 
-    /// Whether a shard refuses the timer of another core; None while it turns, as its length changes.
+    /// Whether a shard refuses the timer of another core; None while it turns, as its length
+    /// changes.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
@@ -472,7 +476,7 @@ impl Model {
         origin + Duration::from_nanos(self.moment(shard, way, delay))
     }
 
-    /// What a shard's clock shows at an instant.
+    /// Converts an instant to the reading of a shard's clock.
     fn nanos_at(&self, shard: usize, instant: Instant) -> Nanos {
         let clock = &self.cores[self.shards[shard].core].clock;
         nanos((instant + clock.elapsed()).saturating_duration_since(clock.now()))
@@ -556,7 +560,7 @@ impl Model {
     pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> Expected<bool> {
         let &Timer { state, shard, handle, .. } = self.timer(id);
         let answer = state == State::Live;
-        // The shard may ask for a turn at the earlier deadline.
+        // The shard may want a turn at the earlier deadline.
         self.shards[shard].needless += u64::from(answer);
         if answer {
             let now = if own { self.read(shard) } else { self.latest(shard) };
@@ -571,8 +575,9 @@ impl Model {
         Expected { handle, answer, own }
     }
 
-    /// Whether it is open if this core reads its clock for a reset. For a timer of another core that has ended, it may,
-    /// also if the handle's shard number belongs to another shard now. It makes no difference if the clock stands still.
+    /// Whether it is open if this core reads its clock for a reset. For a timer of another core
+    /// that has ended, it may, also if the handle's shard number belongs to another shard now. It
+    /// makes no difference if the clock stands still.
     pub(crate) fn may_read(&self, id: Id) -> bool {
         let timer = self.timer(id);
         let latest = self.shards[self.own()].latest;
@@ -696,7 +701,8 @@ impl Model {
         live
     }
 
-    /// A shard was drained of these timers: each came back with its deadline, and the counts say so.
+    /// A shard was drained of these timers: each came back with its deadline, and the counts say
+    /// so.
     pub(crate) fn drained(
         &mut self,
         number: usize,
@@ -722,7 +728,8 @@ impl Model {
         self.ledger.payload(Id::MAX, shard, false)
     }
 
-    /// Nothing of a shard that has ended is left: all payloads were dropped, and all panics reported.
+    /// Nothing of a shard that has ended is left: all payloads were dropped, and all panics
+    /// reported.
     pub(crate) fn check_end(&mut self, number: usize) {
         let (shard, totals) = (&self.shards[number], self.ledger.totals(number));
         let expected = shard.added + shard.refused;
@@ -789,7 +796,7 @@ impl ShardModel {
 
     /// A timer is due between two ticks, for which a sleep that lasts longer must end.
     fn wants(&mut self, ticks: [u64; 2]) {
-        /// A timer farther ahead than this may ask for some turns on its way, one per level.
+        /// A timer farther ahead than this may need some turns before its deadline, one per level.
         const FAR: u64 = (1 << 17) - (1 << 11);
         const ON_ITS_WAY: u64 = 5;
         let [first, last] = ticks.map(|tick| self.start(tick));

@@ -1,5 +1,5 @@
-//! An episode as data. Its steps name timers by number, so that any of them can be left out and the others still mean
-//! what they meant.
+//! An episode as data. Its steps name timers by number, so that any of them can be left out and the
+//! others still mean what they meant.
 
 /// Virtual cores of an episode, each a thread.
 pub(crate) const CORES: usize = 4;
@@ -28,7 +28,8 @@ pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// The numbers of timers are below this, which is at least 1, as steps name timer 0 if there is none.
+    /// The numbers of timers are below this, which is at least 1, as steps name timer 0 if there is
+    /// none.
     pub(crate) timers: usize,
 }
 
@@ -161,8 +162,8 @@ pub(crate) enum Script {
     Pause,
 }
 
-/// How often each act comes. Acts that only shards of payloads know come twice as often, as half of the places are the
-/// thread's own timer.
+/// How often each act comes. Acts that only shards of payloads know come twice as often, as half of
+/// the places are the thread's own timer.
 const ACTS: [(u64, Act); 43] = [
     (760, Act::Add(Way::Plain)),
     (95, Act::Add(Way::At)),

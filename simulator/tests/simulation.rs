@@ -1,5 +1,5 @@
-//! Random episodes keep the promises of a shard. A bug that is planted between the simulator and the library is found,
-//! shrunk, and found again by its seed.
+//! Random episodes keep the promises of a shard. A bug that is planted between the simulator and
+//! the library is found, shrunk, and found again by its seed.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;

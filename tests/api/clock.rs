@@ -82,7 +82,7 @@ fn is_fast_agrees_with_debug() {
     assert!(!Clock::monotonic().is_fast() && !Clock::boot_time().is_fast());
 }
 
-/// A reading of the fast clock is an interval, but its instants are those of the monotonic clock.
+/// A reading of the fast clock is an interval, but its instants agree with the monotonic clock.
 #[test]
 fn instants_of_the_fast_clock_are_exact() {
     let (clock, before) = (Clock::fast(), Instant::now());

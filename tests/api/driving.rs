@@ -1,5 +1,5 @@
-//! Who drives a thread's timer: each documented loop adds and spawns first and drives later, and a future on a thread that no
-//! loop drives says so.
+//! Drivers of a thread's wheel. Each documented loop adds and spawns first and drives later. A
+//! future on a thread without a driver reports that.
 
 use std::{
     cell::{Cell, RefCell},
@@ -86,7 +86,7 @@ fn a_future_that_does_not_wait_needs_no_driver() {
     });
 }
 
-/// The other thread drives the timer, and this one needs no driver.
+/// The other thread drives its wheel, and this one needs no driver.
 #[test]
 fn a_future_of_another_threads_timer_needs_no_driver_here() {
     let cores = Cores::builder().shards(1).start(|core| core.run_timers());
@@ -188,7 +188,7 @@ fn an_executor_that_polls_before_it_turns_registers_by_hand() {
     });
 }
 
-/// The loop asks before it polls, and needs no further call.
+/// The loop announces a sleep before it polls, and needs no further call.
 #[test]
 fn an_executor_that_asks_before_it_polls_is_recognised() {
     on_a_thread(|| {
@@ -252,13 +252,13 @@ fn a_test_with_a_clock_of_its_own_drives_what_was_added_before() {
 
 // ---- callbacks that no loop drives
 
-/// Runs `test` on a thread of that name.
+/// Runs `test` on a thread called `name`.
 fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")
 }
 
-/// Returns the metrics of the shard of that name, as other threads read them.
+/// Returns the metrics of the shard called `name`, as other threads read them.
 fn seen(name: &str) -> ShardMetrics {
     let mut shards = metrics::shards().into_iter();
     shards.find(|shard| shard.name == name).expect("the thread has a timer")
@@ -284,7 +284,7 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
     });
 }
 
-/// What counts is that the loop has not begun, registered or not.
+/// The watch reports because the loop has not begun, registered or not.
 #[test]
 fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
     const LIMIT: Duration = Duration::from_millis(20);
@@ -313,7 +313,7 @@ fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
     }
 }
 
-/// Runs a test of this program in a process of its own; returns what it writes to the standard error.
+/// Runs a test of this program in another process. Returns its standard error.
 #[cfg(not(feature = "tracing"))]
 fn standard_error_of(test: &str) -> String {
     let program = std::env::current_exe().expect("this program");
@@ -344,7 +344,7 @@ fn adds_without_a_driver() {
         named(name, move || {
             prepare();
             local_timer().add(Duration::from_millis(1), || ());
-            // One that is late from the beginning reports nothing.
+            // A timer that is late from the beginning reports nothing.
             local_timer().add_at(local_timer().now() - HOUR, || ()).cancel();
             thread::sleep(Duration::from_millis(200));
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
@@ -354,7 +354,7 @@ fn adds_without_a_driver() {
 
 // ---- loops in one call
 
-/// Another thread that adds in the closure wakes the owner; one that adds afterwards does not.
+/// Another thread that adds in the closure wakes the owner; an add afterwards does not.
 #[test]
 fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
     counting_wakes(|_, wakes, shard| {
@@ -390,7 +390,8 @@ fn a_shard_of_payloads_sleeps_with_a_closure() {
     assert_eq!(wakes.take(), 0, "the loop is awake");
 }
 
-/// It asks before it sleeps, sleeps between the turns, and is woken by other threads.
+/// It checks its condition before it sleeps, sleeps between the turns, and is woken by other
+/// threads.
 #[test]
 fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
     let (sender, shard) = mpsc::channel();
@@ -418,7 +419,7 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Whether a task is to be polled.
+/// Whether a task needs a poll.
 struct Woken {
     is_woken: AtomicBool,
     executor: thread::Thread,
@@ -448,7 +449,8 @@ fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
     })
 }
 
-/// An executor that polls what was woken and parks otherwise. Ends with the first task; returns what its wakers are made of.
+/// An executor that polls woken tasks and parks otherwise. Ends with the first task; returns the
+/// data of its wakers.
 fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
     let woken = [(); N]
         .map(|()| Arc::new(Woken { is_woken: AtomicBool::new(true), executor: thread::current() }));

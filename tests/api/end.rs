@@ -254,7 +254,7 @@ fn a_cancel_during_the_end_gets_a_true_answer() {
 #[test]
 fn cores_that_have_ended_shut_down() {
     let cores = Cores::builder().shards(3).start(|core| {
-        // The first ends at once, and the others when they have noticed.
+        // The first thread ends at once, and the others when they have noticed that.
         if core.index() > 0 {
             while core.shards()[0].try_add(HOUR, || {}).is_ok() {
                 thread::yield_now();
@@ -451,7 +451,7 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
     });
 }
 
-/// There is nobody to report to, and nothing to abort for.
+/// No caller is left for a report, and no reason to abort.
 #[test]
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
     struct Throws;

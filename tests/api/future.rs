@@ -147,7 +147,7 @@ fn a_reset_applies_before_during_and_after_the_wait() {
     });
 }
 
-/// A branch of a biased select that is always ready leaves it nothing but its polls.
+/// A branch of a biased select that is always ready leaves the other branch only its polls.
 #[test]
 fn a_waiting_sleep_that_is_reset_to_now_or_the_past_is_ready_at_its_next_poll() {
     on_a_core(|clock| {
@@ -214,7 +214,7 @@ fn a_sleep_by_the_clocks_of_the_machine_is_not_early() {
     }
 }
 
-/// Also where the clock knows the time only as an interval.
+/// It also holds if the clock knows the time only as an interval.
 #[test]
 fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     for clock in [Clock::monotonic(), Clock::fast()] {
@@ -579,7 +579,7 @@ fn with_room_for_one(test: impl FnOnce(&ManualClock) + Send) {
     configured(|config| config.limit(1), test);
 }
 
-/// The operation is polled all the same, and has its limit once there is room.
+/// The operation is polled even without a timer, and gets its limit once there is room.
 #[test]
 fn a_timeout_may_run_without_a_timer_until_there_is_room() {
     with_room_for_one(|clock| {

@@ -1,5 +1,6 @@
-//! Random sleeps, polled by random tasks, moved, dropped and given time, against a model that knows when each must wake whom:
-//! on this thread's timer, on another thread's, and on another one's from changing threads.
+//! Random sleeps that random tasks poll, move and drop while time passes, against a model of every
+//! wake. They wait on this thread's wheel, on another thread's wheel, and there from changing
+//! threads.
 
 use std::{iter, task::Poll, time::Duration};
 
@@ -18,38 +19,38 @@ use crate::{
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;
 
-/// A sleep, and what is to be expected of it.
+/// A sleep, and the expected state of it.
 struct Expected<H: Home> {
     sleep: Sleep<H>,
     /// In nanoseconds since the clock's start.
     deadline: u64,
     standing: Standing,
-    /// It was reset to now, and has not been polled since.
+    /// It was reset to now, and no poll has followed.
     is_reset_to_now: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
-    /// Longer than a second: the first poll adds a timer, whatever the clock says.
+    /// Longer than a second: the first poll adds a timer, for any reading of the clock.
     Fresh,
-    /// The next poll looks at the clock.
+    /// The next poll reads the clock.
     Idle,
-    /// The task of this number is to be woken.
+    /// The task of this number waits for a wake.
     Waits(usize),
-    /// A turn has woken the task; nobody has polled since.
+    /// A turn has woken the task, and no poll has followed.
     Fired,
-    /// It was ready.
+    /// A poll was ready.
     Over,
 }
 
-/// The sleeps, the tasks that poll them, and how time passes there.
+/// The sleeps, the tasks that poll them, and the way in which time passes there.
 struct Model<'a, H: Home> {
     clock: &'a ManualClock,
     turn: &'a dyn Fn(),
     make: &'a dyn Fn(Duration) -> Sleep<H>,
     sleeps: Vec<Expected<H>>,
     tasks: [Poller; TASKS],
-    /// How often each task must have been woken so far.
+    /// The number of expected wakes of each task so far.
     woken: [usize; TASKS],
 }
 
@@ -122,7 +123,8 @@ impl<'a, H: Home> Model<'a, H> {
         }
     }
 
-    /// Lets time pass, turns, and says who must be woken by that: each that waits and whose deadline's tick has begun.
+    /// Lets time pass and turns. Expects a wake of each waiting task whose deadline's tick has
+    /// begun.
     fn pass(&mut self, by: Duration) {
         self.clock.advance(by);
         (self.turn)();
@@ -137,7 +139,7 @@ impl<'a, H: Home> Model<'a, H> {
         }
     }
 
-    /// Nothing is left behind when all are dropped.
+    /// Asserts that nothing is left when all sleeps are dropped.
     fn end(mut self) {
         self.sleeps.clear();
         (self.turn)();
@@ -191,7 +193,7 @@ fn sleeps_of_another_thread_agree_with_the_model() {
     });
 }
 
-/// The same sleeps, each poll and each drop on a thread of its own.
+/// Random sleeps whose polls and drops each happen on another thread.
 #[test]
 fn sleeps_that_change_threads_agree_with_a_single_one() {
     seeded(300..300 + operations(5), |random| {

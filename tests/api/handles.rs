@@ -314,7 +314,7 @@ fn a_reset_moves_the_timer_from_any_thread() {
             assert_eq!(turn_after(clock, 1).fired, 0);
         }
         assert!(on_a_thread(|| handle.reset(TICK * 10)));
-        // Also from a thread that has a timer of its own.
+        // Also from a thread with another wheel.
         assert!(on_a_core(|_| {
             let own = local_timer().add(TICK, never);
             let moved = handle.reset(TICK * 7);

@@ -155,7 +155,7 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     }
 }
 
-/// Not more than a fixed number of them, or bookkeeping would have no bound.
+/// A fixed number of them at most, or the bookkeeping would have no bound.
 #[test]
 fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {
     limited(5, |_| {
@@ -327,7 +327,7 @@ fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
     }
 }
 
-/// Never more than the limit while threads add and cancel, and exactly the limit in the end.
+/// At most the limit while threads add and cancel, and exactly the limit in the end.
 #[test]
 fn threads_that_add_together_keep_to_the_limit() {
     const LIMIT: usize = 100;
@@ -400,7 +400,7 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
 
 // ---- the end of time
 
-/// Also where a tick ends with the last nanosecond that a clock can show.
+/// It also holds if a tick ends with the last nanosecond that a clock can show.
 #[test]
 fn the_longest_delay_never_ends() {
     for nanos in [1_000, 1_285, 1_000_000] {

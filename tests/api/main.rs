@@ -1,8 +1,9 @@
-//! What the interface promises, a module per part of it.
+//! The promises of the interface, one module per part.
 //!
-//! One program, as it builds in a fraction of the time of many: `cargo test --test api callbacks::`. What wants a process of its own has
-//! one, beside this directory: it counts allocations, measures time or memory, forks, takes all there is of something, runs for long, or
-//! needs other features.
+//! All modules are one program, which builds faster than many: `cargo test --test api callbacks::`.
+//! Some tests need a process without other tests, and are beside this directory. They count
+//! allocations, measure time or memory, fork, exhaust a resource, run for long, or need other
+//! features.
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 

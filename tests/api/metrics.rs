@@ -1,4 +1,5 @@
-//! What a shard reports: its counts, how late its timers fire and why, and a loop that stalls.
+//! The reports of a shard: its counts, the lateness of its timers with the cause, and a loop that
+//! stalls.
 
 use std::{
     panic::panic_any,
@@ -39,7 +40,7 @@ fn announce_sleep() {
     drop(local_timer().prepare_sleep());
 }
 
-/// The metrics of the shard of that name, as any thread sees them.
+/// The metrics of the shard called `name`, as any thread sees them.
 fn named(name: &str) -> Option<ShardMetrics> {
     metrics::shards().into_iter().find(|shard| shard.name == name)
 }
@@ -115,7 +116,7 @@ fn resets_of_every_kind_of_timer_are_counted() {
     });
 }
 
-/// Also if nothing else changes and the wheel has no work.
+/// It also holds if nothing else changes and the wheel has no work.
 #[test]
 fn each_count_is_published_before_a_sleep() {
     type Step = (fn(&ManualClock), fn(Counts) -> u64);
@@ -520,7 +521,7 @@ fn a_shard_of_payloads_reports_the_same() {
 
 // ---- stalls
 
-/// A watch, and its reports of the shard of that name.
+/// A watch, and its reports of the shard called `name`.
 fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
     let (tell, told) = mpsc::channel();
     let report = move |stall: &Stall| {
@@ -589,7 +590,7 @@ fn a_loop_that_has_given_a_pass_up_may_sleep() {
     assert!(!wait_for(&stalls).is_in_turn);
 }
 
-/// A callback that asks for the timeout neither ends its turn nor announces a sleep.
+/// A callback that reads the timeout neither ends its turn nor announces a sleep.
 #[test]
 fn a_callback_that_asks_for_a_timeout_and_hangs_is_noticed() {
     const NAME: &str = "a callback that asks";
@@ -645,7 +646,7 @@ fn a_dropped_watch_has_dropped_its_listener() {
     assert_eq!(listener.shared_by(), 0);
 }
 
-/// Or the thread that drops the watch would unwind, or abort.
+/// Otherwise the thread that drops the watch would unwind, or abort.
 #[test]
 fn a_watch_whose_report_throws_a_value_that_panics_ends_quietly() {
     const NAME: &str = "a report that panics";

@@ -1,4 +1,5 @@
-//! What a pass of `Shard` hands out: payloads with their deadline and lateness, and the rest after a pass that was given up.
+//! The results of a `Shard`'s pass: payloads with their deadline and lateness, and the rest after
+//! an abandoned pass.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use corewheel::{Config, ManualClock, Shard};
 
 use crate::common::{TICK, on_a_thread};
 
-/// A pass that was given up goes on where it was.
+/// The next pass continues an abandoned one.
 #[test]
 fn a_pass_that_is_given_up_loses_nothing() {
     let clock = ManualClock::new();

@@ -41,7 +41,7 @@ struct Op {
     after: Box<dyn FnMut()>,
 }
 
-/// What a test sees of an operation.
+/// The state of an operation, as a test sees it.
 #[derive(Default)]
 struct Seen {
     is_met: AtomicBool,

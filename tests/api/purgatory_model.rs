@@ -1,5 +1,5 @@
-//! Random operations, events, timeouts and ends on several cores in step, held against what the documentation says. Scaled by
-//! `COREWHEEL_TEST_SCALE`.
+//! Random operations, events, timeouts and ends on several cores in lockstep, against a model of
+//! the documentation. Scaled by `COREWHEEL_TEST_SCALE`.
 
 use std::{
     array,
@@ -28,23 +28,23 @@ const PLANNED: [&str; 2] = ["while it looks", "when it has completed"];
 type Key = usize;
 type Waits = Purgatory<Key, Op>;
 
-/// How far each key has come.
+/// The level of each key.
 #[derive(Default)]
 struct World([AtomicU32; KEYS]);
 
 impl World {
-    /// How far these keys have come together.
+    /// Returns the sum of the levels of these keys.
     fn level(&self, keys: &[Key]) -> u32 {
         keys.iter().map(|&key| self.0[key].load(Ordering::Relaxed)).sum()
     }
 }
 
-/// What an operation waits for: that its keys have come so far, together.
+/// The condition of an operation: a level that the sum of its keys must reach.
 #[derive(Clone, Debug)]
 struct Wish {
     keys: Vec<Key>,
     wanted: u32,
-    /// Its code panics: while it looks (then it is never met), or when it has completed.
+    /// Its code panics: in each check, so that it is never met, or after its completion.
     panics: Panics,
 }
 
@@ -92,11 +92,12 @@ struct Live {
     wish: Wish,
     /// In ticks.
     deadline: u64,
-    /// There was an event when its condition was met: it ends when everybody has heard of that.
+    /// An event occurred after its condition was met: it ends when all cores have received that
+    /// event.
     must_end: bool,
 }
 
-/// The simple model: what lives, and how many ended how.
+/// The simple model: the live operations, and the number of each kind of ending.
 struct Model {
     cores: Lockstep<Option<Waits>>,
     world: Arc<World>,
@@ -183,7 +184,7 @@ impl Model {
         self.next += 1;
         self.counts[core].added += 1;
         match outcome.expect("there is room") {
-            // Its end is in the list; only those that live are looked for there.
+            // Its end is in the list; only live operations are searched there.
             Outcome::Completed => {
                 assert!(is_met);
                 self.counts[core].by_condition += 1;
@@ -200,7 +201,7 @@ impl Model {
         }
     }
 
-    /// A key goes on, and nobody is told.
+    /// Raises the level of a key without an event.
     fn raise(&self, key: Key) {
         self.world.0[key].fetch_add(1, Ordering::Relaxed);
     }
@@ -252,7 +253,8 @@ impl Model {
         assert!(late.is_none(), "at {}: {late:?}", self.now);
     }
 
-    /// Everybody hears of everything: who must end has ended, and the watches are those of what lives.
+    /// Delivers all events. Operations that must end have ended, and only live operations have
+    /// watches.
     fn settle(&mut self) {
         self.cores.settle();
         self.take_ends();
@@ -276,7 +278,7 @@ impl Model {
         }
     }
 
-    /// What has ended since the last look, each once and while it lived.
+    /// Takes the new endings, each once and of a live operation.
     fn take_ends(&mut self) {
         for (id, how) in self.ends.lock().expect("sound").drain(..) {
             let live = self.live.remove(&id).unwrap_or_else(|| panic!("{id} ends again, {how:?}"));
@@ -305,7 +307,8 @@ impl Model {
 
 #[test]
 fn several_cores_keep_their_promises() {
-    // The panics of the operations are as planned, and kept in; those of the model are told with their seed.
+    // The operations panic as planned, and those panics are caught; a panic of the model is printed
+    // with its seed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let planned = panic

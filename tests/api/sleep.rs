@@ -432,7 +432,7 @@ fn a_thread_held_up_in_the_wake_hook_delays_no_other() {
     );
 }
 
-/// Neither by its own requests nor by those of the hooks that it calls.
+/// Neither its own requests nor the requests of the hooks that it calls cause a nested call.
 #[test]
 fn a_wake_hook_that_adds_is_not_called_inside_itself() {
     let refs = Arc::new(Mutex::new(Vec::<ShardRef>::new()));
@@ -535,7 +535,7 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     });
 }
 
-/// Runs `test` where the owner may sleep so long over what other threads have cancelled.
+/// Runs `test` with an owner that drops remotely cancelled payloads within `time`.
 fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
     let wakes = Counter::default();
     configured(
@@ -595,7 +595,7 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         cancel_all_elsewhere(&[timer]);
         assert_eq!((wakes.take(), sleep.timeout()), (0, Some(LIMIT)));
     });
-    // Of a shard of payloads, whose loop does not turn a thread's timer.
+    // A shard of payloads, whose loop does not turn a thread's wheel.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
     let mut shard = Shard::with_config(config).expect("valid");
@@ -610,7 +610,7 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
     assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
 }
 
-/// Nothing is left for the owner to drop, so nothing wakes it.
+/// The owner has no payload to drop, so no cancel wakes it.
 #[test]
 fn what_another_thread_has_added_is_dropped_by_who_cancels_it() {
     counting_wakes(|_, wakes, shard| {
@@ -765,7 +765,7 @@ fn a_thread_that_parks_fires_in_time_and_seldom_wakes() {
     });
 }
 
-/// Otherwise it would take the wake-up that is kept for the next park.
+/// Otherwise it would consume the wake-up that is kept for the next park.
 #[test]
 fn a_park_with_a_timeout_of_zero_does_not_park() {
     on_a_thread(|| {

@@ -97,7 +97,7 @@ pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
-/// Turns in each of the next `ticks` ticks.
+/// Turns once in each of the next `ticks` ticks.
 pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }

@@ -169,7 +169,7 @@ fn it_stays_readable_after_an_exhausted_budget() {
 fn an_edge_is_enough_and_it_need_not_be_read() {
     with_timer_fd(Config::new(), |timer| {
         let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(1));
-        // mio asks for edges.
+        // mio registers for edges.
         let fd = timer.as_raw_fd();
         let registered = poll.registry().register(&mut SourceFd(&fd), Token(0), Interest::READABLE);
         registered.expect("registered");
@@ -247,7 +247,7 @@ fn a_dropped_one_is_silent_and_a_new_one_sees_what_came() {
     });
 }
 
-/// A drop ends the announced sleep, which the other one must announce again.
+/// A drop ends the announced sleep, and the other descriptor must announce it again.
 #[test]
 fn a_dropped_one_wakes_another_one_if_it_was_armed() {
     with_timer_fd(Config::new(), |timer| {

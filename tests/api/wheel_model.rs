@@ -1,5 +1,5 @@
-//! `Wheel` against a sorted map (see `model`), on tiny geometries (where wrapped levels are ordinary) and the real one, from
-//! start times up to the end of the range.
+//! `Wheel` against a sorted map (see `model`), on tiny geometries with many wraps and on the real
+//! one, from start times up to the end of the range.
 
 use corewheel::Wheel;
 
@@ -39,8 +39,9 @@ fn the_real_geometry() {
     agrees_with_the_model::<11, 6>(operations(100_000), 50_000, 10_000);
 }
 
-/// A slot boundary of every level is crossed with an entry in every other level alive, from one tick before to one
-/// after: where a wheel that looks at the wrong slot first loses a near timer behind a far one.
+/// A slot boundary of every level is crossed with a live entry in every other level, from one tick
+/// before to one after. A wheel that searches the wrong slot first would lose a near timer behind a
+/// far one.
 #[test]
 fn every_boundary_is_crossed_with_far_entries_alive() {
     for level in 1..32 {
@@ -62,7 +63,8 @@ fn every_boundary_is_crossed_with_far_entries_alive() {
     }
 }
 
-/// A sleeper that always wakes at `next_deadline` reaches any deadline with at most one look per level.
+/// A sleeper that always wakes at `next_deadline` reaches any deadline with at most one wake-up per
+/// level.
 #[test]
 fn a_deadline_costs_at_most_one_wake_per_level() {
     seeded(0..operations(300), |random| {

@@ -1,7 +1,7 @@
-//! An echo server on compio, over io_uring or a poller: every connection has an idle timeout, and who is silent for that long is hung
-//! up on.
+//! An echo server on compio, over io_uring or a poller. Every connection has an idle timeout, and
+//! the server closes the connections of silent clients.
 //!
-//! It plays the clients itself and ends with a verdict:
+//! It also runs the clients and ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-compio --example echo
@@ -56,7 +56,7 @@ mod linux {
         }
     }
 
-    /// Serves each client once; how many timers fired.
+    /// Serves each client once. Returns the number of timers that fired.
     async fn listen(listener: net::TcpListener) -> io::Result<u64> {
         println!("compio waits with {:?}", Runtime::with_current(Runtime::driver_type));
         let listener = TcpListener::from_std(listener)?;
@@ -71,7 +71,8 @@ mod linux {
         Ok(local_timer().counts().fired)
     }
 
-    /// A client that says so much; how long it was silent when it was hung up on.
+    /// A client that sends `packets` packets. Returns how long it was silent when the server closed
+    /// the connection.
     fn talk(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
         use io::{Read, Write};
         let mut stream = net::TcpStream::connect(address)?;

@@ -1,7 +1,8 @@
-//! corewheel in compio: [`run`] makes a runtime whose thread's [`local_timer`] works as it does
-//! everywhere, [`spawn`] does the same in a runtime of yours. compio's own timer is not needed. On Linux.
+//! corewheel in compio: [`run`] creates a runtime that drives its thread's [`local_timer`], and
+//! [`spawn`] drives it in a runtime of yours. compio's own timer is not needed. On Linux.
 //!
-//! Callbacks run between the tasks, and wake them by whatever you like: a oneshot channel, an event, a waker.
+//! Callbacks run between the tasks, and wake them by a oneshot channel, an event, a waker, or any
+//! other means.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
@@ -10,20 +11,22 @@ use std::{convert::Infallible, io};
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{TimerFd, local_timer};
 
-/// How many entries a turn touches before other tasks have their go.
+/// The number of entries that a turn touches before other tasks run.
 const BUDGET: usize = 1_024;
 
-/// Runs `future` on this thread, in a compio runtime of its own that drives the thread's timer; returns what it returns. Tasks
-/// that are left then are dropped, and timers stay until the thread ends.
+/// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
+/// the output of the future. Unfinished tasks are then dropped, and timers stay until the thread
+/// ends.
 ///
-/// With [`Cores`](corewheel::Cores) that makes a program of one runtime per core. To change the timer, install a
-/// [`Config`](corewheel::Config) before.
+/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. To change the
+/// wheel, install a [`Config`](corewheel::Config) before.
 ///
-/// A timer is as punctual as its runtime: a task that computes for a millisecond makes it late by as much.
+/// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
+/// millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be made, or as [`spawn`].
+/// If the runtime cannot be created, or for the reasons of [`spawn`].
 ///
 /// # Examples
 ///
@@ -52,15 +55,17 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     })
 }
 
-/// Spawns a task on the current runtime that drives this thread's timer, until the handle is dropped. One is enough.
+/// Spawns a task on the current runtime that drives this thread's wheel, until the handle is
+/// dropped. One is enough.
 ///
-/// Cost: arming the descriptor, a system call, and one operation of the runtime's each time the timer wants a turn, and nothing in
-/// between. A timer that a task adds before all others is another turn for nothing.
+/// Cost: for each turn that the wheel needs, a system call to arm the descriptor and one operation
+/// of the runtime; nothing in between. A timer that a task adds before all others costs one more
+/// idle turn.
 ///
 /// # Errors
 ///
-/// If the timer can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is virtual, or too many files
-/// are open).
+/// If the wheel can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is
+/// virtual, or too many files are open).
 ///
 /// # Panics
 ///
@@ -71,7 +76,7 @@ pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     Ok(compio_runtime::spawn(drive(timer)))
 }
 
-/// Only a runtime that cannot wait any more ends it, with that error.
+/// Ends only if the runtime cannot wait any more, with that error.
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;

@@ -1,4 +1,5 @@
-//! A compio runtime that drives its thread's timer, over io_uring where the kernel allows it and over a poller.
+//! A compio runtime that drives its thread's wheel, over io_uring if the kernel allows it, and over
+//! a poller.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[allow(clippy::duration_suboptimal_units, reason = "the library builds with an older Rust")]
@@ -16,7 +17,8 @@ use runtime::on_a_thread;
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
-/// As `corewheel_compio::run`, waiting in a way of one's own. `None` if the kernel has no such way.
+/// Runs like `corewheel_compio::run`, with a choice of the driver. Returns `None` if the kernel
+/// does not support it.
 fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
@@ -50,7 +52,7 @@ fn virtual_time_is_refused() {
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
 
-/// Whether it stays or goes.
+/// The second driver may stay or be dropped.
 #[test]
 fn a_second_driver_harms_nobody() {
     for driver in DRIVERS {

@@ -1,6 +1,7 @@
 //! How late sleeps end in a glommio executor: its own timer beside corewheel's, in one run.
 //!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one timer.
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
+//! timer.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-glommio --example glommio_lateness

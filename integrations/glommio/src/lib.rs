@@ -1,5 +1,6 @@
-//! corewheel in glommio: [`run`] makes an executor whose thread's [`local_timer`](corewheel::local_timer) works as it does
-//! everywhere. [`drive`] does the same in an executor of yours. On Linux, with io_uring.
+//! corewheel in glommio: [`run`] creates an executor that drives its thread's
+//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in an executor of yours. On Linux,
+//! with io_uring.
 //!
 //! ```no_run
 //! use corewheel::future::{sleep, timeout};
@@ -23,16 +24,17 @@ use glommio::{LocalExecutorBuilder, timer};
 /// The tick of [`run`]. glommio's own timers have none.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a glommio executor that drives the thread's timer. Returns the output of the future.
+/// Runs `future` on this thread, in a glommio executor that drives the thread's timer. Returns the
+/// output of the future.
 ///
-/// A thread without a timer gets one with a tick of 20 us. For another one, install a [`Config`] before. To change the executor,
-/// spawn [`drive`] in one of yours.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
+/// before. To change the executor, spawn [`drive`] in one of yours.
 ///
 /// # Errors
 ///
 /// If the kernel refuses io_uring.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // The thread may have a timer, which stays.
+    // The thread may have a wheel, which stays.
     let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     Ok(executor.run(async {
@@ -43,7 +45,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     }))
 }
 
-/// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's executor.
+/// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's
+/// executor.
 ///
 /// See [`corewheel::future::drive`].
 #[track_caller]
@@ -51,7 +54,8 @@ pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(timer::sleep)
 }
 
-/// Returns whether `error` says that the kernel refuses `io_uring`: in a sandbox, or before Linux 5.8.
+/// Returns whether `error` says that the kernel refuses `io_uring`: in a sandbox, or before Linux
+/// 5.8.
 pub fn is_refusal(error: &io::Error) -> bool {
     const ENOSYS: i32 = 38;
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)

@@ -1,4 +1,5 @@
-//! A glommio executor that drives its thread's timer: on time, beside other tasks, and woken from other threads.
+//! A glommio executor that drives its thread's timer: on time, beside other tasks, and woken from
+//! other threads.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/runtime.rs"]

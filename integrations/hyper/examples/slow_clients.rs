@@ -1,7 +1,8 @@
-//! An HTTP server with a runtime per core whose connections have corewheel's time-out for request headers. Clients that send
-//! their request byte by byte are hung up on; the others are served.
+//! An HTTP server with a runtime per core. Its connections have a corewheel timeout for request
+//! headers. The server closes the connections of clients that send their request byte by byte, and
+//! serves the others.
 //!
-//! It plays the clients itself and ends with a verdict:
+//! It also runs the clients and ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-hyper --example slow_clients
@@ -37,7 +38,7 @@ mod linux {
     const CLIENTS: usize = 20;
     const HEADERS: Duration = Duration::from_millis(300);
 
-    /// Serves the clients of one core; returns how many of its timers fired.
+    /// Serves the clients of one core. Returns the number of its timers that fired.
     async fn serve(listener: net::TcpListener) -> io::Result<u64> {
         let listener = TcpListener::from_std(listener)?;
         let timer = Timer::new(corewheel_tokio::time::timers());
@@ -52,13 +53,14 @@ mod linux {
             serving.spawn_local(server.serve_connection(TokioIo::new(stream), hello));
         }
         while let Some(served) = serving.join_next().await {
-            // A time-out, or a client that was hung up on.
+            // A timeout, or a closed connection.
             let _ = served.expect("no panic");
         }
         Ok(local_timer().counts().fired)
     }
 
-    /// Sends a request, all at once or byte by byte. Returns whether it was answered, and how long the connection lived.
+    /// Sends a request, all at once or byte by byte. Returns whether it was answered, and how long
+    /// the connection lived.
     fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let mut stream = net::TcpStream::connect(address)?;

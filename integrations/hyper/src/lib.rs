@@ -1,6 +1,7 @@
 //! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
 //!
-//! hyper sleeps for the time-out of request headers and for HTTP/2 keep-alive, and moves those sleeps often.
+//! hyper sleeps for the time-out of request headers and for HTTP/2 keep-alive, and moves those
+//! sleeps often.
 //!
 //! ```
 //! use corewheel::future::Timers;
@@ -15,8 +16,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! With a current-thread runtime per core, take the timers of `corewheel_tokio::time::timers`: the futures then use the core's
-//! own wheel.
+//! With a current-thread runtime per core, take the timers of `corewheel_tokio::time::timers`: the
+//! futures then use the core's own wheel.
 
 use std::{
     pin::Pin,

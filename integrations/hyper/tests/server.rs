@@ -87,7 +87,7 @@ fn a_runtime_per_core_times_slow_headers_out_on_its_own_wheel() {
     std::thread::spawn(test).join().expect("no panic");
 }
 
-/// A sleep moves to a later deadline, and a sleep of another timer is replaced.
+/// A sleep moves to a later deadline, and a sleep of another `Timer` is replaced.
 #[test]
 fn a_sleep_moves() {
     struct Foreign;

@@ -1,6 +1,7 @@
-//! A server loop over `io_uring`: it hears its connections, and hangs up on who is silent for the length of a timeout.
+//! A server loop over `io_uring`: it reads from its connections, and closes those that are silent
+//! for the length of a timeout.
 //!
-//! It plays the clients itself and ends with a verdict; where the kernel refuses `io_uring`, it says so:
+//! It also runs the clients and ends with a verdict. If the kernel refuses `io_uring`, it says so:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-io-uring --example idle
@@ -36,7 +37,7 @@ mod linux {
     /// `POLLIN`.
     const READABLE: u32 = 1;
 
-    /// A client of ours, until it is hung up on.
+    /// A client, until the server closes its connection.
     struct Connection {
         stream: Rc<UnixStream>,
         idle: TimerHandle,
@@ -47,13 +48,13 @@ mod linux {
             stream.set_nonblocking(true)?;
             let stream = Rc::new(stream);
             let silent = Rc::clone(&stream);
-            // Then it is readable, has nothing to read, and is dropped for that.
+            // Then it becomes readable with nothing to read, and is dropped for that.
             let hang_up =
                 move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
             Ok(Self { idle: local_timer().add(IDLE, hang_up), stream })
         }
 
-        /// Queues a poll that completes with `number` when there is something to read.
+        /// Queues a poll that completes with `number` when the connection is readable.
         #[allow(unsafe_code)]
         fn wait(&self, number: u64, ring: &mut IoUring) {
             let poll = opcode::PollAdd::new(Fd(self.stream.as_raw_fd()), READABLE)
@@ -64,14 +65,14 @@ mod linux {
                 .expect("the queue has room for one per connection");
         }
 
-        /// Reads what there is. False if the connection is at its end.
+        /// Reads the available bytes. Returns false if the connection has ended.
         fn hear(&self) -> bool {
             let mut stream = &*self.stream;
             matches!(stream.read(&mut [0; 1_024]), Ok(1..)) && self.idle.reset(IDLE)
         }
     }
 
-    /// Serves until it has hung up on everybody.
+    /// Serves until all connections are closed.
     fn serve(ring: &mut IoUring, driver: &mut Driver, streams: Vec<UnixStream>) -> io::Result<()> {
         let mut connections = BTreeMap::new();
         for (number, stream) in (0..).zip(streams) {
@@ -96,7 +97,8 @@ mod linux {
         Ok(())
     }
 
-    /// A client that says so much; how long it was silent when it was hung up on.
+    /// A client that sends `packets` packets. Returns how long it was silent when the server closed
+    /// the connection.
     fn talk(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
         let mut spoke = Instant::now();
         for _ in 0..packets {

@@ -1,11 +1,13 @@
-//! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] in place of the ring's own waits until there is a completion,
-//! until the thread's next timer is due, or until another thread needs the timer's owner. For Linux 5.11 and later.
+//! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
+//! It waits until a completion, the deadline of the thread's next timer, or an urgent request of
+//! another thread. For Linux 5.11 and later.
 //!
-//! The deadline is an argument of the wait, so that a loop pays nothing for its timers but the clock: no submission, no
-//! completion, no system call. What other threads ask for comes as a completion, from an eventfd on which the ring polls.
+//! The deadline is an argument of the wait, so that timers cost a loop only the clock: no
+//! submission, no completion, no system call. Remote requests arrive as a completion, from an
+//! eventfd on which the ring polls.
 //!
-//! A ring may also poll on a `TimerFd` (corewheel with the feature `fd`), as any poller may; then it is a submission and a system call
-//! each time.
+//! Like any poller, a ring may also poll on a `TimerFd` (corewheel with the feature `fd`). Each
+//! wait then costs a submission and a system call.
 
 #![cfg(target_os = "linux")]
 
@@ -26,13 +28,15 @@ use rustix::{
     io::Errno,
 };
 
-/// The `user_data` of the driver's own completions; no submission of yours may have it.
+/// The `user_data` of the driver's own completions; no other submission may have it.
 pub const WAKE: u64 = u64::MAX;
 
-/// The kernel adds up nanoseconds without looking: who waits for longer is woken once a year.
+/// The kernel adds nanoseconds without an overflow check. So longer waits are split, with one
+/// wake-up per year.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// What ends the waits of a thread's loop for its timer's sake. It belongs to one ring, and to the thread that made it.
+/// Ends the waits of a thread's loop for its wheel. It belongs to one ring, and to the thread that
+/// created it.
 ///
 /// # Examples
 ///
@@ -61,20 +65,20 @@ const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 /// ```
 #[derive(Debug)]
 pub struct Driver {
-    /// What the wake hook writes to.
+    /// The eventfd that the wake hook writes to.
     wakes: Arc<OwnedFd>,
     /// The ring polls on it.
     is_polled: bool,
 }
 
 impl Driver {
-    /// Makes this thread's timer as configured, with a wake hook of the driver's. Call it before anything else uses
-    /// [`local_timer`] in the thread.
+    /// Creates this thread's wheel with `config` and the driver's wake hook. Call it before
+    /// anything else uses [`local_timer`] in the thread.
     ///
     /// # Errors
     ///
-    /// If the system has no eventfd to give, or the configuration cannot be installed; then [`io::Error::get_ref`] is the
-    /// [`ConfigError`](corewheel::ConfigError).
+    /// If the system cannot create an eventfd, or the configuration cannot be installed; then
+    /// [`io::Error::get_ref`] is the [`ConfigError`](corewheel::ConfigError).
     pub fn install(config: Config) -> io::Result<Self> {
         let wakes = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let woken = Arc::clone(&wakes);
@@ -83,18 +87,20 @@ impl Driver {
         Ok(Self { wakes, is_polled: false })
     }
 
-    /// Submits what has been queued and waits until there is a completion, the timer's next deadline has come, or another
-    /// thread needs the owner. Without any of them, as after a signal, it may return as well. Then take the completions, and
-    /// turn.
+    /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
+    /// request of another thread. It may also return early, for example after a signal. Then take
+    /// the completions, and turn.
     ///
-    /// The kernel counts the wait as time awake, whatever the timer's clock is.
+    /// The kernel measures the wait by its monotonic clock, for any clock of the wheel.
     ///
-    /// Cost: that of [`IoUring::submit_and_wait`], and a reading of the clock; after a wake, a submission.
+    /// Cost: a call of [`IoUring::submit_and_wait`] and a reading of the clock; after a wake, a
+    /// submission.
     ///
     /// # Errors
     ///
-    /// What [`IoUring::submit_and_wait`] returns, but for interruptions, and for `EBUSY`, which asks to take completions first.
-    /// [`io::ErrorKind::Unsupported`] if the kernel takes no timeout with a wait: it is older than 5.11.
+    /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which asks to
+    /// take completions first. [`io::ErrorKind::Unsupported`] if the kernel accepts no timeout for
+    /// a wait: it is older than 5.11.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -105,7 +111,7 @@ impl Driver {
         if !self.is_polled && !self.poll(ring)? {
             return Ok(()); // the queue is full, because there are completions to be taken
         }
-        // From here on, what cannot wait writes to the eventfd.
+        // From here on, urgent requests write to the eventfd.
         let sleep = local_timer().prepare_sleep();
         let waited = match sleep.timeout() {
             None => ring.submit_and_wait(1),
@@ -118,20 +124,20 @@ impl Driver {
         unless_passing(waited)
     }
 
-    /// Whether that completion is the driver's own, as one in some is: then there is nothing to do but turn. To be asked of every
-    /// completion, or no further wake ends a wait.
+    /// Returns true if the completion belongs to the driver: then the loop only needs to turn. Call
+    /// it for every completion, or no later wake ends a wait.
     pub fn takes(&mut self, completion: &cqueue::Entry) -> bool {
         if completion.user_data() != WAKE {
             return false;
         }
         self.is_polled = false;
-        // Emptied, it is silent until the next wake. If it is empty already, that is how it shall be.
+        // Once emptied, it is silent until the next wake. It may be empty already.
         let _ = rustix::io::read(&*self.wakes, &mut [0; 8]);
         true
     }
 
-    /// Queues a poll on the eventfd, which completes once: when it is readable, or at once if it is. False if the queue has
-    /// no room.
+    /// Queues a poll on the eventfd, which completes once it is readable. Returns false if the
+    /// queue is full.
     #[allow(unsafe_code)]
     fn poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());
@@ -140,18 +146,21 @@ impl Driver {
         if ring.submission().is_full() {
             unless_passing(ring.submit())?;
         }
-        // SAFETY: the entry refers to no memory, and the ring holds on to the file when it has taken it.
+        // SAFETY: the entry refers to no memory, and the ring holds on to the file when it has
+        // taken it.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
         Ok(self.is_polled)
     }
 }
 
-/// Whether a ring could not be made because the kernel does not have `io_uring`, or forbids it, as in many containers.
+/// Returns true if a ring could not be created because the kernel does not have `io_uring`, or
+/// forbids it, as in many containers.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
 }
 
-/// An error, unless it only says that the time is over, a signal has come, or completions are to be taken first.
+/// Returns an error, unless the wait only timed out, was interrupted by a signal, or completions
+/// must be taken first.
 fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error)
@@ -166,7 +175,8 @@ fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// On any thread. Fails only if it has been rung 2^64 times in vain, and so is readable.
+/// Called on any thread. It fails only after about 2^64 writes without a read; then the eventfd is
+/// readable.
 fn ring_the_bell(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }

@@ -1,5 +1,5 @@
-//! A loop over `io_uring` that sleeps as long as its timers let it: on time, beside other completions, and woken from other threads.
-//! Where the kernel refuses `io_uring`, it says so and passes.
+//! A loop over `io_uring` that sleeps until its timers are due: on time, beside other completions,
+//! and woken from other threads. If the kernel refuses `io_uring`, it says so and passes.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/wake_ups.rs"]
@@ -22,7 +22,7 @@ use io_uring::{IoUring, opcode};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A loop on a thread of its own; `None` where there can be none.
+/// A loop on a new thread.
 struct Loop {
     ring: IoUring,
     driver: Driver,

@@ -1,5 +1,5 @@
-//! corewheel in monoio: [`run`] makes a runtime whose thread's [`local_timer`](corewheel::local_timer) works as it does
-//! everywhere. [`drive`] does the same in a runtime of yours.
+//! corewheel in monoio: [`run`] creates a runtime that drives its thread's
+//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in a runtime of yours.
 //!
 //! ```
 //! use corewheel::{Cores, future::sleep};
@@ -17,7 +17,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! monoio has no wait for a foreign descriptor, so the driver sleeps by monoio's own timer: in whole milliseconds, rounded up.
+//! monoio cannot wait for a foreign descriptor, so the driver sleeps by monoio's own timer: in
+//! whole milliseconds, rounded up.
 
 #![cfg(unix)]
 
@@ -25,14 +26,15 @@ use std::{convert::Infallible, io};
 
 use monoio::{FusionDriver, RuntimeBuilder, time};
 
-/// Runs `future` on this thread, in a monoio runtime that drives the thread's timer. Returns the output of the future. Tasks that
-/// are left then are dropped.
+/// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
+/// output of the future. Unfinished tasks are then dropped.
 ///
-/// To change the timer, install a [`Config`](corewheel::Config) before. To change the runtime, spawn [`drive`] in one of yours.
+/// To change the wheel, install a [`Config`](corewheel::Config) before. To change the runtime,
+/// spawn [`drive`] in one of yours.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be made.
+/// If the runtime cannot be created.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     Ok(runtime.block_on(async {
@@ -41,7 +43,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     }))
 }
 
-/// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's runtime, which has its timer enabled.
+/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
+/// runtime, which has its timer enabled.
 ///
 /// See [`corewheel::future::drive`].
 #[track_caller]

@@ -1,4 +1,5 @@
-//! A monoio runtime that drives its thread's timer: on time, beside other tasks, and woken from other threads.
+//! A monoio runtime that drives its thread's timer: on time, beside other tasks, and woken from
+//! other threads.
 #![cfg(unix)]
 
 #[path = "../../../tests/common/runtime.rs"]
@@ -47,7 +48,7 @@ fn a_thread_that_has_a_timer_keeps_it() {
     });
 }
 
-/// Over each of its drivers, where the kernel has it.
+/// Over each of its drivers that the kernel supports.
 #[test]
 fn a_runtime_of_the_users_drives_the_timer() {
     use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};

@@ -1,7 +1,8 @@
-//! QUIC connections that echo: the processor time of the whole program with tokio's timer, and with corewheel's.
+//! QUIC connections that echo: the processor time of the whole program with tokio's timer, and with
+//! corewheel's.
 //!
-//! It ends with a verdict: every request is answered, and every connection ends for its silence. The number of connections is an
-//! argument, 100 by default.
+//! It ends with a verdict: every request is answered, and every connection ends after its idle
+//! timeout. The number of connections is an argument, 100 by default.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-quinn --example quic_echo -- 2000
@@ -25,7 +26,8 @@ use tokio::task::JoinSet;
 const REQUESTS: u32 = 50;
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Connects clients, each of which sends requests and then falls silent. Returns the processor time of the requests.
+/// Connects clients, each of which sends requests and then falls silent. Returns the processor time
+/// of the requests.
 async fn echo(runtime: Arc<dyn quinn::Runtime>, connections: usize) -> Duration {
     let (server, client) = common::endpoints(&runtime, IDLE);
     let address = server.local_addr().expect("bound");

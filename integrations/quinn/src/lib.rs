@@ -1,6 +1,8 @@
-//! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] whose tasks and sockets are tokio's.
+//! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] with
+//! tasks and sockets from tokio.
 //!
-//! A QUIC connection moves its timer with nearly every packet. On corewheel a move to a later deadline is mostly a store.
+//! A QUIC connection moves its timer with nearly every packet. On corewheel a move to a later
+//! deadline is mostly a store.
 //!
 //! ```
 //! use corewheel::future::Timers;

@@ -1,5 +1,6 @@
-//! corewheel in smol: [`run`] runs a thread's `LocalExecutor` so that its [`local_timer`](corewheel::local_timer) works as it
-//! does everywhere. [`drive`] does the same as a future, to be spawned on an executor of yours.
+//! corewheel in smol: [`run`] runs a thread's `LocalExecutor` and drives its
+//! [`local_timer`](corewheel::local_timer). [`drive`] is the driver as a future, to be spawned on
+//! an executor of yours.
 //!
 //! ```
 //! use corewheel::future::{sleep, timeout};
@@ -15,7 +16,8 @@
 //! assert!(answer.is_err());
 //! ```
 //!
-//! Tasks of smol's global executor run on other threads. For them, take [`Timers`](corewheel::future::Timers).
+//! Tasks of smol's global executor run on other threads. For them, take
+//! [`Timers`](corewheel::future::Timers).
 
 use std::{convert::Infallible, time::Duration};
 
@@ -26,19 +28,21 @@ use corewheel::Config;
 /// The tick of [`run`]. smol's own timers have none.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `tasks` on this thread until `future` ends, with a driver for the thread's timer among them. Returns the output of the
-/// future.
+/// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
+/// Returns the output of the future.
 ///
-/// A thread without a timer gets one with a tick of 20 us. For another one, install a [`Config`] before.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
+/// before.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
-    // The thread may have a timer, which stays.
+    // The thread may have a wheel, which stays.
     let _ = Config::new().tick(TICK).install();
     // Among the tasks, and not beside them: an executor runs many tasks before it returns.
     let _driver = tasks.spawn(drive());
     async_io::block_on(tasks.run(future))
 }
 
-/// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's `LocalExecutor`.
+/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
+/// `LocalExecutor`.
 ///
 /// See [`corewheel::future::drive`].
 #[track_caller]

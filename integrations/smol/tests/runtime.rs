@@ -1,4 +1,5 @@
-//! A smol executor with a driver among its tasks: on time, beside other tasks, and woken from other threads.
+//! A smol executor with a driver among its tasks: on time, beside other tasks, and woken from other
+//! threads.
 
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;

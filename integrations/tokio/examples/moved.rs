@@ -1,7 +1,8 @@
-//! A program written for `tokio::time`, moved by its `use` lines: a session table in a multi-thread runtime.
+//! A program written for `tokio::time`, moved by its `use` lines: a session table in a multi-thread
+//! runtime.
 //!
-//! Clients renew their sessions, some of them not. A `DelayQueue` ends the silent ones, a request has a timeout, and a heartbeat
-//! ticks. It ends with a verdict:
+//! Clients renew their sessions, some of them not. A `DelayQueue` ends the silent ones, a request
+//! has a timeout, and a heartbeat ticks. It ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example moved

@@ -1,7 +1,7 @@
-//! An echo server with one current-thread runtime per core: every connection has an idle timeout on its core's timer, and who is
-//! silent for that long is hung up on.
+//! An echo server with one current-thread runtime per core. Every connection has an idle timeout on
+//! its core's wheel, and the server closes the connections of silent clients.
 //!
-//! It plays the clients itself and ends with a verdict:
+//! It also runs the clients and ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example per_core
@@ -38,7 +38,8 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// One core's server: so many connections, and then it ends. Returns how many timers fired.
+/// One core's server, which ends after `connections` connections. Returns the number of timers that
+/// fired.
 async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u64> {
     let listener = TcpListener::from_std(listener)?;
     let mut serving = task::JoinSet::new();
@@ -51,7 +52,8 @@ async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u6
     Ok(local_timer().counts().fired)
 }
 
-/// A client that says so much, each time after `pause`; how long it was silent when it was hung up on.
+/// A client that sends `packets` packets, each after `pause`. Returns how long it was silent when
+/// the server closed the connection.
 fn talk(address: net::SocketAddr, packets: u32, pause: Duration) -> io::Result<Duration> {
     use io::{Read, Write};
     let mut stream = net::TcpStream::connect(address)?;

@@ -1,6 +1,8 @@
-//! How late sleeps end in a current-thread tokio runtime: its own timer beside corewheel's, in one run.
+//! How late sleeps end in a current-thread tokio runtime: its own timer beside corewheel's, in one
+//! run.
 //!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one timer.
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
+//! timer.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example tokio_lateness

@@ -1,5 +1,5 @@
-//! Request timeouts in tokio's multi-thread runtime, with timers on threads of their own: most requests are answered and cancel their
-//! timer, some are not and time out.
+//! Request timeouts in tokio's multi-thread runtime, with timers on dedicated threads. Most
+//! requests are answered and cancel their timer; some time out.
 //!
 //! It ends with a verdict:
 //!
@@ -27,7 +27,7 @@ fn is_lost(request: u32) -> bool {
     request.is_multiple_of(100)
 }
 
-/// What answers: it gets a number, and where to send it back to.
+/// The server: it receives a number, and the channel for its answer.
 async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
     let mut lost = Vec::new();
     while let Some((request, answer)) = requests.recv().await {
@@ -39,7 +39,7 @@ async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
     }
 }
 
-/// The answer, or how long it was waited for in vain.
+/// Returns the answer, or the time waited without one.
 async fn ask(
     shards: &Shards,
     server: &mpsc::Sender<(u32, oneshot::Sender<u32>)>,
@@ -48,7 +48,8 @@ async fn ask(
     let (answer, answered) = oneshot::channel();
     let (alarm, late) = oneshot::channel();
     let asked = Instant::now();
-    // The shard that this worker adds to. A callback only wakes the task; a guard that is dropped cancels.
+    // The shard that this worker adds to. A callback only wakes the task; a guard that is dropped
+    // cancels.
     let _timeout = shards.nearest().add(TIMEOUT, move || _ = alarm.send(())).guard();
     server.send((request, answer)).await.expect("the server lives");
     tokio::select! {

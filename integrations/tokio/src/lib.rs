@@ -1,12 +1,13 @@
-//! corewheel in tokio, in both of its shapes. tokio's own timer is not needed.
+//! corewheel in tokio, in both kinds of runtime. tokio's own timer is not needed.
 //!
-//! * **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in a `LocalSet` of yours. The thread's
-//!   [`local_timer`](corewheel::local_timer) works as it does everywhere, and its callbacks run between the tasks.
-//! * **One multi-thread runtime**: [`Shards`], timers on threads of their own. A task adds to the shard of its worker, and the
-//!   callback wakes it.
-//! * **A program written for `tokio::time`**: [`time`] has the same names, for both shapes.
+//! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in a `LocalSet`
+//!   of yours. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks run
+//!   between the tasks.
+//! - **One multi-thread runtime**: [`Shards`], timers on dedicated threads. A task adds to the
+//!   shard of its worker, and the callback wakes it.
+//! - **A program written for `tokio::time`**: [`time`] has the same names, for both kinds.
 //!
-//! Callbacks wake tasks by whatever tokio has for that: a `Notify`, a `oneshot`, a waker.
+//! Callbacks wake tasks by any of tokio's means: a `Notify`, a `oneshot`, a waker.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod local;

@@ -1,4 +1,5 @@
-//! A thread's timer in its current-thread runtime: a task that waits for the timer's file descriptor, and turns.
+//! A thread's wheel in its current-thread runtime: a task that waits for the wheel's file
+//! descriptor, and turns.
 
 use std::io;
 
@@ -11,20 +12,22 @@ use tokio::{
 
 use crate::time::{self, Driven};
 
-/// How many entries a turn touches before other tasks have their go.
+/// The number of entries that a turn touches before other tasks run.
 const BUDGET: usize = 1_024;
 
-/// Runs `future` on this thread, in a current-thread runtime and a `LocalSet` of its own that drive the thread's timer; returns what
-/// it returns. Tasks that are left then are dropped, and timers stay until the thread ends.
+/// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
+/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
+/// stay until the thread ends.
 ///
-/// With [`Cores`](corewheel::Cores) that makes a program of one runtime per core. To change the timer, install a
-/// [`Config`](corewheel::Config) before.
+/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. To change the
+/// wheel, install a [`Config`](corewheel::Config) before.
 ///
-/// A timer is as punctual as its runtime: a task that computes for a millisecond makes it late by as much.
+/// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
+/// millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be made, or as [`spawn_local`].
+/// If the runtime cannot be created, or for the reasons of [`spawn_local`].
 ///
 /// # Panics
 ///
@@ -52,7 +55,8 @@ const BUDGET: usize = 1_024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// The futures of [`corewheel::future`] beside tokio's own, where those of `tokio::time` would stand:
+/// The futures of [`corewheel::future`] beside tokio's own, in place of the futures of
+/// `tokio::time`:
 ///
 /// ```
 /// use corewheel::future::{sleep, timeout};
@@ -82,8 +86,8 @@ const BUDGET: usize = 1_024;
 ///
 /// # Panics
 ///
-/// Where the future uses `tokio::time`, or a library that does: this runtime has no timer of tokio's. Build one with `enable_all` for
-/// that, and use [`spawn_local`] in it.
+/// If the future, or a library in it, uses `tokio::time`: this runtime has no tokio timer. Build
+/// one with `enable_all` for that, and use [`spawn_local`] in it.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
@@ -96,17 +100,19 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     })))
 }
 
-/// Spawns a task on the current `LocalSet` that drives this thread's timer, for as long as the set runs or until it is aborted.
-/// One is enough.
+/// Spawns a task on the current `LocalSet` that drives this thread's wheel, while the set runs and
+/// until the task is aborted. One is enough.
 ///
-/// Cost: two system calls each time the timer wants a turn (tokio's poll, and arming the descriptor), and nothing in between.
-/// A timer that a task adds before all others is another turn for nothing. The turn is a task among others: it comes when the runtime
-/// looks for events, under load every 61 polls of tasks (tokio's `event_interval`).
+/// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
+/// descriptor), and nothing in between. A timer that a task adds before all others costs one more
+/// idle turn. The turn is a task among others: under load, the runtime polls for events only every
+/// 61 polls of tasks (tokio's `event_interval`).
 ///
 /// # Errors
 ///
-/// If the timer can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is virtual, or too many files
-/// are open), or the runtime takes none, or has it already: a task of this kind drives the timer.
+/// If the wheel can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is
+/// virtual, or too many files are open). If the runtime does not accept the descriptor, or another
+/// such task drives the wheel already.
 ///
 /// # Panics
 ///
@@ -119,14 +125,15 @@ pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
 
 #[allow(unsafe_code)]
 fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
-    // SAFETY: a `TimerFd` owns its descriptor: it is the same one, and open, for as long as this lives.
+    // SAFETY: a `TimerFd` owns its descriptor: it is the same one, and open, while the `TimerFd`
+    // lives.
     Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
 }
 
-/// Only the end of the runtime's own driver ends it, with that error.
+/// Ends only when the runtime's own driver has ended, with that error.
 async fn drive(timer: AsyncFd<TimerFd>, _driven: Driven) -> io::Result<()> {
     loop {
-        // Cleared before the descriptor is armed: what it is readable for afterwards is a new edge.
+        // Cleared before the descriptor is armed: an event after that is a new edge.
         timer.readable().await?.clear_ready();
         timer.get_ref().turn_within(BUDGET);
     }

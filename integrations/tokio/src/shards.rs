@@ -1,4 +1,4 @@
-//! Timers for a work-stealing runtime: shards on threads of their own.
+//! Timers for a work-stealing runtime: shards on dedicated threads.
 
 use std::{
     cell::Cell,
@@ -8,18 +8,18 @@ use std::{
 
 use corewheel::{Cores, CoresBuilder, ShardRef};
 
-/// Threads that do nothing but timers, each pinned to a core (unless told otherwise) and with a shard of its own, for programs
-/// whose tasks wander from thread to thread. Tasks add by a [`ShardRef`]; callbacks run on the shard's thread, so they should be
-/// short: wake the task, and leave the work to it.
+/// Threads that only run timers, for programs whose tasks move between threads. Each has one shard
+/// and is pinned to a core by default. Tasks add by a [`ShardRef`]. Callbacks run on the shard's
+/// thread, so they should be short: wake the task, and leave the work to it.
 ///
-/// Adding is an add to another core's timer: some compare-and-swaps, no lock, and the shard's thread is woken if the new timer is
-/// the first one due, if it is the 1 024th message of its kind that waits (about deadlines, or about cancelled timers), or if the shard is
-/// full and what has been cancelled could make room.
+/// An add is a remote add: some compare-and-swaps, no lock. It wakes the shard's thread in three
+/// cases. The new timer is the first one due; it is the 1,024th queued message about deadlines, or
+/// about cancelled timers; or the shard is full and cancelled timers could make room.
 ///
-/// For deadlines of tasks take [`Timers::start`](corewheel::future::Timers::start), which starts such threads. Its futures may move
-/// between threads, and keep the threads of the timers alive.
+/// For deadlines of tasks use [`Timers::start`](corewheel::future::Timers::start), which starts
+/// such threads. Its futures may move between threads, and keep the threads of the timers alive.
 ///
-/// Dropping this ends the threads without waiting for them; what is pending is dropped.
+/// Dropping this ends the threads without waiting for them; their pending callbacks are dropped.
 ///
 /// # Examples
 ///
@@ -48,29 +48,29 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 #[must_use = "dropped, its timers end"]
 pub struct Shards {
     shards: Box<[ShardRef]>,
-    /// Taken by who waits for them.
+    /// Taken by `join`.
     cores: Option<Cores<()>>,
 }
 
 impl Shards {
-    /// Starts so many threads, each with a shard in the default configuration; zero counts as one. One or two are enough for most
-    /// programs, as they do nothing but wake tasks.
+    /// Starts `shards` threads, each with a shard in the default configuration; zero counts as one.
+    /// One or two are enough for most programs, since they only wake tasks.
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or 16 384 shards exist.
+    /// If a thread cannot be started, or 16,384 shards exist.
     pub fn start(shards: usize) -> io::Result<Self> {
         Self::start_with(Cores::builder().shards(shards))
     }
 
-    /// Starts the threads as the builder says: how many (one for each core, unless it says so), whether they are pinned, and how the
-    /// timer of each is made. The threads park when they have nothing to do, and the default wake hook unparks them: if the
-    /// configuration has a hook of its own, that must unpark the thread, which is `thread::current()` in the function given to
-    /// [`CoresBuilder::config`].
+    /// Starts threads with this builder, which sets their number (by default one per core), whether
+    /// they are pinned, and the configuration of each shard. Idle threads park, and the default
+    /// wake hook unparks them. A wake hook in the configuration must unpark the thread, which is
+    /// `thread::current()` in the function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
-    /// As [`CoresBuilder::start_with`].
+    /// For the reasons of [`CoresBuilder::start_with`].
     ///
     /// # Panics
     ///
@@ -96,23 +96,24 @@ impl Shards {
         Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 
-    /// The shard for whoever runs on this thread: always the same one, and another thread has the next one, so that the workers
-    /// of a runtime are spread over all of them. Cost: a few nanoseconds.
+    /// Returns the shard of the current thread. Each thread always gets the same shard, and the
+    /// next thread gets the next one, so that the workers of a runtime are spread over all shards.
+    /// Cost: a few nanoseconds.
     pub fn nearest(&self) -> &ShardRef {
         &self.shards[thread_number() % self.shards.len()]
     }
 
-    /// All of them: at least one.
+    /// Returns all shards: at least one.
     pub fn all(&self) -> &[ShardRef] {
         &self.shards
     }
 
-    /// Ends the threads and waits for them; what is pending is dropped. Do not call it in a callback, which would wait for its own
-    /// thread, nor in a task, which would block a worker.
+    /// Ends the threads and waits for them; their pending callbacks are dropped. Do not call it in
+    /// a callback, which would wait for its own thread, nor in a task, which would block a worker.
     pub fn join(mut self) {
         if let Some(cores) = self.cores.take() {
             cores.stop();
-            // Callbacks do not panic out of their turn, and there is nothing else.
+            // Callbacks panic only in a turn, which catches it.
             let _ = cores.join();
         }
     }
@@ -126,12 +127,12 @@ impl Drop for Shards {
     }
 }
 
-/// A number for each thread that asks, from 0.
+/// Returns a number for each thread that calls it, from 0.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
     NUMBER.get().unwrap_or_else(|| {
-        // Relaxed: only that numbers differ.
+        // Relaxed: the numbers must only be distinct.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         NUMBER.set(Some(number));
         number

@@ -14,33 +14,39 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] is the wrapper of
-//! `tokio_stream`.
+//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] is the
+//! wrapper of `tokio_stream`.
 //!
 //! # Which wheel a future uses
 //!
-//! All futures here are `Send`. Each is created on one of these timers, in this order of choice:
+//! All futures here are `Send`. Each is created on one of these wheels, in this order:
 //!
 //! 1. The thread's virtual time, after [`pause`].
-//! 2. The thread's own timer, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local) drives it. The future may move to
-//!    another thread; its timer stays.
-//! 3. The timers given to [`use_timers`]. Without that call, one thread named `corewheel-tokio 0`, which the first future starts.
+//! 2. The thread's own timer, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
+//!    drives it. The future may move to another thread; its timer stays.
+//! 3. The timers given to [`use_timers`]. Without that call, one thread named `corewheel-tokio 0`,
+//!    which the first future starts.
 //!
-//! No runtime of tokio's is needed, and `enable_time` neither. Where tasks never change their thread, the futures of
-//! [`corewheel::future`] cost less than these.
+//! No runtime of tokio's is needed, and `enable_time` neither. Where tasks never change their
+//! thread, the futures of [`corewheel::future`] cost less than these.
 //!
 //! # What differs from tokio
 //!
-//! * A deadline is kept up to 584 years ahead, and one beyond never comes. tokio counts 2 years, and 30 years for the rest.
-//! * [`Sleep`] is `Unpin`: `tokio::pin!` does no harm and is not needed.
-//! * Without a timer (its thread has ended, or has as many timers as may be) a poll panics. tokio panics where no runtime is.
-//! * A future whose runtime has ended stays pending. tokio's panics.
-//! * A [`Timeout`] looks at its deadline even if its future has used up the task's cooperative budget. It uses none itself.
-//! * [`pause`] belongs to the thread. Futures created before it go on in real time, and so do [`corewheel::local_timer`] and
-//!   [`corewheel::future`]. The clock advances while `spawn_blocking` runs; tokio's waits for that.
-//! * The clock advances without being told only in [`run`](crate::run), and where [`auto_advance`] is the hook of the runtime.
-//!   `#[tokio::test(start_paused = true)]` does not know these timers: call [`pause`] first.
-//! * [`DelayQueue`] is not `Sync`. The differences of its methods stand there.
+//! - A deadline is valid up to 584 years ahead, and one beyond never elapses. tokio counts 2 years,
+//!   and 30 years for later ones.
+//! - [`Sleep`] is `Unpin`: `tokio::pin!` is harmless and not needed.
+//! - Without a timer (its thread has ended, or its wheel is full) a poll panics. tokio panics
+//!   without a runtime.
+//! - A future whose runtime has ended stays pending. tokio's futures panic.
+//! - A [`Timeout`] checks its deadline even if its future has used up the task's cooperative
+//!   budget. It uses none itself.
+//! - [`pause`] belongs to the thread. Futures created before it stay in real time, and so do
+//!   [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
+//!   `spawn_blocking` runs; tokio's clock waits for it.
+//! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
+//!   [`auto_advance`]. `#[tokio::test(start_paused = true)]` does not know these timers: call
+//!   [`pause`] first.
+//! - [`DelayQueue`] is not `Sync`. It documents the differences of its methods.
 
 pub mod delay_queue;
 pub mod error;

@@ -1,4 +1,5 @@
-//! A current-thread runtime that drives its thread's timer: on time, beside other tasks, and woken from other threads.
+//! A current-thread runtime that drives its thread's timer: on time, beside other tasks, and woken
+//! from other threads.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[path = "../../../tests/common/runtime.rs"]

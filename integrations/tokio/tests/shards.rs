@@ -1,4 +1,5 @@
-//! Timers beside a multi-thread runtime: each thread keeps to a shard, timers fire and are cancelled, and the end is clean.
+//! Timers beside a multi-thread runtime: each thread keeps to a shard, timers fire and are
+//! cancelled, and the end is clean.
 
 use std::{
     sync::{
@@ -33,7 +34,7 @@ fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
     assert_eq!(seen.len(), 3);
 }
 
-/// Their timers are made as the caller says, and what is wrong there is an error.
+/// The caller configures the wheels of the threads, and an invalid configuration is an error.
 #[test]
 fn the_threads_are_as_they_were_asked_to_be() {
     let builder = |tick| {

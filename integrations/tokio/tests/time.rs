@@ -1,4 +1,5 @@
-//! `corewheel_tokio::time`: as the documentation of `tokio::time` says, in virtual time where time matters.
+//! `corewheel_tokio::time`: as the documentation of `tokio::time` says, in virtual time where time
+//! matters.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -139,7 +140,8 @@ impl Future for Never {
     }
 }
 
-/// A future that is always ready to go on leaves no time to others unless the budget makes it yield.
+/// A future that is always ready to go on leaves no time to others unless the budget makes it
+/// yield.
 #[test]
 fn sleeps_use_the_cooperative_budget_and_timeouts_end_without_it() {
     paused(|| async {

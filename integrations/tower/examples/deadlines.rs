@@ -1,4 +1,5 @@
-//! Requests with a deadline in a work-stealing runtime: a service that is sometimes slow, behind a timeout layer on corewheel.
+//! Requests with a deadline in a work-stealing runtime: a service that is sometimes slow, behind a
+//! timeout layer on corewheel.
 //!
 //! It ends with a verdict:
 //!

@@ -18,8 +18,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A request that is answered at its first poll touches no timer. With a current-thread runtime per core, take the timers of
-//! `corewheel_tokio::time::timers`: the deadlines are then on the core's own wheel.
+//! A request that is answered at its first poll touches no timer. With a current-thread runtime per
+//! core, take the timers of `corewheel_tokio::time::timers`: the deadlines are then on the core's
+//! own wheel.
 
 use std::{
     error::Error,

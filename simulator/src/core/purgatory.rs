@@ -1,4 +1,5 @@
-//! The delayed operations of a core: they complete by an event on their key, by force, or by their timeout.
+//! The delayed operations of a core: they complete by an event on their key, by force, or by their
+//! timeout.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -13,11 +13,12 @@ use crate::{
 /// The number of messages that a turn consumes at most, and that wake a sleeping owner.
 pub(super) const MESSAGES: u64 = 1_024;
 
-/// What a turn reports.
+/// The report of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The number of timers that were collected, and of entries that were touched; a pass does not report them.
+    /// The number of timers that were collected, and of entries that were touched; a pass does not
+    /// report them.
     pub(crate) collected: Option<usize>,
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
@@ -39,7 +40,8 @@ impl Model {
         shard.latest
     }
 
-    /// The latest time that a shard can know, which is also the time of a request from another core.
+    /// The latest time that a shard can know, which is also the time of a request from another
+    /// core.
     pub(crate) fn latest(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
@@ -134,7 +136,8 @@ impl Model {
             let fits = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
                 && touched <= 6 * most + 4 * turn.nested;
-            // Without messages and periodic timers, only the wheel works, and touches nothing twice.
+            // Without messages and periodic timers, only the wheel works, and touches nothing
+            // twice.
             let is_pass = report.touched.is_none();
             let is_alone = is_pass && turn.before.queued + turn.arrived + turn.nested == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
@@ -195,8 +198,8 @@ impl Model {
         });
     }
 
-    /// All due timers have fired. Those that a budget left are due after those that fired, and the shard says that it left
-    /// them.
+    /// All due timers have fired. Those that a budget left are due after those that fired, and the
+    /// shard says that it left them.
     fn check_rest_of_turn(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are open.
@@ -231,7 +234,8 @@ impl Model {
 
     // ---- counts and sleeps
 
-    /// What a shard says at any moment: counts add up and agree with the model, and a sleep is not too long.
+    /// Compares a shard's counts and wait with the model: the counts add up and agree, and a sleep
+    /// is not too long.
     pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
         let totals = self.ledger.totals(number);
@@ -266,7 +270,8 @@ impl Model {
         self.compare_sleep(number, wait, false);
     }
 
-    /// The same. An announced sleep may be short because of payloads that were cancelled.
+    /// Compares a sleep with the model. An announced sleep may be short because of cancelled
+    /// payloads.
     pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest(number));
         let earliest = shard.live.first().map(|&(tick, _)| shard.start(tick).saturating_sub(now));
@@ -300,7 +305,8 @@ impl Model {
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
 
-    /// A core has slept while others went on: it was woken if it had to be, once, and not for nothing.
+    /// A core has slept while others went on: it was woken if it had to be, once, and not for
+    /// nothing.
     pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
         let Some(asleep) = self.shards[number].asleep.take() else { return };
         let totals = self.ledger.totals(number);

@@ -18,9 +18,8 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// A queue whose entries come out when their delays have passed, with the methods of tokio-util's.
 ///
-/// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the next
-/// insert. Deadlines are rounded
-/// up to a millisecond.
+/// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the
+/// next insert. Deadlines are rounded up to a millisecond.
 ///
 /// Cost: inserting, removing and resetting an entry is constant, as in a [`Wheel`].
 ///
@@ -28,10 +27,13 @@ const TICK: Duration = Duration::from_millis(1);
 ///
 /// * Any deadline is valid; tokio-util panics beyond about 2 years.
 /// * A [`Key`] is never mistaken for a later entry's.
-/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the instant that was asked for, not rounded.
-/// * Entries of the same millisecond come out in an unspecified order; tokio-util's come out last in, first out.
+/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
+/// rounded.
+/// * Entries of the same millisecond come out in an unspecified order; tokio-util's come out last
+///   in, first out.
 /// * [`peek`](Self::peek) looks at every entry.
-/// * [`compact`](Self::compact) moves no entry: it does what [`shrink_to_fit`](Self::shrink_to_fit) does.
+/// * [`compact`](Self::compact) moves no entry: it does what [`shrink_to_fit`](Self::shrink_to_fit)
+///   does.
 ///
 /// # Examples
 ///

@@ -18,14 +18,15 @@ thread_local! {
 /// The timers for threads that drive none.
 static CHOSEN: OnceLock<Timers> = OnceLock::new();
 
-/// Makes `timers` serve every thread of the process that drives no timer with [`run`](crate::run) or
-/// [`spawn_local`](crate::spawn_local).
+/// Makes `timers` serve every thread of the process that drives no timer with [`run`](crate::run)
+/// or [`spawn_local`](crate::spawn_local).
 ///
 /// Call it before the first future: with timers for more than one thread, another tick, or a limit.
 ///
 /// # Errors
 ///
-/// If the process has chosen before, or a future needed timers first. The error gives `timers` back.
+/// If the process has chosen before, or a future needed timers first. The error gives `timers`
+/// back.
 ///
 /// # Examples
 ///
@@ -41,8 +42,8 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
     CHOSEN.set(timers)
 }
 
-/// Returns the timers that a future created on this thread uses: for adapters that take [`Timers`], such as those for hyper, tower
-/// and quinn.
+/// Returns the timers that a future created on this thread uses: for adapters that take [`Timers`],
+/// such as those for hyper, tower and quinn.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }

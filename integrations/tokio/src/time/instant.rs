@@ -8,7 +8,8 @@ use std::{
 
 use super::virtual_time;
 
-/// A moment of the monotonic clock, or of virtual time on a thread that has called [`pause`](super::pause).
+/// A moment of the monotonic clock, or of virtual time on a thread that has called
+/// [`pause`](super::pause).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(std::time::Instant);
 

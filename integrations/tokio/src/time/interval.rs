@@ -90,7 +90,8 @@ impl Interval {
         Self { delay, period, missed: MissedTickBehavior::default() }
     }
 
-    /// Waits for the next tick; returns the instant for which it was scheduled. No tick is lost if the future is dropped.
+    /// Waits for the next tick; returns the instant for which it was scheduled. No tick is lost if
+    /// the future is dropped.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }

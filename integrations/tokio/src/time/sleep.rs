@@ -23,10 +23,11 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
 }
 
-/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. Never early, and at the first tick after its deadline: a
-/// millisecond by default.
+/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. Never early, and at the first tick
+/// after its deadline: a millisecond by default.
 ///
-/// Polled after it was ready it is ready again, until it is [reset](Self::reset). Dropping it cancels its timer.
+/// Polled after it was ready it is ready again, until it is [reset](Self::reset). Dropping it
+/// cancels its timer.
 ///
 /// # Examples
 ///
@@ -61,8 +62,8 @@ impl Sleep {
         self.0.is_elapsed()
     }
 
-    /// Moves the deadline, earlier or later, also after it has passed. A task that waits is woken at the new deadline, without
-    /// another poll.
+    /// Moves the deadline, earlier or later, also after it has passed. A task that waits is woken
+    /// at the new deadline, without another poll.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.0.reset(deadline.into_std());
     }

@@ -41,8 +41,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 pin_project! {
     /// Gives a future up at a deadline; from [`timeout`] and [`timeout_at`].
     ///
-    /// The future is polled first: if it is ready, the deadline does not matter. A future that is ready at its first poll touches
-    /// no timer.
+    /// The future is polled first: if it is ready, the deadline does not matter. A future that is
+    /// ready at its first poll touches no timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<T> {

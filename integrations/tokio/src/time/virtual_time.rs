@@ -1,7 +1,8 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
-//! A helper thread owns a timer on that clock. The futures of the thread that called `pause` use the helper's timer. The helper
-//! turns its timer on an order, or in step with real time after `resume`.
+//! A helper thread owns a wheel on that clock. The futures of the thread that called `pause` use
+//! the helper's wheel. The helper turns its wheel on an order, or in step with real time after
+//! `resume`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,7 +36,7 @@ struct VirtualTime {
     start: StdInstant,
     timers: Timers,
     helper: Sender<Order>,
-    /// When `resume` was called, and the virtual time then. `None` while time stands still.
+    /// The real time of `resume`, and the virtual time then. `None` while time stands still.
     resumed: Cell<Option<Resumed>>,
 }
 
@@ -43,21 +44,22 @@ type Resumed = (StdInstant, Duration);
 
 /// An order to the helper.
 enum Order {
-    /// Looks at its timer: another thread has added an earlier deadline.
+    /// Checks its wheel: another thread has added an earlier deadline.
     Look,
     /// Moves its clock with real time, or not any more.
     Follow(Option<Resumed>, Sender<bool>),
-    /// Fires what is due.
+    /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires it. Answers whether there was one.
     Step(Sender<bool>),
     End,
 }
 
-/// Stops the clock of this thread. Futures created from now on see virtual time, which advances by [`advance`], and to the next
-/// deadline whenever the runtime is idle.
+/// Stops the clock of this thread. Futures created from now on see virtual time, which advances by
+/// [`advance`], and to the next deadline whenever the runtime is idle.
 ///
-/// Call it first in a test, in a runtime that [`run`](crate::run) made or one with [`auto_advance`]. It affects this thread only.
+/// Call it first in a test, in a runtime that [`run`](crate::run) made or one with
+/// [`auto_advance`]. It affects this thread only.
 ///
 /// # Panics
 ///
@@ -89,13 +91,13 @@ pub fn pause() {
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
     here.order(|done| Order::Follow(None, done));
-    // At the end of a tick, so that what takes whole milliseconds ends after exactly that time.
+    // At the end of a tick, so that a sleep of whole milliseconds ends after exactly that time.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
     here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
     here.order(Order::Turn);
 }
 
-/// Lets the clock of this thread go on, from where it stands.
+/// Resumes the clock of this thread, from its present time.
 ///
 /// # Panics
 ///
@@ -108,8 +110,8 @@ pub fn resume() {
     here.order(|done| Order::Follow(resumed, done));
 }
 
-/// Moves the clock of this thread by `duration` at once, and yields to tasks that were woken. Deadlines on the way fire at the
-/// end of the jump, in their order.
+/// Moves the clock of this thread by `duration` at once, and yields to tasks that were woken.
+/// Deadlines on the way fire at the end of the jump, in their order.
 ///
 /// # Panics
 ///
@@ -122,11 +124,12 @@ pub async fn advance(duration: Duration) {
     yield_now().await;
 }
 
-/// Advances paused time to the next deadline; does nothing unless this thread has called [`pause`]. For
-/// `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) has it.
+/// Advances paused time to the next deadline; does nothing unless this thread has called [`pause`].
+/// For `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) has it.
 ///
-/// It first has the runtime look for events, so that a task which waits for a socket is served before the clock moves. In
-/// [`run`](crate::run) it does so after every task of the `LocalSet`; elsewhere, once before the clock moves.
+/// It first has the runtime look for events, so that a task which waits for a socket is served
+/// before the clock moves. In [`run`](crate::run) it does so after every task of the `LocalSet`;
+/// elsewhere, once before the clock moves.
 ///
 /// # Examples
 ///
@@ -190,7 +193,7 @@ fn since((resumed, elapsed): Resumed) -> Duration {
 }
 
 impl VirtualTime {
-    /// Starts a helper whose clock shows real time, and goes on.
+    /// Starts a helper whose clock follows real time.
     fn start() -> Self {
         let (clock, (helper, orders)) = (ManualClock::new(), channel());
         let start = clock.now();
