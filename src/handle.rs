@@ -122,7 +122,7 @@ impl TimerHandle {
     }
 
     /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
-    /// borrowed. What the request takes of a cancelled timer is dropped then.
+    /// borrowed. Then drops the payload that the request has taken from a cancelled timer.
     #[inline]
     fn ask_elsewhere<R>(
         self,

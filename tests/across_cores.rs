@@ -1,7 +1,7 @@
-//! What a review of the protocol between cores found, each as a test: whom a reference reaches, what wakes a sleeper, and order,
-//! clock, limit and memory where one thread adds to, moves and cancels the timers of another. In virtual time, but for the
-//! waiting. (What a remote timer's node and word do in between: `src/shard/tests.rs`, `src/state/tests.rs`; what it takes:
-//! `memory/remote.rs`.)
+//! Cases of the protocol between cores: references, wake-ups, order, clock, limit and memory when
+//! one thread adds, moves and cancels timers of another. They run in virtual time, except the
+//! waits. `src/shard/tests.rs` and `src/state/tests.rs` have the states of a remote timer's node
+//! and word, `memory/remote.rs` its memory.
 #![cfg(feature = "std")]
 
 mod common;
@@ -32,7 +32,7 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
-/// What another thread does with this thread's timer.
+/// Calls `ask` with this thread's wheel on another thread.
 fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let own = local_timer().shard_ref();
     on_a_thread(move || ask(&own))
@@ -76,7 +76,7 @@ fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
 
 // ---- what wakes a sleeper
 
-/// With a hook that counts how often it is called, and fails the first times.
+/// Runs `test` with a hook that counts its calls, and panics in the first `failures` calls.
 fn counting_wakes(failures: usize, test: impl FnOnce(&ManualClock, &AtomicUsize) + Send) {
     let (clock, wakes) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
     let called = Arc::clone(&wakes);
@@ -84,8 +84,8 @@ fn counting_wakes(failures: usize, test: impl FnOnce(&ManualClock, &AtomicUsize)
     with(Config::new().tick(TICK).clock(&clock).on_wake(hook), || test(&clock, &wakes));
 }
 
-/// The owner may move a timer that it has not seen, after it has announced a sleep: that ends the sleep like a reset of any
-/// other timer, and the next sleep can be ended again.
+/// The owner may move a timer that it has not admitted after it has announced a sleep. This ends
+/// the sleep like a reset of any other timer, and the next sleep can be ended again.
 #[test]
 fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
     counting_wakes(0, |clock, wakes| {
@@ -104,7 +104,7 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
     });
 }
 
-/// If the reset is to a moment after the end of the sleep, it is for the next one who asks to end it.
+/// If the reset is to a moment after the end of the sleep, the next urgent request ends the sleep.
 #[test]
 fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     counting_wakes(0, |clock, wakes| {
@@ -123,7 +123,7 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     });
 }
 
-/// Who asks next tries again.
+/// The next request tries again.
 #[test]
 fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
     counting_wakes(2, |_, wakes| {
@@ -138,7 +138,7 @@ fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
     });
 }
 
-/// Of many cancels, the first wakes; if that fails, the 1,024th does, and then the 2,048th.
+/// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
 #[test]
 fn a_debt_whose_wake_up_failed_wakes_later() {
     counting_wakes(2, |_, wakes| {
@@ -156,8 +156,8 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
 
 // ---- floods
 
-/// What is asked for behind a flood of cancels is met as if there were none, by a loop with a small budget and half-way through
-/// the flood as well.
+/// A deadline request behind a flood of cancels is consumed in time, also with a small budget and
+/// in the middle of the flood.
 #[test]
 fn a_flood_of_cancels_holds_up_no_deadline() {
     in_virtual_time(|clock| {
@@ -183,8 +183,8 @@ fn a_flood_of_cancels_holds_up_no_deadline() {
     });
 }
 
-/// And the other way round: where urgent messages keep coming, cancelled timers go all the same. Each kind has half of what is taken
-/// in, by turns if that is odd.
+/// Under a steady flow of urgent messages, cancelled timers are still collected. Each kind gets
+/// half of the budget; the larger half of an odd one alternates.
 #[test]
 fn cancelled_timers_go_however_much_else_is_asked() {
     for budget in [1, 2, 3, 8] {
@@ -206,7 +206,7 @@ fn cancelled_timers_go_however_much_else_is_asked() {
     }
 }
 
-/// A turn that is used up by what the one before has left still knows of what has come since.
+/// A turn whose budget is used up by the backlog of the one before still knows of new messages.
 #[test]
 fn what_a_budget_leaves_is_not_slept_over() {
     for (budget, first, then) in [(1, 2, 1), (1, 1, 1), (8, 16, 3), (usize::MAX, 2_048, 100)] {
@@ -236,7 +236,7 @@ fn what_a_budget_leaves_is_not_slept_over() {
     }
 }
 
-/// Notes its name when it is dropped.
+/// Logs its name when it is dropped.
 struct NotesItsDrop(Arc<Mutex<Vec<usize>>>, usize);
 
 impl Drop for NotesItsDrop {
@@ -245,7 +245,7 @@ impl Drop for NotesItsDrop {
     }
 }
 
-/// What is due comes before the destructors of what has been cancelled, whether or not anything else was asked.
+/// Due timers fire before the destructors of cancelled timers run, with or without other requests.
 #[test]
 fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
     for asks in [0, 1, 5] {
@@ -272,7 +272,7 @@ fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
 
 // ---- order
 
-/// A pass that comes to a timer which has been moved puts it where it is due, be that in the same pass.
+/// A pass that finds a moved timer links it at its deadline, which may be in the same pass.
 #[test]
 fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
     let (mut shard, clock) = shard();
@@ -300,7 +300,7 @@ fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
     });
 }
 
-/// However many they are: what shares a tick is placed in it once.
+/// It holds for any number of timers: timers that share a tick are linked once.
 #[test]
 fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
     in_virtual_time(|clock| {
@@ -317,8 +317,9 @@ fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
 
 // ---- the clock
 
-/// The owner holds a clock that goes back: without that, timers of other threads would be early. In three cases: the owner has
-/// seen the clock go back, has not seen it yet, or has read the clock only once.
+/// The owner holds a clock that goes back; otherwise remote timers would be early. There are three
+/// cases: the owner has seen the clock go back, has not seen it yet, or has read the clock only
+/// once.
 #[test]
 fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
     for (adds_before, turns_after) in [(true, true), (true, false), (false, false)] {
@@ -350,13 +351,13 @@ fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
 
 // ---- in order
 
-/// A callback that notes its name.
+/// Returns a callback that logs its name.
 fn notes(ran: &Arc<Mutex<Vec<usize>>>, name: usize) -> impl FnOnce() + Send + 'static {
     let ran = Arc::clone(ran);
     move || ran.lock().expect("sound").push(name)
 }
 
-/// Whoever has asked for it, and in whatever order.
+/// Order holds for any thread that requests a deadline, and any order of the requests.
 #[test]
 fn what_is_due_fires_in_the_order_of_its_ticks() {
     in_virtual_time(|clock| {
@@ -380,7 +381,8 @@ fn what_is_due_fires_in_the_order_of_its_ticks() {
     });
 }
 
-/// The same of a shard, whose timers other threads can move; also where nothing else is due, and the wheel might leap there.
+/// Order holds for a shard, whose timers other threads can move. It also holds if nothing else is
+/// due and the wheel could skip ahead.
 #[test]
 fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
     let (mut shard, clock) = shard();
@@ -402,7 +404,7 @@ fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
     assert_eq!(ticks, [9, 8, 7, 5]);
 }
 
-/// A budget that is enough for all messages is enough for their order.
+/// A budget that covers all messages covers their order.
 #[test]
 fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
     for (moved, cancelled) in [(3, 1), (1, 3), (5, 2), (4, 0)] {
@@ -424,7 +426,7 @@ fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
     }
 }
 
-/// Also if there are more than one turn takes in, or if it has a budget, and if more comes meanwhile.
+/// Order holds for more closures than one turn runs, with a budget, and while more are submitted.
 #[test]
 fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
     for (asks, budget) in
@@ -452,7 +454,7 @@ fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
 
 // ---- cancelling
 
-/// Nobody else knows it by then, so nobody else can be waited for.
+/// No other thread has the handle yet, so the owner need not wait for one.
 #[test]
 fn the_owners_cancel_of_a_timer_that_it_has_not_seen_drops_the_callback_at_once() {
     in_virtual_time(|clock| {
@@ -475,7 +477,8 @@ fn the_owners_cancel_of_a_timer_that_it_has_not_seen_drops_the_callback_at_once(
     });
 }
 
-/// A periodic callback that is cancelled while it runs is dropped after that run, and who waits for its end waits for that, too.
+/// A periodic callback that is cancelled while it runs is dropped after that run, and `cancel_wait`
+/// waits for the drop too.
 #[test]
 fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
     struct SlowToDrop(Arc<AtomicBool>);
@@ -502,7 +505,7 @@ fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
     });
     let handle = handles.recv().expect("it is added");
     runs.recv().expect("it runs");
-    // So that this run is the last, whenever the wait begins.
+    // This run is the last, whenever the wait begins.
     assert_eq!(handle.cancel(), Cancel::Running);
     stop.send(()).expect("it waits");
     assert!(handle.cancel_wait().is_ok());
@@ -512,7 +515,7 @@ fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
 
 // ---- the end
 
-/// What is left of a shard that has ended goes as a whole: no turn gives parts of it back.
+/// The nodes of an ended shard are freed as a whole: no turn frees parts of it.
 #[test]
 fn a_shard_that_has_been_drained_can_be_turned() {
     let (mut shard, clock) = shard();

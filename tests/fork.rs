@@ -1,16 +1,18 @@
-//! A process that forks. The child has a copy of everything and one thread, the one that forked; the defined answer is:
+//! A process that forks. The child has a copy of everything and one thread, the one that forked.
+//! The defined behavior is:
 //!
 //! * The timers of the thread that forked exist in both processes, each with its own copy of every
 //!   callback, and continue in both.
 //! * The timers of the other threads are known in the child, but no thread turns them, so they
 //!   never fire there. Their handles answer as before the fork, and cancel and move them, in the
 //!   child's copy only. Adding to them works and fires nothing.
-//! * A callback that ran on another thread at the moment of the fork runs for ever in the child: `cancel` answers `Running`, and
-//!   `cancel_wait` would wait for ever.
-//! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of the registry. It hangs if
-//!   another thread did the same at the moment of the fork, and works otherwise. A child that ends by `_exit` or `exec` ends none.
-//! * So do the first add from elsewhere to a shard, whose table of pages one thread makes and others wait for, and the queue
-//!   through which pages go that nobody looks at any more.
+//! * A callback that ran on another thread at the moment of the fork runs for ever in the child:
+//!   `cancel` answers `Running`, and `cancel_wait` would wait for ever.
+//! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of
+//!   the registry. It hangs if another thread did the same at the moment of the fork, and works
+//!   otherwise. A child that ends by `_exit` or `exec` ends none.
+//! * So do the first add from elsewhere to a shard, whose table of pages one thread makes and
+//!   others wait for, and the queue through which pages go that nobody looks at any more.
 //! * Memory that another thread looked at in that moment is never freed in the child.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
@@ -200,7 +202,8 @@ fn a_child_may_make_threads_with_timers() {
     });
 }
 
-/// A callback that runs on another thread is cut in two: it runs on in the parent, and for ever in the child.
+/// A callback that runs on another thread is cut in two: it runs on in the parent, and for ever in
+/// the child.
 #[test]
 fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
     let _alone = alone();

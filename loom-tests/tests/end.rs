@@ -72,7 +72,7 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
     });
 }
 
-/// A page is retired and freed while a thread asks for a timer that it had.
+/// A page is retired and freed while a thread cancels a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
     explore_within(2, 13_000, || {

@@ -7,8 +7,9 @@
 //!
 //! # What the library is like here
 //!
-//! Its limits are tiny, as in the loom models: pages of two nodes, a debt of two, 63 timers at most in a shard. A thread can be
-//! interrupted wherever the library touches an atomic; epochs and locks are the real ones, in one step each.
+//! Its limits are tiny, as in the loom models: pages of two nodes, a debt of two, 63 timers at most
+//! in a shard. A thread can be interrupted wherever the library touches an atomic; epochs and locks
+//! are the real ones, in one step each.
 #![cfg(shuttle)]
 
 use std::{
@@ -28,8 +29,8 @@ const INTERLEAVINGS: usize = 20;
 /// The preemptions that one scheduler spends per interleaving, where they have most effect.
 const PREEMPTIONS: usize = 4;
 
-/// Runs `program` in interleavings that are drawn from seeds: `COREWHEEL_SHUTTLE_SEED` is the only one, or
-/// `COREWHEEL_SHUTTLE_SEEDS` says how many there are. A failure says which it was.
+/// Runs `program` in interleavings that are drawn from seeds: `COREWHEEL_SHUTTLE_SEED` is the only
+/// one, or `COREWHEEL_SHUTTLE_SEEDS` says how many there are. A failure says which it was.
 ///
 /// # Panics
 ///

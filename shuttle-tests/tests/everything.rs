@@ -1,7 +1,7 @@
-//! Four threads do everything at once: each has its own timer and a shard that it ends and makes anew, all share one table of
-//! handles, and each adds, to its own timer and to those of others, cancels, moves, asks and turns as chance will have it,
-//! inside callbacks too. Every timer must have had one ending (P2), every answer must have been true (P3), none may have
-//! been early (P1), and every payload must have been dropped once.
+//! Four threads do everything at once. Each has a wheel and a shard, which it ends and replaces,
+//! and all share one table of handles. Each thread adds to any wheel, cancels, moves, queries and
+//! turns at random, also inside callbacks. Every timer must have one ending (P2), every answer must
+//! be true (P3), no timer may be early (P1), and every payload must be dropped once.
 #![cfg(shuttle)]
 
 use std::{
@@ -34,7 +34,7 @@ enum Kind {
     Payload,
 }
 
-/// What the threads themselves know of one timer. One real thread runs all of them, so the atomics stand for cells.
+/// The record of one timer. One real thread runs all of them, so the atomics serve as cells.
 #[derive(Default)]
 struct Record {
     kind: Kind,
@@ -43,7 +43,8 @@ struct Record {
     cancelled: AtomicU32,
     handed_back: AtomicU32,
     dropped: AtomicU32,
-    /// One more than the number of runs that may have started in the end, by an answer; 0 without one.
+    /// One more than the number of runs that may have started in the end, by an answer; 0 without
+    /// one.
     run_limit: AtomicU32,
     /// A cancel returned `Running`.
     told_running: AtomicBool,
@@ -87,7 +88,7 @@ impl Record {
         }
     }
 
-    /// After the end of all.
+    /// Asserts the single ending after all threads have ended.
     fn assert_ended_once(&self) {
         let [started, finished, cancelled, handed_back, dropped] =
             [&self.started, &self.finished, &self.cancelled, &self.handed_back, &self.dropped]
@@ -146,7 +147,7 @@ impl Drop for Captured {
 
 type Given = (TimerHandle, Arc<Record>);
 
-/// What all threads have in common.
+/// The state that all threads share.
 struct World {
     clock: ManualClock,
     /// Never locked while a thread can be interrupted.
@@ -239,7 +240,7 @@ impl World {
         }
     }
 
-    /// To the timer of any thread, also if that has ended or is this one.
+    /// Adds to the wheel of any thread, including ended threads and this one.
     fn add_elsewhere(self: &Arc<Self>) {
         let length = self.with_timers(|timers| timers.len());
         let which = self.chance(length.max(1));
@@ -315,7 +316,7 @@ impl Worker {
         }
     }
 
-    /// A pass that may be given up.
+    /// A pass that may be abandoned.
     fn turn(&mut self) {
         self.shard.turn_within(self.world.chance(12));
         while let Some(expired) = self.shard.next_expired() {

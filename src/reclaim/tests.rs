@@ -65,7 +65,7 @@ fn a_value_that_is_looked_at_is_not_let_go_of() {
 #[test]
 fn what_is_buried_is_freed_when_nobody_looks() {
     let (place, value) = (Published::default(), Arc::new(()));
-    // Other tests pin now and then; what is not freed by one end is by a later one.
+    // Other tests pin the epoch now and then; a later end frees the rest.
     let freed = (0..100_000).any(|_| {
         place.publish(Arc::clone(&value));
         place.retract(bury);
@@ -75,7 +75,7 @@ fn what_is_buried_is_freed_when_nobody_looks() {
     assert!(freed);
 }
 
-/// Nobody waits for who is burying something, nor frees it instead.
+/// No thread waits for a thread that buries a value, nor frees it instead.
 #[test]
 fn what_cannot_be_buried_now_is_buried_later() {
     let value = Arc::new(());

@@ -117,7 +117,7 @@ fn a_retired_page_is_gone_from_both_views_and_comes_again() {
     assert!(most >= 10);
     let gone: Vec<u32> = indices.iter().copied().filter(|&index| !is_there(&slab, index)).collect();
     assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
-    // A stale handle finds nothing, or nothing of its own.
+    // A stale handle finds no node, or a timer of another generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));

@@ -92,7 +92,7 @@ fn it_is_silent_when_no_timer_is_due() {
     });
 }
 
-/// P8: also the second one, which wakes nobody because sleeps are short after the first.
+/// P8: also the second one, which wakes no thread because sleeps are short after the first.
 #[test]
 fn it_is_readable_in_time_for_what_others_cancel() {
     with_timer_fd(Config::new().drop_within(A_WHILE), |timer| {

@@ -1,5 +1,5 @@
-//! An allocator that counts: how many bytes are held, in all, and how often each thread allocates and frees. Who takes this in has
-//! it as its allocator.
+//! An allocator that counts: how many bytes are held, in all, and how often each thread allocates
+//! and frees. Who takes this in has it as its allocator.
 #![allow(dead_code, reason = "no test uses all of it")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
@@ -35,8 +35,9 @@ fn count(more: usize, less: usize) {
     });
 }
 
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that returned; the counting
-// allocates nothing, since the thread's counter is a constant without a destructor.
+// SAFETY: every method passes its arguments on to the system's allocator and returns what that
+// returned; the counting allocates nothing, since the thread's counter is a constant without a
+// destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);

@@ -47,7 +47,8 @@ pub(crate) trait Timers {
     fn reset(&mut self, handle: Handle, ticks: u32) -> bool;
     /// Returns whether the timer was live.
     fn cancel(&mut self, handle: Handle) -> bool;
-    /// Advances the clock and makes one pass within the budget. Timers fire in the order of their deadlines.
+    /// Advances the clock and makes one pass within the budget. Timers fire in the order of their
+    /// deadlines.
     fn pass(&mut self, ticks: u32, budget: usize) -> Did;
     fn live(&self) -> usize;
 }

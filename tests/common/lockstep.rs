@@ -1,4 +1,4 @@
-//! Cores that do what they are told, one thing at a time, in virtual time.
+//! Cores in virtual time that run one job at a time, on request.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -12,7 +12,7 @@ use super::common::TICK;
 
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
-/// Threads with a timer each, and a state of its own that none leaves.
+/// Threads with a wheel each, and a state that stays on its thread.
 pub(crate) struct Lockstep<S> {
     cores: Vec<Option<Core<S>>>,
     pub(crate) clock: ManualClock,
@@ -60,8 +60,8 @@ impl<S: Default + 'static> Lockstep<S> {
         self.on(core, |_| local_timer().turn())
     }
 
-    /// Turns all cores until nobody has anything to say. (An event takes three steps at most: to its core, to the
-    /// operation's, and back.)
+    /// Turns all cores until no message is left. An event takes at most three steps: to its core,
+    /// to the core of the operation, and back.
     pub(crate) fn settle(&self) {
         for _ in 0..4 {
             (0..self.cores.len())

@@ -15,8 +15,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 pub(crate) const TICK_NANOS: u64 = 1_000_000;
 const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
 
-/// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that is set. Under Miri, which takes
-/// a thousand times as long, a hundredth.
+/// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that
+/// is set. Under Miri, which takes a thousand times as long, a hundredth.
 pub(crate) fn operations(base: u64) -> u64 {
     let scale = std::env::var("COREWHEEL_TEST_SCALE").ok();
     let base = if cfg!(miri) { base.div_ceil(100) } else { base };
@@ -34,7 +34,8 @@ pub(crate) fn seeded(
     }
 }
 
-/// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally likely.
+/// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally
+/// likely.
 pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
     random.u64(..) >> random.u32(..64)
 }

@@ -1,4 +1,5 @@
-//! Operations on several cores that watch keys of several cores, events from everywhere, and timeouts, in real time.
+//! Operations on several cores that watch keys of several cores, events from everywhere, and
+//! timeouts, in real time.
 
 use std::{
     sync::{
@@ -34,7 +35,7 @@ struct World {
     cores_are_empty: AtomicU64,
 }
 
-/// Waits until one of its keys has come to a level.
+/// Waits until one of its keys has reached a level.
 struct Op {
     world: Arc<World>,
     wanted: Vec<(usize, u64)>,
@@ -62,7 +63,7 @@ impl Drop for Op {
     }
 }
 
-/// What one core does.
+/// The part of one core.
 struct Site {
     world: Arc<World>,
     own: Purgatory<usize, Op>,
@@ -92,7 +93,7 @@ impl Site {
 
     fn step(&mut self) {
         match self.random.u32(..16) {
-            // What an event costs grows with what waits.
+            // The cost of an event grows with the number of waiting operations.
             0..8 if self.own.len() < 200 => self.add(),
             8..12 => {
                 let key = self.random.usize(..KEYS);
@@ -143,8 +144,8 @@ impl Site {
     }
 }
 
-/// Tells of events until everything has been added; then one notifier takes each key beyond what anybody waits for, and
-/// tells of that once.
+/// Tells of events until everything has been added; then one notifier takes each key beyond what
+/// anybody waits for, and tells of that once.
 fn tell(number: usize, world: &World, group: &PurgatoryGroup<usize>, patience: Duration) {
     let until = Instant::now() + patience * 2;
     let mut random = fastrand::Rng::with_seed(number as u64);
@@ -165,7 +166,8 @@ fn tell(number: usize, world: &World, group: &PurgatoryGroup<usize>, patience: D
     }
 }
 
-/// Each core adds some thousand operations, times `scale`. A patient one waits at most so long: none of them may have to.
+/// Each core adds some thousand operations, times `scale`. A patient one waits at most so long:
+/// none of them may have to.
 pub(crate) fn run(scale: u64, patience: Duration) {
     let (world, group) = (Arc::new(World::default()), PurgatoryGroup::by(|&key: &usize| key));
     let (shared, joined) = (Arc::clone(&world), group.clone());

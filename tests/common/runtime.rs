@@ -18,7 +18,8 @@ use corewheel::{future::sleep, local_timer};
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs a task on this thread, in a runtime that drives the thread's timer. False if the system has no such runtime.
+/// Runs a task on this thread, in a runtime that drives the thread's timer. False if the system has
+/// no such runtime.
 pub(crate) trait Run: Fn(Task<'_>) -> bool + Clone + Send + 'static {}
 
 impl<F: Fn(Task<'_>) -> bool + Clone + Send + 'static> Run for F {}

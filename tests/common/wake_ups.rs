@@ -9,8 +9,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// What takes longer than this does not happen.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
-/// Threads that add or move what is due at once, or nearly, and wait for it, at moments that shift against those at which the
-/// owner falls asleep. One alone finds every wake-up that is lost; several meet in one.
+/// Threads that add or move what is due at once, or nearly, and wait for it, at moments that shift
+/// against those at which the owner falls asleep. One alone finds every wake-up that is lost;
+/// several meet in one.
 pub(crate) fn none_is_lost(shard: &ShardRef, askers: u64, rounds: u64) {
     thread::scope(|scope| {
         for asker in 0..askers {
