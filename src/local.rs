@@ -29,8 +29,9 @@ use crate::{clock::Clock, config::Config, error::ConfigError, shard::PreparedSle
 /// [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep. When the thread
 /// ends, its pending callbacks are dropped and its handles are stale. While a thread exits, its
 /// wheel behaves as if it were empty: its length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics. A
-/// thread that cannot have a wheel because 16,384 shards exist gets the same answers.
+/// [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics.
+///
+/// A thread that cannot have a wheel because 16,384 shards exist gets the same answers.
 ///
 /// # Examples
 ///

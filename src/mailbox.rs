@@ -17,8 +17,10 @@
 //! A message's link leads to the message after the next. The owner reads each link from a cache
 //! line that another core has written, and waits for it; with two chains it waits for two lines at
 //! once. Two indices leave 12 bits for the count, which wraps; the gauge reports large counts as a
-//! lower bound. *payload* says that one of the messages is of a cancelled timer whose payload the
-//! owner must drop.
+//! lower bound.
+//!
+//! The flag *payload* says that one of the messages is of a cancelled timer whose payload the owner
+//! must drop.
 //!
 //! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
 //! owner must not fall asleep before it has read them. The other stack is for low-priority messages

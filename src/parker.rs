@@ -25,8 +25,8 @@
 //!
 //! A waker ends the sleep after its call has returned, and not before. Other requesting threads
 //! still find the sleep announced, and wake as well. So no thread relies on a waker that stalls or
-//! whose hook panics. One exception are the two instructions in which a waker has the lock of the
-//! default wake-up, see `hooks`.
+//! whose hook panics. The only exception is the lock of the default wake-up, which a waker holds
+//! for two instructions, see `hooks`.
 //!
 //! The wake itself must be one that a later sleep also notices: `unpark`, a write to an eventfd and
 //! a `mio::Waker` are such wakes.

@@ -47,7 +47,7 @@
 //! it was published before the handle was made.
 //!
 //! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the word is
-//! gone: the retraction and the publication of a page release, and each read of the page pointer
+//! gone. The retraction and the publication of a page release, and each read of the page pointer
 //! acquires.
 //!
 //! # Room

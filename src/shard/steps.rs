@@ -148,8 +148,8 @@ impl<T> Shard<T> {
         self.latest.lo >= nanos || self.read_clock().lo >= nanos
     }
 
-    /// Returns a reading of the clock between `delay` and `delay + range` from now, far from those
-    /// of the preceding spread timers.
+    /// Returns a reading of the clock between `delay` and `delay + range` from now, far from the
+    /// readings of the preceding spread timers.
     pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
         // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
         // sequence). Only spread timers advance it. Otherwise every 55th multiple, for example,

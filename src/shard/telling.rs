@@ -78,7 +78,7 @@ impl<T> Shard<T> {
     /// Begins a turn, idle or not.
     #[inline]
     pub(super) fn turn_at(&mut self, now: u64) {
-        // An abandoned pass is published by the clock of its own turn.
+        // An abandoned pass is published with the time of its turn.
         if self.telling.in_pass {
             self.give_up_pass();
         }

@@ -57,10 +57,10 @@ impl StateWord {
                 _ => return (Cancel::Ended, Next::Nothing),
             };
             // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
-            // It acquires the link, with which the owner has finished (S4), and the runs of a
-            // periodic timer, which may have run again and returned to the same word since the last
-            // read (S2). If this thread takes the payload, it also acquires the adder's writes.
-            // Acquire (S2): the answer may become `Ended`.
+            // It acquires the link, with which the owner has finished (S4). It acquires the runs of
+            // a periodic timer, which may have run again and returned to the same word (S2). If
+            // this thread takes the payload, it also acquires the adder's writes. Acquire (S2): the
+            // answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,

@@ -11,7 +11,7 @@
 //! portion at the end of each pass. A portion is the slot's share of the elapsed time, so that the
 //! slot is empty when it starts, and at most [`CASCADED_MAX`] entries (P7). No entry is added to
 //! that slot, because the level below covers it already. If a slot has more than one portion left,
-//! `next_deadline` asks for one turn per portion before it starts. If the loop oversleeps, the
+//! `next_deadline` requests one turn per portion before it starts. If the loop oversleeps, the
 //! whole slot is moved when it starts, within the budget.
 
 use super::{

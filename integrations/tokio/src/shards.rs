@@ -13,8 +13,11 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// thread, so they should be short: wake the task, and leave the work to it.
 ///
 /// An add is a remote add: some compare-and-swaps, no lock. It wakes the shard's thread in three
-/// cases. The new timer is the first one due; it is the 1,024th queued message about deadlines, or
-/// about cancelled timers; or the shard is full and cancelled timers could make room.
+/// cases:
+///
+/// - The new timer is the first one due.
+/// - It is the 1,024th queued message about deadlines, or about cancelled timers.
+/// - The shard is full and cancelled timers could make room.
 ///
 /// For deadlines of tasks use [`Timers::start`](corewheel::future::Timers::start), which starts
 /// such threads. Its futures may move between threads, and keep the threads of the timers alive.
