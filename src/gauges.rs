@@ -67,7 +67,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The moment at which a turn was due that has not begun, between two turns. `None` if no turn is asked for.
+    /// The moment at which a turn was due that has not begun, between two turns. `None` if no turn
+    /// is asked for.
     pub(crate) fn due_since(self) -> Option<u64> {
         let Self { is_in_turn, began, next_due, .. } = self;
         (!is_in_turn && began < next_due && next_due < u64::MAX).then_some(next_due)

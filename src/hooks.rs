@@ -143,8 +143,9 @@ pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
-    /// The task that drives the timer of its thread, if one does. It is set before a sleep is announced, so a thread that finds the
-    /// sleep finds the task. The `SetOnce` of `sync` would add a step to every wake-up in the models.
+    /// The task that drives the timer of its thread, if one does. It is set before a sleep is
+    /// announced, so a thread that finds the sleep finds the task. The `SetOnce` of `sync` would
+    /// add a step to every wake-up in the models.
     task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
@@ -192,7 +193,8 @@ impl Hooks {
         self.wake_owner(asleep) && task_is_woken
     }
 
-    /// Wakes the task that drives the owner. False if it has panicked, or if the lock is taken: see `wake_owner`.
+    /// Wakes the task that drives the owner. False if it has panicked, or if the lock is taken: see
+    /// `wake_owner`.
     #[cold]
     fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
@@ -208,7 +210,8 @@ impl Hooks {
         has_woken
     }
 
-    /// Sets the task that every wake-up wakes, for the owner. False if another thread is waking it at this moment.
+    /// Sets the task that every wake-up wakes, for the owner. False if another thread is waking it
+    /// at this moment.
     pub(crate) fn set_task(&self, task: Option<&Waker>) -> bool {
         let place = self.task.get_or_init(|| TryLock::new(None));
         let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {

@@ -43,11 +43,11 @@
 //!
 //! # Driving a wheel
 //!
-//! A wheel has no thread and never sleeps: the loop that owns it drives it. The loop polls for
-//! as long as it may sleep ([`LocalTimer::sleep_with`]), serves its events, and calls
+//! A wheel has no thread and never sleeps: the loop that owns it drives it. The loop polls for as
+//! long as it may sleep ([`LocalTimer::sleep_with`]), serves its events, and calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread of nothing but timers calls
-//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A timer fires in the first turn that reaches
-//! its deadline, so it is as punctual as the loop.
+//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A timer
+//! fires in the first turn that reaches its deadline, so it is as punctual as the loop.
 //!
 //! A loop that takes no timeout polls a file descriptor instead: `TimerFd`, with the feature `fd`.
 //! The directory `integrations/` of the repository has packages for tokio, compio, smol, monoio,

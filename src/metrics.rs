@@ -27,8 +27,9 @@
 //! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
 //!   return to zero at each turn.
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
-//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with live timers that
-//!   never turns has no loop that drives its timer. Before its first turn it publishes each add.
+//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with live timers
+//!   that never turns has no loop that drives its timer. Before its first turn it publishes each
+//!   add.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -175,7 +176,8 @@ impl ShardMetrics {
     /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
-        // Before the turns: if this thread is held up in between, the delay seems shorter, not longer.
+        // Before the turns: if this thread is held up in between, the delay seems shorter, not
+        // longer.
         let now = shared.clock().nanos();
         let turns = gauges.turns();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());

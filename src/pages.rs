@@ -273,7 +273,8 @@ pub(crate) unsafe fn fill<E>(array: *mut [E; PAGE], element: impl Fn(usize) -> E
     }
 }
 
-/// Returns the link of a place in a page of which all places are free: one more than the next place, or 0.
+/// Returns the link of a place in a page of which all places are free: one more than the next
+/// place, or 0.
 pub(crate) fn first_link(place: usize) -> u32 {
     if place + 1 < PAGE { as_u32(place + 2) } else { 0 }
 }

@@ -44,7 +44,8 @@ impl Spare {
         self.surplus = self.surplus.min(self.empty.saturating_sub(self.min));
     }
 
-    /// Replaces the count of empty pages by one that was kept elsewhere. `low` is its minimum since the last call.
+    /// Replaces the count of empty pages by one that was kept elsewhere. `low` is its minimum since
+    /// the last call.
     #[cfg(feature = "std")]
     pub(crate) fn observe(&mut self, empty: u32, low: u32) {
         self.empty = empty;

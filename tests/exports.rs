@@ -201,7 +201,8 @@ impl<'a> MakeWriter<'a> for Unruly {
     }
 }
 
-/// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays where it happened (P6).
+/// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays
+/// where it happened (P6).
 #[test]
 fn a_subscriber_may_call_back_in_and_panic() {
     let subscriber = tracing_subscriber::fmt()

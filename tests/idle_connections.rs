@@ -1,6 +1,7 @@
-//! The problem of the idle connections, in virtual time: the connection code of the example `idle_timeouts`, on
-//! simulated sockets. Every silent connection is found at its tick, and neither a packet nor an empty tick is more work
-//! with a hundred thousand connections than with a thousand.
+//! The problem of the idle connections, in virtual time: the connection code of the example
+//! `idle_timeouts`, on simulated sockets. Every silent connection is found at its tick, and neither
+//! a packet nor an empty tick is more work with a hundred thousand connections than with a
+//! thousand.
 #![cfg(feature = "std")]
 
 #[path = "../examples/idle_timeouts/connections.rs"]
@@ -15,7 +16,8 @@ use connections::Connections;
 use corewheel::{Cancel, Config, ManualClock, local_timer};
 
 const IDLE_TICKS: u64 = 30_000;
-/// Long enough for the last of the silent ones, and beyond tick 65 536, where a wheel of 16 bits begins a revolution.
+/// Long enough for the last of the silent ones, and beyond tick 65 536, where a wheel of 16 bits
+/// begins a revolution.
 const TICKS: u64 = 92_000;
 
 /// Connections come in groups of a thousand that act at the same time. So a larger run repeats the
@@ -35,7 +37,8 @@ enum Act {
     StaysSilent,
 }
 
-/// A tenth talks for one to six rounds and is silent from then on, a tenth hangs up, the others keep talking.
+/// A tenth talks for one to six rounds and is silent from then on, a tenth hangs up, the others
+/// keep talking.
 fn act(member: u64, round: u64) -> Act {
     let last_round = member / 10 % 6;
     match member % 10 {

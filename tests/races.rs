@@ -187,7 +187,8 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
     });
 }
 
-/// Timers that other threads add, in nodes and pages that they take from one another, and move and cancel there.
+/// Timers that other threads add, in nodes and pages that they take from one another, and move and
+/// cancel there.
 #[test]
 fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
     seeded(races(100), |random| {

@@ -1,7 +1,8 @@
 //! Keeps `src/` to the habits that no compiler checks.
 //!
-//! Each rule reads the sources as text, the way rustfmt leaves them, and names file and line. Modules called `tests`
-//! are exempt. How a source is read stands in `tidy/source.rs`; the end of this file proves that each rule still bites.
+//! Each rule reads the sources as text, the way rustfmt leaves them, and names file and line.
+//! Modules called `tests` are exempt. How a source is read stands in `tidy/source.rs`; the end of
+//! this file proves that each rule still bites.
 
 #[path = "tidy/source.rs"]
 mod source;
@@ -148,7 +149,8 @@ fn homes(source: &Source) -> Vec<Finding> {
     found.collect()
 }
 
-/// Every atomic operation says why it may have the ordering it has, as in `// Release: publishes the payload`.
+/// Every atomic operation says why it may have the ordering it has, as in `// Release: publishes
+/// the payload`.
 fn reasons(source: &Source) -> Vec<Finding> {
     let orderings =
         source.names.iter().filter(|name| !name.import && ORDERINGS.contains(&name.last()));

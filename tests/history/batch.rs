@@ -103,7 +103,8 @@ fn bug_04_a_timer_dropped_in_the_tick_it_fires_in_panicked() {
     }
 }
 
-/// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or called.
+/// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or
+/// called.
 struct UsesTheTimer {
     drops: Arc<Mutex<u32>>,
     sibling: TimerHandle,
@@ -147,7 +148,8 @@ fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
     assert_eq!(*drops.lock().expect("no panic"), 6);
 }
 
-/// Measured with tokio 1.54.1: of 20 sleeps due together, those behind one whose waker panics were never woken.
+/// Measured with tokio 1.54.1: of 20 sleeps due together, those behind one whose waker panics were
+/// never woken.
 #[test]
 fn bug_11_a_panic_dropped_the_timers_behind_it() {
     for timers in [3, 20, 101] {
@@ -174,8 +176,8 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
     }
 }
 
-/// Netty #14959, with its numbers: of eleven timeouts of the same tick the first that runs cancels the other ten. With a
-/// limit, each timeout that was counted twice made room for one too many.
+/// Netty #14959, with its numbers: of eleven timeouts of the same tick the first that runs cancels
+/// the other ten. With a limit, each timeout that was counted twice made room for one too many.
 #[test]
 fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
     for cancel in CANCELS {
@@ -198,8 +200,9 @@ fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
     }
 }
 
-/// DPDK a4b7a5a45cf5: while the first of a due batch runs, another core changes others of the batch, through the links
-/// that the batch hangs by. Here it cancels every second one, and its owner adds others.
+/// DPDK a4b7a5a45cf5: while the first of a due batch runs, another core changes others of the
+/// batch, through the links that the batch hangs by. Here it cancels every second one, and its
+/// owner adds others.
 #[test]
 fn bug_16_another_core_changed_the_batch_while_its_first_ran() {
     for timers in [2, 3, 10, 100] {
@@ -242,8 +245,9 @@ fn bug_16_another_core_reset_others_of_the_batch_while_its_first_ran() {
     }
 }
 
-/// DPDK 7079e29f: a timer was linked before it was marked as pending; an owner that found it in between took it off for good. Here a
-/// wake hook, called from within the add, turns when the timer is due already.
+/// DPDK 7079e29f: a timer was linked before it was marked as pending; an owner that found it in
+/// between took it off for good. Here a wake hook, called from within the add, turns when the timer
+/// is due already.
 #[test]
 fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
     thread_local! {
@@ -311,7 +315,8 @@ fn bug_18_a_reset_of_a_due_sibling_chained_the_batch_to_the_pending_ones() {
     }
 }
 
-/// DPDK 83cb53f3, 0efd46d7: a periodic timer was not armed again if its callback had touched another one.
+/// DPDK 83cb53f3, 0efd46d7: a periodic timer was not armed again if its callback had touched
+/// another one.
 #[test]
 fn bug_19_a_periodic_timer_that_touched_another_one_stopped() {
     on_a_core(|clock| {
@@ -338,8 +343,8 @@ fn bug_19_a_periodic_timer_that_touched_another_one_stopped() {
     });
 }
 
-/// folly 09a84b28 (and libuv #4245, ratas 290f5d3): a timer that adds itself again is run again by the same pass, and the
-/// loop starves.
+/// folly 09a84b28 (and libuv #4245, ratas 290f5d3): a timer that adds itself again is run again by
+/// the same pass, and the loop starves.
 #[test]
 fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     fn again(clock: ManualClock, way: u32, runs: Rc<Cell<u32>>) {
@@ -400,8 +405,8 @@ fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     });
 }
 
-/// folly 3a06d042 (and Seastar 544a990f): cancelling all left out those that had been taken out of the wheel in order to
-/// run.
+/// folly 3a06d042 (and Seastar 544a990f): cancelling all left out those that had been taken out of
+/// the wheel in order to run.
 #[test]
 fn bug_23_cancelling_all_missed_those_about_to_run() {
     for cancel in CANCELS {

@@ -20,8 +20,8 @@ use crate::{
     counter, counts, ends_soon, never, on_a_core, shard, turn_after, turn_twice,
 };
 
-/// tokio's alternative timer, #8252. Here a periodic timer is in no slot while it runs, and one that was due when
-/// another thread cancelled it has left its slot before its message is read.
+/// tokio's alternative timer, #8252. Here a periodic timer is in no slot while it runs, and one
+/// that was due when another thread cancelled it has left its slot before its message is read.
 #[test]
 fn bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
     for cancel in CANCELS {
@@ -47,7 +47,8 @@ fn bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
     }
 }
 
-/// The handle works at once: a timer that is cancelled before its owner has seen it leaves nothing behind.
+/// The handle works at once: a timer that is cancelled before its owner has seen it leaves nothing
+/// behind.
 #[test]
 fn bug_01_from_another_core_a_cancel_before_the_timer_was_linked_leaked_it() {
     on_a_core(|clock| {
@@ -71,8 +72,8 @@ fn bug_01_from_another_core_a_cancel_before_the_timer_was_linked_leaked_it() {
     });
 }
 
-/// Netty #2662, on one thread: timers that another one has cancelled are moved down the levels, one entry per turn, before
-/// their messages are read; none is put back.
+/// Netty #2662, on one thread: timers that another one has cancelled are moved down the levels, one
+/// entry per turn, before their messages are read; none is put back.
 #[test]
 fn bug_13_a_cancelled_timer_was_linked_again() {
     let clock = ManualClock::new();
@@ -102,7 +103,8 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
     assert_sound(shard.counts());
 }
 
-/// Each timer is added, reset and cancelled from three other threads at once, while its owner turns.
+/// Each timer is added, reset and cancelled from three other threads at once, while its owner
+/// turns.
 #[test]
 fn bug_13_from_another_core_a_cancelled_timer_was_linked_again() {
     let (drops, timers) = (Drops::default(), operations(2_000).min(20_000));
@@ -145,7 +147,8 @@ fn bug_13_from_another_core_a_cancelled_timer_was_linked_again() {
     assert_eq!(drops.count() as u64, timers);
 }
 
-/// Cancels (0, 1), resets (2, 3) or fires (4) one timer that is due in two ticks; each answer must fit those before.
+/// Cancels (0, 1), resets (2, 3) or fires (4) one timer that is due in two ticks; each answer must
+/// fit those before.
 fn answers_fit(clock: &ManualClock, steps: [usize; 4]) {
     let (runs, run) = counter();
     let handle = local_timer().add(TICK * 2, run);
@@ -176,9 +179,10 @@ fn answers_fit(clock: &ManualClock, steps: [usize; 4]) {
     assert_eq!((runs.get(), local_timer().len()), (ran, 0));
 }
 
-/// Go #80760, #69312 (stopping said yes, and so did resetting; or no, and nothing ever ran), #69969 (a counter
-/// overflowed). All sequences of four steps, by the owner and by another thread, one at a time;
-/// `loom-tests/tests/cancel.rs` has the races. `src/wheel/tests.rs` retires indices before their counters overflow.
+/// Go #80760, #69312 (stopping said yes, and so did resetting; or no, and nothing ever ran), #69969
+/// (a counter overflowed). All sequences of four steps, by the owner and by another thread, one at
+/// a time; `loom-tests/tests/cancel.rs` has the races. `src/wheel/tests.rs` retires indices before
+/// their counters overflow.
 #[test]
 fn bug_30_stop_and_reset_gave_answers_that_contradict() {
     on_a_core(|clock| {

@@ -44,8 +44,9 @@ fn end_shards(clock: &ManualClock) {
     }
 }
 
-/// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two threads end shards while a
-/// third one looks at what they leave behind: so each frees what the other one could not free, and its hooks with it.
+/// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two
+/// threads end shards while a third one looks at what they leave behind: so each frees what the
+/// other one could not free, and its hooks with it.
 #[test]
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
     ends_soon(|| {
@@ -65,8 +66,8 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
     });
 }
 
-/// Adds a timer in every place where one can be: near, far and further, with slack, in a crowd, moved ahead, moved
-/// back, and late. Their ticks by id.
+/// Adds a timer in every place where one can be: near, far and further, with slack, in a crowd,
+/// moved ahead, moved back, and late. Their ticks by id.
 fn add_everywhere<T>(
     shard: &mut Shard<T>,
     payload: impl Fn(usize) -> T,
@@ -132,8 +133,8 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
     }
 }
 
-/// Timers that another core has moved, and the owner has not heard of it when it ends, come back with their new
-/// deadlines.
+/// Timers that another core has moved, and the owner has not heard of it when it ends, come back
+/// with their new deadlines.
 #[test]
 fn bug_28_timers_of_a_retired_processor_came_back_with_their_old_deadlines() {
     let clock = ManualClock::new();

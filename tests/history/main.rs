@@ -1,8 +1,10 @@
-//! The bugs that other timer systems have shipped, each as a test of corewheel. `doc/history.md` lists all of them
-//! under the same numbers, and says of those without a test here why they cannot happen.
+//! The bugs that other timer systems have shipped, each as a test of corewheel. `doc/history.md`
+//! lists all of them under the same numbers, and says of those without a test here why they cannot
+//! happen.
 //!
-//! A test's name says what went wrong, its comment in which system. All but a few run in virtual time. A failed assertion
-//! in a callback is caught like any panic (P6), so `on_a_core` checks the count of panics at the end.
+//! A test's name says what went wrong, its comment in which system. All but a few run in virtual
+//! time. A failed assertion in a callback is caught like any panic (P6), so `on_a_core` checks the
+//! count of panics at the end.
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
@@ -50,7 +52,8 @@ const TOO_LONG: Duration = Duration::from_secs(20);
 
 // ---- time and turns
 
-/// Runs `test` on a thread whose timer counts virtual time. In the end its counts add up, and nothing has panicked.
+/// Runs `test` on a thread whose timer counts virtual time. In the end its counts add up, and
+/// nothing has panicked.
 fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
     in_virtual_time(|clock| {
         let result = test(clock);
@@ -86,7 +89,8 @@ fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
-/// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that; how many did.
+/// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that;
+/// how many did.
 fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(
     wheel: &mut Wheel<u64, BITS, LEVELS>,
     end: u64,
@@ -174,8 +178,8 @@ fn turn_twice() -> usize {
     local_timer().turn().fired + local_timer().turn().fired
 }
 
-/// Adds `timers` timers that are due in a tick and whose callbacks count their drops in `drops`. The first that runs calls
-/// `act` with the handles of all that are pending, the others with none.
+/// Adds `timers` timers that are due in a tick and whose callbacks count their drops in `drops`.
+/// The first that runs calls `act` with the handles of all that are pending, the others with none.
 fn add_batch(timers: usize, drops: &Drops, act: impl Fn(Vec<TimerHandle>) + Clone + 'static) {
     let handles = Rc::new(RefCell::new(Vec::<TimerHandle>::new()));
     for _ in 0..timers {

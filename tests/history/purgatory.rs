@@ -1,5 +1,5 @@
-//! Kafka's bugs 31 to 34 in our own purgatory, on one core, where whatever comes in between comes from the
-//! operation's own code: a turn in which it times out, a force, an event.
+//! Kafka's bugs 31 to 34 in our own purgatory, on one core, where whatever comes in between comes
+//! from the operation's own code: a turn in which it times out, a force, an event.
 
 use std::{
     cell::{Cell, RefCell},
@@ -88,8 +88,8 @@ fn assert_nothing_is_left(purgatory: &Waits, keys: u32) {
     assert!((0..keys).all(|key| purgatory.watched(&key) == 0), "{:?}", purgatory.counts());
 }
 
-/// What happens while an operation looks at its condition: any of a turn in which it times out, a force, and an
-/// event.
+/// What happens while an operation looks at its condition: any of a turn in which it times out, a
+/// force, and an event.
 fn interferes(
     purgatory: Waits,
     seen: &Seen,
@@ -141,8 +141,8 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
     }
 }
 
-/// The event comes after the look at the condition and before the answer, which is no: at the look when it is added,
-/// or at a later one.
+/// The event comes after the look at the condition and before the answer, which is no: at the look
+/// when it is added, or at a later one.
 #[test]
 fn kafka_bug_32_an_event_during_the_look_was_missed() {
     for at_look in 1..4 {
@@ -175,8 +175,8 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
     }
 }
 
-/// Each operation that completes causes the event that the next one waits for, round in a circle, and adds another
-/// one.
+/// Each operation that completes causes the event that the next one waits for, round in a circle,
+/// and adds another one.
 #[test]
 fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
     on_a_core(|clock| {
@@ -199,7 +199,8 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
     });
 }
 
-/// The condition is met, and there is an event on the first key, while the keys are still being gone through.
+/// The condition is met, and there is an event on the first key, while the keys are still being
+/// gone through.
 #[test]
 fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
     for met_at in 0..6 {

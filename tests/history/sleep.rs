@@ -14,8 +14,8 @@ use crate::{
     counter, counts, on_a_core, on_a_core_that_sleeps, turn_after, turn_twice,
 };
 
-/// tokio #6683: the next wake-up was computed from one wheel while an earlier timer came to another. Here the earlier timer
-/// comes from the owner, or from another core.
+/// tokio #6683: the next wake-up was computed from one wheel while an earlier timer came to
+/// another. Here the earlier timer comes from the owner, or from another core.
 #[test]
 fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
     for is_elsewhere in [false, true] {
@@ -42,8 +42,9 @@ fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
     }
 }
 
-/// tokio-util #6752 (the last one removed), #8274 (reset to the present), #8320 (all removed): the task was not woken. Each
-/// change comes under an announced sleep, and so does a new timer after it.
+/// tokio-util #6752 (the last one removed), #8274 (reset to the present), #8320 (all removed): the
+/// task was not woken. Each change comes under an announced sleep, and so does a new timer after
+/// it.
 #[test]
 fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
     type Change = fn([TimerHandle; 2]);
@@ -75,8 +76,8 @@ fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
     }
 }
 
-/// tokio-util #8274, Go #47762: a reset to the present and one that shortens wake the sleeper, from any thread; one that
-/// lengthens lets no timer run early.
+/// tokio-util #8274, Go #47762: a reset to the present and one that shortens wake the sleeper, from
+/// any thread; one that lengthens lets no timer run early.
 #[test]
 fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
     for delay in [0, 1, 500, 200_000].map(|ticks| TICK * ticks) {

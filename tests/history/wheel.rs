@@ -13,8 +13,8 @@ use crate::{
     counter, expired, fire_tick_by_tick, first_to_fire, never, on_a_core, shard, turn_after,
 };
 
-/// tokio #8334: a sleep of 333 ms took 2.2 years. For each power of two that time comes to, with timers alive at every
-/// greater one.
+/// tokio #8334: a sleep of 333 ms took 2.2 years. For each power of two that time comes to, with
+/// timers alive at every greater one.
 fn near_timers_fire_beside_far_ones<const BITS: u32, const LEVELS: usize>() {
     for bits in 1..64 {
         for (before, delay) in [(100, 333), (1, 1), (1, 2), (3, 3), (RING, RING)] {
@@ -73,8 +73,8 @@ fn bug_06_an_uptime_of_two_years_was_out_of_range() {
     }
 }
 
-/// tokio-timer #2473 and #868: a deadline that is the present tick, or next to it. `present` entries are due at it as
-/// well, one of which has been handed out.
+/// tokio-timer #2473 and #868: a deadline that is the present tick, or next to it. `present`
+/// entries are due at it as well, one of which has been handed out.
 fn deadlines_around_the_present(now: u64, inserted: u64, moved: Option<u64>, present: u64) {
     let mut wheel = Tiny::<u64>::starting_at(0);
     for value in 0..present {
@@ -107,8 +107,8 @@ fn bug_07_a_deadline_of_the_present_tick_panicked() {
     }
 }
 
-/// Netty #13018: of the timers of one slot, only those before the first one of a later revolution were looked at. Here all
-/// of them are `ring` ticks apart.
+/// Netty #13018: of the timers of one slot, only those before the first one of a later revolution
+/// were looked at. Here all of them are `ring` ticks apart.
 fn a_slot_of_many_revolutions<const BITS: u32, const LEVELS: usize>(ring: usize, end: u64) {
     let rising: Vec<u64> = (5..=end).step_by(ring).collect();
     let falling = rising.iter().rev().copied().collect();
@@ -165,9 +165,9 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
     }
 }
 
-/// folly c53bda78: a slot was used for the next revolution while it still held timers of this one, which then fired with
-/// them, or made those fire at once. Here the wheel lags behind by up to three revolutions when timers come for the
-/// ones ahead.
+/// folly c53bda78: a slot was used for the next revolution while it still held timers of this one,
+/// which then fired with them, or made those fire at once. Here the wheel lags behind by up to
+/// three revolutions when timers come for the ones ahead.
 #[test]
 fn bug_21_a_lagging_wheel_fired_timers_of_the_next_revolution() {
     for lag in [1, 2, RING - 2, RING - 1, RING, RING + 1, 3 * RING] {
@@ -193,8 +193,8 @@ fn bug_21_a_lagging_wheel_fired_timers_of_the_next_revolution() {
     }
 }
 
-/// Linux 30c66fc30ee7: a timer that was late already set the base's clock back, so slots were gone through again, and
-/// timers of upper levels fired early.
+/// Linux 30c66fc30ee7: a timer that was late already set the base's clock back, so slots were gone
+/// through again, and timers of upper levels fired early.
 #[test]
 fn bug_25_a_late_timer_turned_the_clock_back() {
     let end = if cfg!(miri) { 300 } else { 4 * RING };
@@ -229,7 +229,8 @@ fn bug_25_a_late_timer_turned_the_clock_back() {
     }
 }
 
-/// Linux 66e4b63624fc: whether a deadline is beyond the last level was decided by the deadline, not by how far it is.
+/// Linux 66e4b63624fc: whether a deadline is beyond the last level was decided by the deadline, not
+/// by how far it is.
 fn far_deadlines_at_any_time<const BITS: u32, const LEVELS: usize>() {
     let around = |bits: u32| (1_u64 << bits) - 1..=(1 << bits) + 1;
     for start in (0..64).step_by(7).flat_map(around) {
@@ -292,8 +293,8 @@ fn bug_29_a_reset_to_earlier_was_ignored() {
     }
 }
 
-/// embassy. The first level is all that the tests of a shard reach in few ticks; here the alarm is for the start of an upper
-/// slot.
+/// embassy. The first level is all that the tests of a shard reach in few ticks; here the alarm is
+/// for the start of an upper slot.
 #[test]
 fn bug_36_the_start_of_an_upper_slot_passed_before_the_alarm_was_set() {
     for late in 0..300 {

@@ -1,4 +1,5 @@
-//! Memory, counted by an allocator: it is bounded (P8), and the steady state neither allocates nor frees (P4).
+//! Memory, counted by an allocator: it is bounded (P8), and the steady state neither allocates nor
+//! frees (P4).
 #![cfg(feature = "std")]
 
 #[path = "../common/mod.rs"]
@@ -31,7 +32,8 @@ fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
     in_virtual_time(test);
 }
 
-/// Returns references to a thread's timer that has ended, and to timers that another thread had added.
+/// Returns references to a thread's timer that has ended, and to timers that another thread had
+/// added.
 fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
     on_a_thread(|| {
         let shard = local_timer().shard_ref();

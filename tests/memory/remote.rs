@@ -1,5 +1,5 @@
-//! Memory of timers that other threads add: a burst goes back in bounded steps, the steady state allocates nothing, and what
-//! has ended keeps nothing alive.
+//! Memory of timers that other threads add: a burst goes back in bounded steps, the steady state
+//! allocates nothing, and what has ended keeps nothing alive.
 
 use std::{
     sync::{Arc, mpsc},
@@ -30,7 +30,8 @@ enum End {
     Fired,
 }
 
-/// A burst from elsewhere that comes and goes. The bytes it takes, and those left after so many turns, while its handles are kept.
+/// A burst from elsewhere that comes and goes. The bytes it takes, and those left after so many
+/// turns, while its handles are kept.
 fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
     let (shard, others) = (local_timer().shard_ref(), local_timer().len());
     let mut random = fastrand::Rng::with_seed(1);
@@ -55,7 +56,8 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
                 // The first look makes a thread known to the epochs.
                 assert!(handles[0].is_pending());
                 let counted = calls(|| cancel_all(&handles));
-                // A thread may free what the epochs kept for the adder's thread, and what earlier bursts have left.
+                // A thread may free what the epochs kept for the adder's thread, and what earlier
+                // bursts have left.
                 assert!(counted.0 == 0 && (counted.1 <= 8 || others > 0), "{counted:?}");
             });
         }
@@ -110,7 +112,8 @@ fn bursts_come_and_go() {
     });
 }
 
-/// Of each burst a few stay for long, all over the pages that it came with. What is free of these is for the next one.
+/// Of each burst a few stay for long, all over the pages that it came with. What is free of these
+/// is for the next one.
 #[test]
 fn bursts_of_which_few_stay_take_no_more_and_more() {
     const BURST: usize = 10_000;
@@ -172,7 +175,8 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
     assert!(held() - before < 500_000, "{} bytes left", held() - before);
 }
 
-/// What a reference keeps: nothing that a callback has captured, and of the timers what they were known by.
+/// What a reference keeps: nothing that a callback has captured, and of the timers what they were
+/// known by.
 #[test]
 fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     const TIMERS: usize = 10_000;
@@ -199,8 +203,8 @@ fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     assert!(held() - before < 300_000, "{} bytes left", held() - before);
 }
 
-/// More timers than there can be shards, one after the other: their numbers are used again, and no handle of an earlier one
-/// reaches a later one, nor does a reference.
+/// More timers than there can be shards, one after the other: their numbers are used again, and no
+/// handle of an earlier one reaches a later one, nor does a reference.
 #[test]
 fn tens_of_thousands_of_timers_come_and_go() {
     const KEPT: usize = 50;

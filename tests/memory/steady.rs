@@ -27,15 +27,17 @@ use crate::{
 const LIVE: u32 = 3_000;
 const ROUNDS: u32 = 5_000;
 
-/// Does `step` until everything is warm, and asserts that from then on it neither allocates nor frees.
+/// Does `step` until everything is warm, and asserts that from then on it neither allocates nor
+/// frees.
 fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     (0..ROUNDS).for_each(&mut step);
     let counted = calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
-/// Does `there` on another thread and then `here` on this one, round by round. In the second half neither allocates or frees:
-/// the first rounds make the other thread known to the epochs, and free what earlier shards have left.
+/// Does `there` on another thread and then `here` on this one, round by round. In the second half
+/// neither allocates or frees: the first rounds make the other thread known to the epochs, and free
+/// what earlier shards have left.
 fn assert_steady_on_two(
     what: &str,
     rounds: u32,
@@ -259,7 +261,8 @@ fn adding_elsewhere_and_firing_allocates_nothing() {
     });
 }
 
-/// Far more at a time than are kept in any case: no page goes in one turn that is wanted in the next.
+/// Far more at a time than are kept in any case: no page goes in one turn that is wanted in the
+/// next.
 #[test]
 fn adding_thousands_elsewhere_and_firing_allocates_nothing() {
     alone_in_virtual_time(|clock| {
@@ -353,7 +356,8 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
     });
 }
 
-/// Two cores of a group that tell each other of events, turn by turn: they fill the batches that they have read.
+/// Two cores of a group that tell each other of events, turn by turn: they fill the batches that
+/// they have read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
     among_others(|_| {

@@ -20,7 +20,8 @@ fn any_delay(random: &mut fastrand::Rng) -> u32 {
     random.u32(10_000..70_000)
 }
 
-/// Asserts how many bytes live timers take, and how many are left after `cancel_all` has taken all of them out.
+/// Asserts how many bytes live timers take, and how many are left after `cancel_all` has taken all
+/// of them out.
 fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
     // The large one takes seconds unless the compiler helps.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };

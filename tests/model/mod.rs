@@ -1,8 +1,9 @@
-//! `Wheel` against a sorted map: arbitrary inserts, removes, resets and advances, with and without slack and budgets, with
-//! `next_deadline` compared and the invariants checked after each operation.
+//! `Wheel` against a sorted map: arbitrary inserts, removes, resets and advances, with and without
+//! slack and budgets, with `next_deadline` compared and the invariants checked after each
+//! operation.
 //!
-//! The tests in `tests/` run it with the limits of production, those in `src/wheel/tests.rs` with the tiny ones. The fuzz
-//! targets of the wheel choose the operations by their bytes.
+//! The tests in `tests/` run it with the limits of production, those in `src/wheel/tests.rs` with
+//! the tiny ones. The fuzz targets of the wheel choose the operations by their bytes.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 #[path = "../common/mod.rs"]
@@ -54,7 +55,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let has_room = self.live.len() < most;
         match choose(100) {
             0..29 if has_room => {
-                // An entry that comes late to an advance that is not over meets the entries that are left.
+                // An entry that comes late to an advance that is not over meets the entries that
+                // are left.
                 let late = self.wheel.is_behind() && choose(2) == 0;
                 self.insert_at(if late { self.now } else { self.any_deadline(choose) });
             }
@@ -187,8 +189,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         assert_eq!(self.wheel.touched(), touched, "a stale key touches nothing");
     }
 
-    /// Moves time on, stays, tries to go back, or goes exactly where the wheel wants to be woken. Takes all due entries, as
-    /// many as a budget allows, or stops half-way.
+    /// Moves time on, stays, tries to go back, or goes exactly where the wheel wants to be woken.
+    /// Takes all due entries, as many as a budget allows, or stops half-way.
     fn advance(&mut self, choose: &mut Choose<'_>) {
         let to = match choose(20) {
             0 => self.now.saturating_add(magnitude(choose)),
@@ -233,8 +235,9 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.sorted.first().map(|&(deadline, _)| deadline)
     }
 
-    /// `next_deadline` is never later than the truth. It is earlier only as the start of a slot of the earliest entry, or
-    /// of a slot that a live entry was moved away from, or so many ticks before the start of a slot as there are entries to cascade.
+    /// `next_deadline` is never later than the truth. It is earlier only as the start of a slot of
+    /// the earliest entry, or of a slot that a live entry was moved away from, or so many ticks
+    /// before the start of a slot as there are entries to cascade.
     pub(crate) fn compare_next_deadline(&self) {
         let (next, truth) = (self.wheel.next_deadline(), self.earliest());
         assert_eq!(next.is_some(), truth.is_some());
@@ -249,7 +252,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Whether a slot of some entry starts so soon after `tick` that the entries have to be cascaded.
+    /// Whether a slot of some entry starts so soon after `tick` that the entries have to be
+    /// cascaded.
     fn is_for_a_portion(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
         let starts = self
@@ -259,7 +263,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
     }
 
-    /// Checks the invariants: always in small geometries, at times in large ones and under Miri, where it takes long.
+    /// Checks the invariants: always in small geometries, at times in large ones and under Miri,
+    /// where it takes long.
     fn check(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {

@@ -217,7 +217,8 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Mostly within a few milliseconds, so that cancels meet turns; some far ahead, so that some are left.
+    /// Mostly within a few milliseconds, so that cancels meet turns; some far ahead, so that some
+    /// are left.
     fn any_delay(&mut self) -> Duration {
         match self.random.u32(..20) {
             0 => Duration::from_secs(600),

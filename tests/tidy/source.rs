@@ -14,7 +14,8 @@ pub(crate) struct Line {
     comment: String,
 }
 
-/// A name in the code with the path it is written with; names in braces have the path before the brace as well.
+/// A name in the code with the path it is written with; names in braces have the path before the
+/// brace as well.
 pub(crate) struct Name {
     pub(crate) line: usize,
     path: Vec<String>,
@@ -34,7 +35,8 @@ impl Source {
         &self.lines[line - 1]
     }
 
-    /// The module that the file belongs to, a child of the crate's root, and how many `super` lead to the root.
+    /// The module that the file belongs to, a child of the crate's root, and how many `super` lead
+    /// to the root.
     pub(crate) fn place(&self) -> (&str, usize) {
         let path = self.file.trim_start_matches("src/").trim_end_matches(".rs");
         let module = path.split('/').next().expect("a path has a first part");
@@ -46,7 +48,8 @@ impl Source {
         self.file == place || place.ends_with('/') && self.file.starts_with(place)
     }
 
-    /// The comments on `line` and up to `reach` lines above in the same function; the topmost is read to its beginning.
+    /// The comments on `line` and up to `reach` lines above in the same function; the topmost is
+    /// read to its beginning.
     pub(crate) fn comments_above(&self, line: usize, reach: usize) -> String {
         let above = (1..line).rev().map(|number| (line - number, self.at(number)));
         let near = above.take_while(|(distance, above)| {
@@ -60,8 +63,8 @@ impl Source {
 }
 
 impl Line {
-    /// Takes a line apart; `in_string` is carried from one to the next. Comments in `/* */` and quotes in raw strings
-    /// are not understood: `src/` has neither.
+    /// Takes a line apart; `in_string` is carried from one to the next. Comments in `/* */` and
+    /// quotes in raw strings are not understood: `src/` has neither.
     fn new(text: &str, in_string: &mut bool) -> Self {
         let mut code = String::new();
         let mut chars = text.chars();
@@ -87,7 +90,8 @@ impl Line {
         tokens(&self.code).windows(2).any(|pair| pair[0] == "fn" && pair[1] != "(")
     }
 
-    /// All words of the line in lower case, each between blanks; names are split where their words begin.
+    /// All words of the line in lower case, each between blanks; names are split where their words
+    /// begin.
     pub(crate) fn phrase(&self) -> String {
         let mut phrase = String::from(" ");
         let mut last = ' ';
@@ -113,8 +117,8 @@ impl Name {
         self.path.windows(wanted.len()).any(|part| part == wanted)
     }
 
-    /// The module of this crate that the path leads through, if it goes by the crate's root; `depth` is how many
-    /// `super` lead there.
+    /// The module of this crate that the path leads through, if it goes by the crate's root;
+    /// `depth` is how many `super` lead there.
     pub(crate) fn module(&self, depth: usize) -> Option<&str> {
         let supers = self.path.iter().take_while(|part| *part == "super").count();
         let inside = match self.path[0].as_str() {
