@@ -1,6 +1,6 @@
 //! The configuration of a shard.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     clock::Clock,
@@ -14,7 +14,7 @@ use crate::{
 ///
 /// Call [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a
 /// thread. [`Cores`](crate::Cores) and [`Shard::with_config`](crate::Shard::with_config) also take
-/// one.
+/// one. A clone shares the hooks and the clock, so that one configuration can serve several shards.
 ///
 /// # Examples
 ///
@@ -30,6 +30,7 @@ use crate::{
 /// local_timer().add(Duration::from_secs(30), || println!("half a minute later"));
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
+#[derive(Clone)]
 pub struct Config {
     tick: Duration,
     clock: Clock,
@@ -236,8 +237,8 @@ impl Config {
     /// A wake just before the sleep must not be lost. The default unparks the thread that announced
     /// the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
-    /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard
-    /// drops it. A hook that owns a [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both
+    /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard,
+    /// or the last clone of the configuration, drops it. A hook that owns a [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both
     /// leak. Several threads may call the hook for one sleep, so that none relies on another that
     /// may be delayed. If the hook panics, the owner sleeps until its timeout, or until
     /// another thread calls the hook.
@@ -260,7 +261,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        self.wake = Some(Box::new(wake));
+        self.wake = Some(Arc::new(wake));
         self
     }
 
@@ -282,7 +283,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
-        self.panic = Some(Box::new(report));
+        self.panic = Some(Arc::new(report));
         self
     }
 

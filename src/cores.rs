@@ -506,7 +506,7 @@ impl CoresBuilder {
         run: impl Fn(Core, S) -> R + Send + Sync + 'static,
     ) -> io::Result<Cores<R>> {
         if seats.len() > SHARDS_MAX as usize {
-            return Err(invalid(ConfigError::TooManyShards { max: SHARDS_MAX }));
+            return Err(ConfigError::TooManyShards { max: SHARDS_MAX }.into());
         }
         let core_ids =
             if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
@@ -528,10 +528,6 @@ impl CoresBuilder {
         }
         starting.finish()
     }
-}
-
-fn invalid(error: ConfigError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 impl fmt::Debug for CoresBuilder {
@@ -606,7 +602,7 @@ impl<R: Send + 'static> Starting<R> {
             Ok((pinned, shards)) => Ok(self.open(pinned, shards.into_boxed_slice())),
             Err(error) => {
                 self.give_up();
-                Err(invalid(error))
+                Err(error.into())
             }
         }
     }

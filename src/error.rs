@@ -1,6 +1,6 @@
 //! The errors, and the values that they return.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, io, time::Duration};
 
 /// A timer that could not be added. It returns the callback or payload.
 ///
@@ -113,6 +113,35 @@ impl fmt::Display for AddErrorReason {
 
 impl Error for AddErrorReason {}
 
+impl AddErrorReason {
+    /// Returns the kind of the [`io::Error`] that this reason becomes.
+    pub(crate) fn io_kind(self) -> io::ErrorKind {
+        match self {
+            Self::ShutDown => io::ErrorKind::BrokenPipe,
+            Self::Full | Self::TooManyShards => io::ErrorKind::QuotaExceeded,
+        }
+    }
+}
+
+/// Converts the reason. Its kind is [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
+/// [`ShutDown`](AddErrorReason::ShutDown), and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded)
+/// otherwise.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::AddErrorReason;
+/// use std::io;
+///
+/// let error = io::Error::from(AddErrorReason::Full);
+/// assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+/// ```
+impl From<AddErrorReason> for io::Error {
+    fn from(reason: AddErrorReason) -> Self {
+        Self::new(reason.io_kind(), reason)
+    }
+}
+
 impl<F> fmt::Display for AddError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "timer not added: {}", self.reason)
@@ -126,6 +155,29 @@ impl<F> fmt::Debug for AddError<F> {
 }
 
 impl<F> Error for AddError<F> {}
+
+/// Drops the callback or payload. The kind depends on the reason, as for [`AddErrorReason`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, Shard};
+/// use std::{io, time::Duration};
+///
+/// fn serve() -> io::Result<()> {
+///     let mut timers = Shard::with_config(Config::new().limit(0))?;
+///     timers.try_add(Duration::from_secs(30), "idle")?;
+///     Ok(())
+/// }
+/// let error = serve().unwrap_err();
+/// assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+/// assert_eq!(error.to_string(), "timer not added: the shard is full");
+/// ```
+impl<F> From<AddError<F>> for io::Error {
+    fn from(error: AddError<F>) -> Self {
+        Self::new(error.reason.io_kind(), AddError::new(error.reason, ()))
+    }
+}
 
 /// Why a thread cannot wait for a callback: it is inside one.
 /// [`cancel_wait`](crate::TimerHandle::cancel_wait) returns it.
@@ -152,6 +204,27 @@ impl fmt::Display for InsideCallback {
 }
 
 impl Error for InsideCallback {}
+
+/// Converts the error; its kind is [`Deadlock`](io::ErrorKind::Deadlock).
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, TimerHandle};
+/// use std::io;
+///
+/// fn close(idle: TimerHandle) -> io::Result<Cancel> {
+///     Ok(idle.cancel_wait()?)
+/// }
+/// # let idle = corewheel::local_timer().add(std::time::Duration::from_secs(30), || ());
+/// assert_eq!(close(idle)?, Cancel::Cancelled);
+/// # Ok::<(), io::Error>(())
+/// ```
+impl From<InsideCallback> for io::Error {
+    fn from(error: InsideCallback) -> Self {
+        Self::new(io::ErrorKind::Deadlock, error)
+    }
+}
 
 /// A configuration that cannot be used.
 ///
@@ -197,3 +270,34 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {}
+
+/// Converts the error; the kind depends on the cause:
+///
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short.
+/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread has a wheel already.
+/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards exist.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::Config;
+/// use std::io;
+///
+/// fn start() -> io::Result<()> {
+///     Config::new().install()?;
+///     Ok(())
+/// }
+/// start()?;
+/// assert_eq!(start().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+/// # Ok::<(), io::Error>(())
+/// ```
+impl From<ConfigError> for io::Error {
+    fn from(error: ConfigError) -> Self {
+        let kind = match error {
+            ConfigError::TickTooShort { .. } => io::ErrorKind::InvalidInput,
+            ConfigError::AlreadyRunning => io::ErrorKind::AlreadyExists,
+            ConfigError::TooManyShards { .. } => io::ErrorKind::QuotaExceeded,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -25,6 +25,34 @@ use crate::{
     sync::{self, per_thread},
 };
 
+impl Cancel {
+    /// Returns true if this call ended the timer, so that its callback never runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// assert!(timeout.cancel().is_cancelled());
+    /// assert!(!timeout.cancel().is_cancelled());
+    /// ```
+    pub fn is_cancelled(self) -> bool {
+        self == Self::Cancelled
+    }
+}
+
+impl fmt::Display for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cancelled => "cancelled",
+            Self::Running => "running",
+            Self::Ended => "ended",
+        })
+    }
+}
+
 /// Names one timer: a plain value that any thread may copy, send and keep.
 ///
 /// A handle keeps nothing alive, and may be kept for ever. When its timer, its shard or its thread
@@ -328,7 +356,14 @@ impl TimerHandle {
 
 impl fmt::Debug for TimerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TimerHandle({}:{}#{})", self.shard(), self.index(), self.generation)
+        write!(f, "TimerHandle({self})")
+    }
+}
+
+/// Shows shard, index and generation, as in `0:17#4`.
+impl fmt::Display for TimerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}#{}", self.shard(), self.index(), self.generation)
     }
 }
 
@@ -419,6 +454,13 @@ impl LocalHandle {
 impl fmt::Debug for LocalHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Local{:?}", self.handle)
+    }
+}
+
+/// Shows the same as the [`TimerHandle`] of the timer.
+impl fmt::Display for LocalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
     }
 }
 

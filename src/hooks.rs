@@ -136,8 +136,8 @@ impl fmt::Debug for PanicReport<'_> {
     }
 }
 
-pub(crate) type WakeHook = Box<dyn Fn() + Send + Sync>;
-pub(crate) type PanicHook = Box<dyn Fn(&PanicReport<'_>) + Send + Sync>;
+pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 /// A shard's hooks of the user, besides callbacks.
 pub(crate) struct Hooks {
@@ -333,7 +333,7 @@ impl Drop for Hooks {
     fn drop(&mut self) {
         // Values that a hook captured may panic when they are dropped, on whichever thread had the
         // last reference.
-        let wake = mem::replace(&mut self.wake, Wake::Hook(Box::new(|| ())));
+        let wake = mem::replace(&mut self.wake, Wake::Hook(Arc::new(|| ())));
         let panic = self.panic.take();
         let task = self.task.take();
         contain(|| drop(wake));

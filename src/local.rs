@@ -13,6 +13,7 @@ mod shard_ref;
 mod telling;
 
 use std::{
+    fmt,
     marker::PhantomData,
     time::{Duration, Instant},
 };
@@ -69,6 +70,15 @@ pub struct Turn {
     pub behind: bool,
     /// The turn was called from a callback of another one, and did nothing.
     pub nested: bool,
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fired, collected, live, touched, behind, nested } = self;
+        write!(f, "fired {fired}, collected {collected}, live {live}, touched {touched}")?;
+        f.write_str(if *behind { ", behind" } else { "" })?;
+        f.write_str(if *nested { ", nested" } else { "" })
+    }
 }
 
 impl LocalTimer {

@@ -200,7 +200,7 @@ impl From<TimerFdError> for io::Error {
         match error {
             TimerFdError::System(error) => error,
             TimerFdError::VirtualTime => Self::new(io::ErrorKind::Unsupported, error),
-            TimerFdError::NoTimer(_) => Self::other(error),
+            TimerFdError::NoTimer(reason) => Self::new(reason.io_kind(), error),
         }
     }
 }

@@ -145,12 +145,12 @@ impl fmt::Display for TimeoutError {
 impl Error for TimeoutError {}
 
 /// An elapsed deadline has the kind [`TimedOut`](io::ErrorKind::TimedOut); a missing timer has the
-/// kind of [`other`](io::Error::other) errors.
+/// kind of its [`AddErrorReason`].
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {
             TimeoutError::Elapsed => Self::new(io::ErrorKind::TimedOut, error),
-            TimeoutError::NoTimer(_) => Self::other(error),
+            TimeoutError::NoTimer(reason) => Self::new(reason.io_kind(), error),
         }
     }
 }

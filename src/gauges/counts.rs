@@ -1,6 +1,8 @@
 //! The counters of a shard, declared once: as its users read them, and as the words that its owner
 //! publishes.
 
+use std::fmt;
+
 use crate::limits::COUNTED;
 
 /// Declares [`Counts`] and its form as words, in the order of the fields.
@@ -94,6 +96,18 @@ counts! {
         pub overruns: u64,
         /// Entries of the wheel linked, moved, unlinked or fired: the wheel's work.
         pub touched: u64,
+    }
+}
+
+/// Shows how the timers ended: `added 5, live 1, fired 3, cancelled 1, handed back 0`.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { added, live, fired, cancelled, handed_back, .. } = self;
+        write!(
+            f,
+            "added {added}, live {live}, fired {fired}, cancelled {cancelled}, \
+             handed back {handed_back}"
+        )
     }
 }
 

@@ -256,7 +256,7 @@ fn nothing_hangs_when_the_last_thread_has_ended() {
     let Poll::Ready(Err(error)) = poller.poll(&mut arrived) else { panic!("it hangs") };
     assert_eq!(error, TimeoutError::NoTimer(AddErrorReason::ShutDown));
     assert!(!error.is_elapsed() && error.to_string().starts_with("given up without a timer: "));
-    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Other);
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::BrokenPipe);
     assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), SHUT_DOWN);
     // An elapsed sleep is ready, also without a timer.
     cores.clock.advance(TICK * 5);

@@ -1,11 +1,21 @@
 //! Texts for people: `Debug` shows figures, errors are plain sentences. And defaults.
 
-use std::{error::Error, fmt::Debug, sync::Mutex, time::Duration};
+use std::{
+    error::Error,
+    fmt::Debug,
+    io,
+    rc::Rc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use corewheel::{
-    AddErrorReason, Clock, Completion, Config, ConfigError, Cores, DelayedOperation, ManualClock,
-    Outcome, PanicPlace, PanicReport, Purgatory, PurgatoryGroup, Shard, Wheel,
-    future::{Timers, VirtualTime, sleep},
+    AddErrorReason, Cancel, Clock, Completion, Config, ConfigError, Cores, DelayedOperation,
+    ManualClock, Outcome, PanicPlace, PanicReport, Purgatory, PurgatoryGroup, Shard, Wheel,
+    future::{TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
 };
 
@@ -120,6 +130,100 @@ fn errors_are_sentences() {
     let error = full.try_add(TICK, ()).expect_err("it is full");
     assert_reads_well(&error, "timer not added: ");
     assert_eq!(format!("{error:?}"), "AddError { reason: Full, .. }");
+}
+
+#[test]
+fn display_shows_figures_and_answers() {
+    on_a_core(|clock| {
+        let handle = local_timer().add(TICK, || {});
+        let local = local_timer().add_local(TICK, || {});
+        assert_eq!(format!("TimerHandle({handle})"), format!("{handle:?}"));
+        assert_eq!(format!("LocalTimerHandle({local})"), format!("{local:?}"));
+        let turn = turn_after(clock, 1);
+        assert_eq!(
+            turn.to_string(),
+            format!("fired 2, collected 0, live 0, touched {}", turn.touched)
+        );
+        local_timer().add(TICK, || {
+            assert!(local_timer().turn().to_string().ends_with(", nested"));
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        let cancelled = local_timer().add(TICK, || {});
+        assert_eq!(
+            format!("{:>10}{:>6}", cancelled.cancel(), cancelled.cancel()),
+            " cancelled ended"
+        );
+        assert_eq!(
+            local_timer().counts().to_string(),
+            "added 4, live 0, fired 3, cancelled 1, handed back 0"
+        );
+    });
+}
+
+#[test]
+fn only_a_won_cancel_is_cancelled() {
+    let answers = [Cancel::Cancelled, Cancel::Running, Cancel::Ended];
+    assert_eq!(answers.map(Cancel::is_cancelled), [true, false, false]);
+    assert_eq!(answers.map(|answer| answer.to_string()), ["cancelled", "running", "ended"]);
+}
+
+#[test]
+fn errors_become_io_errors_of_a_fitting_kind() {
+    fn kind_and_text(error: impl Into<io::Error>) -> (io::ErrorKind, String) {
+        let error = error.into();
+        (error.kind(), error.to_string())
+    }
+    for (reason, kind) in [
+        (AddErrorReason::ShutDown, io::ErrorKind::BrokenPipe),
+        (AddErrorReason::Full, io::ErrorKind::QuotaExceeded),
+        (AddErrorReason::TooManyShards, io::ErrorKind::QuotaExceeded),
+    ] {
+        assert_eq!(kind_and_text(reason), (kind, reason.to_string()));
+        let timeout = TimeoutError::NoTimer(reason);
+        assert_eq!(kind_and_text(timeout), (kind, timeout.to_string()));
+    }
+    let elapsed = TimeoutError::Elapsed;
+    assert_eq!(kind_and_text(elapsed), (io::ErrorKind::TimedOut, elapsed.to_string()));
+    for (error, kind) in [
+        (ConfigError::TickTooShort { tick: Duration::ZERO }, io::ErrorKind::InvalidInput),
+        (ConfigError::AlreadyRunning, io::ErrorKind::AlreadyExists),
+        (ConfigError::TooManyShards { max: 1 }, io::ErrorKind::QuotaExceeded),
+    ] {
+        assert_eq!(kind_and_text(error), (kind, error.to_string()));
+    }
+    let mut shard = Shard::with_config(Config::new().limit(0)).expect("valid");
+    // The payload need not be `Send`.
+    let error = shard.try_add(TICK, Rc::new(())).expect_err("it is full");
+    let full = (io::ErrorKind::QuotaExceeded, error.to_string());
+    assert_eq!(kind_and_text(error), full);
+    on_a_core(|clock| {
+        let other = local_timer().add(HOUR, || {});
+        local_timer().add(TICK, move || {
+            let error = other.cancel_wait().expect_err("inside a callback");
+            assert_eq!(kind_and_text(error), (io::ErrorKind::Deadlock, error.to_string()));
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(local_timer().counts().panicked, 0);
+    });
+}
+
+#[test]
+fn a_cloned_config_has_the_same_settings_and_hooks() {
+    let reports = Arc::new(AtomicUsize::new(0));
+    let (clock, counted) = (ManualClock::new(), Arc::clone(&reports));
+    let config = Config::new().clock(&clock).limit(1).on_panic(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    for config in [config.clone(), config.clone(), config] {
+        let clock = clock.clone();
+        on_a_thread(move || {
+            config.install().expect("a new thread");
+            local_timer().add(TICK, || panic!("as planned"));
+            assert!(local_timer().try_add(TICK, || ()).is_err());
+            turn_after(&clock, 1);
+        });
+    }
+    assert_eq!(reports.load(Ordering::Relaxed), 3);
 }
 
 #[test]

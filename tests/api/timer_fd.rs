@@ -313,7 +313,7 @@ fn an_error_is_a_sentence_and_has_its_io_kind() {
     assert!(text(&none).ends_with(&AddErrorReason::ShutDown.to_string()));
     assert!(none.source().is_none());
     assert_eq!(io::Error::from(TimerFdError::VirtualTime).kind(), io::ErrorKind::Unsupported);
-    assert_eq!(io::Error::from(none).kind(), io::ErrorKind::Other);
+    assert_eq!(io::Error::from(none).kind(), io::ErrorKind::BrokenPipe);
     let system = TimerFdError::System(io::Error::from_raw_os_error(24));
     assert!(text(&system).contains("descriptor") && system.source().is_some());
     assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
