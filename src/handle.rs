@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use crate::state::Cancel;
+pub use crate::state::{Cancel, TimerStatus};
 use crate::{
     callback::Sent,
     error::InsideCallback,
     hooks::{PanicPlace, contain},
-    limits::REMOTE_GENERATION,
+    limits::{REMOTE_GENERATION, SHARDS_MAX},
     reclaim::Seen,
     registry,
     shared::{Remote, Shared},
@@ -40,6 +40,16 @@ impl Cancel {
     /// ```
     pub fn is_cancelled(self) -> bool {
         self == Self::Cancelled
+    }
+}
+
+impl fmt::Display for TimerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Ended => "ended",
+        })
     }
 }
 
@@ -105,6 +115,53 @@ impl TimerHandle {
 
     pub(crate) fn generation(self) -> u64 {
         self.generation
+    }
+
+    /// Returns the handle as a number, for a place that stores no Rust values: a C structure, or a
+    /// message. [`from_bits`](Self::from_bits) makes a handle of it again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerHandle, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// let bits: u128 = timeout.to_bits();
+    ///
+    /// // Later, on any thread:
+    /// assert_eq!(TimerHandle::from_bits(bits), Some(timeout));
+    /// # timeout.cancel();
+    /// ```
+    #[must_use]
+    pub fn to_bits(self) -> u128 {
+        u128::from(self.generation) << 64 | u128::from(self.place.get())
+    }
+
+    /// Returns the handle that [`to_bits`](Self::to_bits) made a number of, if its timer is live.
+    ///
+    /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. A
+    /// number that was made up may name any live timer of the process, and reaches nothing else.
+    ///
+    /// Cost: constant, one look at the timer; no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::TimerHandle;
+    ///
+    /// assert_eq!(TimerHandle::from_bits(0), None);
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the place")]
+    pub fn from_bits(bits: u128) -> Option<Self> {
+        let place = NonZeroU64::new(bits as u64)?;
+        let handle = Self { generation: (bits >> 64) as u64, place };
+        // The owner trusts that a handle's generation was given to its index.
+        let is_genuine = place == PLACE | place
+            && handle.shard() < SHARDS_MAX
+            && handle.status() != TimerStatus::Ended;
+        is_genuine.then_some(handle)
     }
 
     /// Cancels the timer, from any thread, and says at once whether this call ended it.
@@ -254,6 +311,26 @@ impl TimerHandle {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
         }
+    }
+
+    /// Returns whether the timer is pending, running or ended, from any thread.
+    ///
+    /// The answer may be outdated at once, except [`Ended`](TimerStatus::Ended), which is final. If
+    /// the timer fired, this thread then sees everything the callback did. Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerStatus, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add(Duration::from_secs(1), || println!("again"));
+    /// assert_eq!(retry.status(), TimerStatus::Pending);
+    /// ```
+    pub fn status(self) -> TimerStatus {
+        registry::with(self.shard(), |shared| {
+            shared.map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
+        })
     }
 
     /// Moves the timer to `delay` from now, earlier or later, from any thread. The handle stays

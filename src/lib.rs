@@ -203,7 +203,7 @@ pub use self::{
     cores::{Core, Cores, CoresBuilder},
     error::{AddError, AddErrorReason, ConfigError, InsideCallback},
     gauges::Counts,
-    handle::{Cancel, LocalHandle, TimerGuard, TimerHandle},
+    handle::{Cancel, LocalHandle, TimerGuard, TimerHandle, TimerStatus},
     hooks::{PanicPlace, PanicReport},
     local::{LocalTimer, ShardRef, Turn, local_timer},
     purgatory::{

@@ -16,7 +16,7 @@ use crate::{
     parker::{Announcement, Asleep, Parker},
     reclaim::{Seen, pin},
     slab::{NodeView, Slab},
-    state::{Cancel, Move, Next},
+    state::{Cancel, Move, Next, TimerStatus},
     sync::{AtomicU64, Ordering},
     tick::{TickLength, saturating_nanos},
 };
@@ -337,6 +337,11 @@ impl Seen<'_, Shared> {
             Push::Queued { depth, .. } => self.must_wake_for_debt(depth),
             Push::Closed => None,
         }
+    }
+
+    /// Returns what a timer is doing.
+    pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
+        self.look(index, |node| node.state.status(generation)).unwrap_or(TimerStatus::Ended)
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {

@@ -247,6 +247,29 @@ pub enum Cancel {
     Ended,
 }
 
+/// What a timer is doing; from [`TimerHandle::status`](crate::TimerHandle::status).
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{TimerStatus, local_timer};
+/// use std::time::Duration;
+///
+/// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+/// assert_eq!(timeout.status(), TimerStatus::Pending);
+/// timeout.cancel();
+/// assert_eq!(timeout.status(), TimerStatus::Ended);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimerStatus {
+    /// It waits for its deadline, or for the turn that fires it.
+    Pending,
+    /// Its callback is running. A periodic timer is pending again after the run.
+    Running,
+    /// It fired, was cancelled or handed back, or the handle is stale.
+    Ended,
+}
+
 /// Whether the node of an ended timer is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

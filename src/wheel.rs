@@ -89,6 +89,35 @@ pub struct Key {
     generation: u32,
 }
 
+impl Key {
+    /// Returns the key as a number, for the `user_data` of `io_uring` or epoll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Key, Wheel};
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let user_data: u64 = wheel.insert(30_000, "idle").to_bits();
+    ///
+    /// // The completion arrives:
+    /// assert_eq!(wheel.remove(Key::from_bits(user_data)), Some("idle"));
+    /// ```
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// Returns the key that [`to_bits`](Self::to_bits) made a number of.
+    ///
+    /// A number that was made up gives a key that finds nothing, or any entry.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the index")]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 impl<T> Wheel<T> {
     /// Creates an empty wheel of the default geometry at tick 0. For another geometry use
     /// [`starting_at`](Self::starting_at).

@@ -2,7 +2,7 @@
 
 use super::{
     Cancel, GENERATION_SHIFT, GONE, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED, StateWord,
-    TAKEN,
+    TAKEN, TimerStatus,
 };
 use crate::{limits::REMOTE_GENERATION, sync::Ordering};
 
@@ -118,6 +118,18 @@ impl StateWord {
                 let takes = to & GONE != 0 && word & GONE == 0;
                 return (true, if takes { Next::Take } else { Next::unless_queued(word) });
             }
+        }
+    }
+
+    /// Returns what the timer of this generation is doing.
+    pub(crate) fn status(&self, generation: u64) -> TimerStatus {
+        // Acquire (S2): after `Ended`, the caller sees what the callback did.
+        let word = self.0.load(Ordering::Acquire);
+        match Phase::of(word) {
+            _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
+            Phase::Private | Phase::Armed | Phase::Moving => TimerStatus::Pending,
+            Phase::Running | Phase::Stopping => TimerStatus::Running,
+            Phase::Idle | Phase::Cancelled | Phase::Withdrawn => TimerStatus::Ended,
         }
     }
 

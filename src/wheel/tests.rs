@@ -115,6 +115,22 @@ fn a_key_of_another_wheel_breaks_nothing() {
 }
 
 #[test]
+fn a_key_survives_its_bits_and_no_number_breaks_anything() {
+    let mut wheel = Tiny::starting_at(0);
+    let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
+    for bits in [0, 1, u64::MAX, u64::from(u32::MAX), u64::MAX << 32, 64, 1 << 20] {
+        let key = Key::from_bits(bits);
+        assert_eq!(key.to_bits(), bits);
+        assert_eq!(wheel.remove(key).is_some(), keys.contains(&key), "{key:?}");
+        wheel.check();
+    }
+    for key in keys.into_iter().skip(1) {
+        assert!(wheel.remove(Key::from_bits(key.to_bits())).is_some());
+    }
+    assert!(wheel.is_empty());
+}
+
+#[test]
 fn an_iterator_dropped_early_loses_nothing() {
     let mut wheel = Tiny::starting_at(0);
     for deadline in [5, 3, 9, 3] {

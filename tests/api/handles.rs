@@ -8,7 +8,7 @@ use std::{
 
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
-    TimerHandle, local_timer,
+    TimerHandle, TimerStatus, local_timer,
 };
 
 use crate::{
@@ -54,6 +54,64 @@ fn a_handle_is_a_plain_value_of_sixteen_bytes() {
     assert!(implements!(Core: Send + Sync));
     assert!(implements!(Config: Send + Sync));
     assert!(implements!(Shard<u8>: Send));
+}
+
+#[test]
+fn a_handle_returns_from_its_bits_while_its_timer_is_live() {
+    on_a_core(|clock| {
+        let handles = [
+            local_timer().add(TICK, || ()),
+            local_timer().add_periodic(TICK, || ()),
+            on_a_thread({
+                let shard = local_timer().shard_ref();
+                move || shard.add(TICK, || ())
+            }),
+        ];
+        for handle in handles {
+            let bits = handle.to_bits();
+            assert_eq!(TimerHandle::from_bits(bits), Some(handle));
+            on_a_thread(move || assert_eq!(TimerHandle::from_bits(bits), Some(handle)));
+            // The bits of the shard's number may name a timer of another test.
+            for bit in (0..32).chain(46..128) {
+                assert_eq!(TimerHandle::from_bits(bits ^ 1 << bit), None, "bit {bit}");
+            }
+        }
+        assert_eq!(turn_after(clock, 1).fired, 3);
+        assert_eq!(TimerHandle::from_bits(handles[0].to_bits()), None);
+        assert_eq!(handles[1].cancel(), Cancel::Cancelled);
+        assert_eq!(TimerHandle::from_bits(handles[1].to_bits()), None);
+    });
+    for bits in [0, 1, u128::MAX, u128::from(u64::MAX), 1 << 63, u128::MAX << 64] {
+        assert_eq!(TimerHandle::from_bits(bits), None);
+    }
+}
+
+#[test]
+fn the_status_is_pending_then_running_then_ended_on_every_thread() {
+    fn status(handle: TimerHandle) -> TimerStatus {
+        let here = handle.status();
+        assert_eq!(on_a_thread(move || handle.status()), here);
+        here
+    }
+    on_a_core(|clock| {
+        let own = Rc::new(Cell::new(None));
+        let in_callback = Rc::clone(&own);
+        let ask = move || assert_eq!(in_callback.get().map(status), Some(TimerStatus::Running));
+        let once = local_timer().add(TICK, ask.clone());
+        own.set(Some(once));
+        assert_eq!(status(once), TimerStatus::Pending);
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(status(once), TimerStatus::Ended);
+
+        let periodic = local_timer().add_periodic(TICK, ask);
+        own.set(Some(periodic));
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(status(periodic), TimerStatus::Pending);
+        cancel_elsewhere(periodic);
+        assert_eq!(status(periodic), TimerStatus::Ended);
+        local_timer().turn();
+        assert_eq!(status(local_timer().add_local(TICK, never).share()), TimerStatus::Pending);
+    });
 }
 
 #[test]
