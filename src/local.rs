@@ -7,6 +7,7 @@ mod adding;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod descriptor;
 mod inner;
+mod lookup;
 mod sampler;
 mod services;
 mod shard_ref;

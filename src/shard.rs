@@ -7,6 +7,7 @@
 mod adding;
 mod end;
 mod expired;
+mod lookup;
 mod messages;
 mod pass;
 mod sleep;

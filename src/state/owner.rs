@@ -262,6 +262,16 @@ impl StateWord {
         }
     }
 
+    /// Returns whether another thread has moved the timer and the owner has not linked it there yet;
+    /// `None` if the timer is not pending.
+    pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
+        // Acquire (S3): the requested deadline.
+        let word = self.0.load(Ordering::Acquire);
+        let is_pending = word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
+        is_pending.then_some(word & MOVED != 0)
+    }
+
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
     /// message.
     pub(crate) fn is_held(&self) -> bool {
