@@ -82,6 +82,11 @@ impl<P: Copy + PartialEq> PageTable<P> {
         self.pages[number] = self.pages[0];
     }
 
+    /// Returns a number above the number of every page.
+    pub(crate) fn end(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Returns the numbers of the pages that are there.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))

@@ -25,7 +25,6 @@ impl Spare {
     }
 
     /// Keeps at least `min` empty pages.
-    #[cfg(feature = "std")]
     pub(crate) fn keep(&mut self, min: u32) {
         self.min = self.min.max(min);
     }

@@ -24,12 +24,14 @@
 //!
 //! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of
 //! entries), `raw` (the wheel over indices), `advance` and `ahead` (the passage of time), `entries`
-//! (the storage of a `Wheel`), this file (the wheel over values), `check` (the invariants).
+//! (the storage of a `Wheel`), this file (the wheel over values), `contents` (lookups),
+//! `check` (the invariants).
 
 mod advance;
 mod ahead;
 #[cfg(any(test, debug_assertions))]
 mod check;
+mod contents;
 mod entries;
 mod level;
 mod raw;
@@ -148,6 +150,30 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         key
     }
 
+    /// Adds an entry that is due at tick `deadline`, as [`insert`](Self::insert) does, or returns
+    /// the value.
+    ///
+    /// # Errors
+    ///
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let lease = wheel.try_insert(30_000, "lease")?;
+    /// assert!(wheel.contains(lease));
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[inline]
+    pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
+        let (index, generation) = self.entries.try_insert(value)?;
+        self.raw.link(&self.entries, index, deadline);
+        Ok(Key { index, generation })
+    }
+
     /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
     /// the multiple of the largest power of two among them. Most entries with slack share such
     /// ticks, so that one wake-up serves many, and far entries need not cascade.
@@ -166,7 +192,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // A key is two numbers, which a function would return in memory.
     fn store(&mut self, value: T) -> Key {
-        let Some((index, generation)) = self.entries.try_insert(value) else {
+        let Ok((index, generation)) = self.entries.try_insert(value) else {
             panic!("a wheel was asked for more entries than it can hold")
         };
         Key { index, generation }

@@ -11,8 +11,8 @@ use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
 
 use super::storage::{Links, Location, Placement, Storage};
 use crate::{
-    limits::{INDEX_MAX, KEY_GENERATION_MAX},
-    pages::{FreePlaces, PAGE, PageTable, fill, first_link, index_of, page_of, place_of},
+    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX},
+    pages::{FreePlaces, PAGE, PageTable, as_u32, fill, first_link, index_of, page_of, place_of},
     prefetch::prefetch,
 };
 
@@ -82,18 +82,17 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Stores a value under a free index, and returns the index and its generation. Returns `None`
-    /// if every index is in use.
+    /// Stores a value under a free index, and returns the index and its generation. Returns the
+    /// value if every index is in use.
     #[inline(always)]
     #[allow(clippy::inline_always)] // As a function it would return two things in memory.
-    pub(super) fn try_insert(&mut self, value: T) -> Option<(u32, u32)> {
-        let (number, place) = match self.take() {
-            Some(taken) => taken,
-            None => self.add_page()?,
+    pub(super) fn try_insert(&mut self, value: T) -> Result<(u32, u32), T> {
+        let Some((number, place)) = self.take().or_else(|| self.add_page()) else {
+            return Err(value);
         };
         let entry = &self.page(number).entries[place];
         entry.value.set(Some(value));
-        Some((index_of(number, place), entry.generation.get()))
+        Ok((index_of(number, place), entry.generation.get()))
     }
 
     #[inline(always)]
@@ -107,7 +106,7 @@ impl<T> Entries<T> {
 
     #[cfg(test)]
     pub(super) fn insert(&mut self, value: T) -> (u32, u32) {
-        self.try_insert(value).expect("there is room")
+        self.try_insert(value).ok().expect("there is room")
     }
 
     /// Returns true if an entry of this generation is in the wheel.
@@ -127,6 +126,51 @@ impl<T> Entries<T> {
         is_live.then_some((&entry.deadline, location))
     }
 
+    /// Returns the value of an entry of this generation that is in the wheel.
+    #[inline]
+    pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
+        let value = self.contains(index, generation).then(|| self.entry(index).value.as_ptr())?;
+        // SAFETY: values are replaced only by methods that borrow `self` mutably.
+        unsafe { &*value }.as_ref()
+    }
+
+    /// Returns the value of an entry of this generation that is in the wheel, to change it.
+    #[inline]
+    pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
+        let value = self.contains(index, generation).then(|| self.entry(index).value.as_ptr())?;
+        // SAFETY: the borrow of `self` is exclusive, and the entry is a cell.
+        unsafe { &mut *value }.as_mut()
+    }
+
+    /// Returns the generation of an entry.
+    pub(super) fn generation(&self, index: u32) -> u32 {
+        self.entry(index).generation.get()
+    }
+
+    /// Returns the first index from `index` on whose entry is in the wheel.
+    pub(super) fn live_from(&self, mut index: u32) -> Option<u32> {
+        while page_of(index) < self.pages.end() {
+            if !self.pages.has(page_of(index)) {
+                index = index_of(page_of(index) + 1, 0);
+            } else if self.location(index) == Location::UNLINKED {
+                index += 1;
+            } else {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Allocates the memory of `entries` entries, which is never given back.
+    pub(super) fn reserve(&mut self, entries: usize) {
+        let pages = entries.min(RESERVE_MAX as usize) / PAGE + 1;
+        self.free.spare.keep(as_u32(pages));
+        while self.len - self.vacant.len() < pages {
+            let Some((number, place)) = self.add_page() else { break };
+            self.put(number, place);
+        }
+    }
+
     /// Frees an entry that is in no slot, and returns its value.
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> Option<T> {
@@ -136,12 +180,17 @@ impl<T> Entries<T> {
         let generation = entry.generation.get() + 1;
         entry.generation.set(generation);
         // An index whose generations are used up is retired.
-        if generation < KEY_GENERATION_MAX
-            && let Some(next) = self.free.put(number, place)
-        {
-            self.links_of(index).set(Links { previous: 0, next });
+        if generation < KEY_GENERATION_MAX {
+            self.put(number, place);
         }
         value
+    }
+
+    #[inline]
+    fn put(&mut self, number: usize, place: usize) {
+        if let Some(next) = self.free.put(number, place) {
+            self.page(number).links[place].set(Links { previous: 0, next });
+        }
     }
 
     /// Adds a page and takes its first place.

@@ -131,6 +131,93 @@ fn a_key_survives_its_bits_and_no_number_breaks_anything() {
 }
 
 #[test]
+fn entries_are_found_changed_listed_and_retained_as_in_a_map() {
+    let mut wheel = Tiny::starting_at(0);
+    let mut map = std::collections::HashMap::new();
+    for number in 0..40_u64 {
+        let deadline = 1 << (number % 30);
+        map.insert(wheel.insert(deadline, number), (deadline, number));
+    }
+    let gone: Vec<Key> = map.keys().copied().filter(|key| key.index % 3 == 0).collect();
+    for key in &gone {
+        assert_eq!(wheel.remove(*key), map.remove(key).map(|(_, number)| number));
+    }
+    let due: Vec<_> = wheel.advance(9).collect();
+    map.retain(|_, entry| !due.contains(entry));
+    // Pages come and go.
+    (10..200).for_each(|now| assert_eq!(wheel.advance_within(now, 0).next(), None));
+    for (key, (_, number)) in &mut map {
+        *number += 100;
+        *wheel.get_mut(*key).expect("live") += 100;
+        assert!(wheel.contains(*key) && wheel.get(*key) == Some(number));
+    }
+    for key in gone {
+        assert!(!wheel.contains(key) && wheel.get(key).is_none());
+        assert!(wheel.get_mut(key).is_none() && wheel.deadline(key).is_none());
+    }
+    let list = |wheel: &Tiny<u64>| -> Vec<_> {
+        wheel.iter().map(|(key, deadline, number)| (key, (deadline, *number))).collect()
+    };
+    let is_same = |wheel: &Tiny<u64>, map: &std::collections::HashMap<_, _>| {
+        let listed = list(wheel);
+        listed.len() == map.len() && listed.iter().all(|(key, entry)| map.get(key) == Some(entry))
+    };
+    assert!(is_same(&wheel, &map) && wheel.len() == map.len());
+    assert!(map.iter().all(|(key, (deadline, _))| wheel.deadline(*key) == Some(*deadline)));
+
+    let keep = |deadline: u64, number: &mut u64| {
+        *number += 1_000;
+        deadline > 1_000 && !number.is_multiple_of(3)
+    };
+    wheel.retain(|key, deadline, number| {
+        assert_eq!(map[&key], (deadline, *number));
+        keep(deadline, number)
+    });
+    map.retain(|_, (deadline, number)| keep(*deadline, number));
+    assert!(!map.is_empty() && is_same(&wheel, &map) && wheel.len() == map.len());
+    wheel.check();
+
+    wheel.clear();
+    wheel.check();
+    assert_eq!((wheel.len(), wheel.iter().count(), wheel.now()), (0, 0, 199));
+    wheel.insert(500, 1);
+    let late = wheel.insert(3, 2);
+    assert_eq!((wheel.deadline(late), wheel.remove(late)), (Some(199), Some(2)));
+    assert!(map.into_keys().all(|key| wheel.get(key).is_none()));
+    assert_eq!(wheel.advance(u64::MAX).collect::<Vec<_>>(), [(500, 1)]);
+}
+
+#[test]
+fn a_full_wheel_returns_the_value() {
+    let mut wheel = Tiny::starting_at(0);
+    let keys: Vec<Key> = (0..INDEX_MAX).map(|_| wheel.try_insert(5, ()).expect("room")).collect();
+    assert_eq!(wheel.try_insert(5, ()), Err(()));
+    assert_eq!(wheel.remove(keys[7]), Some(()));
+    let key = wheel.try_insert(7, ()).expect("there is room again");
+    wheel.check();
+    assert_eq!(wheel.deadline(key), Some(7));
+}
+
+#[test]
+fn reserved_pages_are_there_and_stay() {
+    let mut wheel = Wheel::<u64>::with_capacity(9);
+    let reserved = wheel.entries.pages();
+    assert!(reserved >= 5, "pages of two, and index 0");
+    wheel.check();
+    let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
+    assert_eq!(wheel.entries.pages(), reserved);
+    wheel.reserve(usize::MAX);
+    let all = wheel.entries.pages();
+    assert_eq!(all, (INDEX_MAX as usize).div_ceil(2), "as many as there can be");
+    for key in keys {
+        assert!(wheel.remove(key).is_some());
+    }
+    (1..1_000).for_each(|now| assert_eq!(wheel.advance(now).next(), None));
+    assert_eq!(wheel.entries.pages(), all);
+    wheel.check();
+}
+
+#[test]
 fn an_iterator_dropped_early_loses_nothing() {
     let mut wheel = Tiny::starting_at(0);
     for deadline in [5, 3, 9, 3] {
