@@ -11,7 +11,7 @@ use crate::{
     local_timer,
     mailbox::Urgency,
     origin::Origin,
-    state::{Cancel, Move, Mover, Next},
+    state::{Cancel, Kind, Move, Mover, Next},
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -74,6 +74,30 @@ fn pages_of_remote_timers_come_and_go() {
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
     }
+}
+
+#[test]
+fn reserved_pages_are_there_and_stay() {
+    let (mut shard, _clock) = shard();
+    shard.reserve(9);
+    let reserved = shard.nodes.known_pages();
+    assert!(reserved >= 5, "pages of two, and index 0");
+    let due = Due::at(0);
+    for _ in 0..9 {
+        let added =
+            shard.insert(due, Kind::Shared, Origin::caller(), crate::slab::Ready(callback()));
+        assert!(added.is_ok());
+    }
+    assert_eq!(shard.nodes.known_pages(), reserved);
+    assert_eq!(fired(&mut shard), 9);
+    (0..100).for_each(|_| assert_eq!(fired(&mut shard), 0));
+    assert_eq!(shard.nodes.known_pages(), reserved);
+    shard.reserve(usize::MAX);
+    assert_eq!(
+        shard.nodes.known_pages(),
+        (INDEX_MAX as usize).div_ceil(2),
+        "as many as there can be"
+    );
 }
 
 /// Some nodes of a page are free while others are in use, after any number of turns.

@@ -448,6 +448,44 @@ impl<T> OwnerNodes<T> {
         unsafe { self.node(index).take_payload() }
     }
 
+    /// Returns the payload of a pending timer that the owner has added.
+    #[inline]
+    pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
+        // SAFETY: the payload is there (`lends`). Only the owner takes it, which borrows its shard
+        // mutably for that.
+        self.lends(index, generation).then(|| unsafe { self.node(index).payload().as_ref() })
+    }
+
+    /// Returns the payload of a pending timer that the owner has added, to change it.
+    #[inline]
+    pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
+        // SAFETY: the payload is there (`lends`), no other thread uses it, and the borrow of `self`
+        // is exclusive.
+        self.lends(index, generation).then(|| unsafe { self.node(index).payload().as_mut() })
+    }
+
+    /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
+    /// such a timer leaves the payload to the owner.
+    #[inline]
+    fn lends(&self, index: u32, generation: u64) -> bool {
+        self.knows(index) && self.state(index).pending_own() == Some(generation)
+    }
+
+    /// Returns the first node from `index` on with a pending timer that the owner has added, and
+    /// the generation of the timer.
+    pub(crate) fn pending_from(&self, mut index: u32) -> Option<(u32, u64)> {
+        while page_of(index) < self.pages.end() {
+            if !self.knows(index) {
+                index = index_of(page_of(index) + 1, 0);
+            } else if let Some(generation) = self.state(index).pending_own() {
+                return Some((index, generation));
+            } else {
+                index += 1;
+            }
+        }
+        None
+    }
+
     /// Tries to fire the timer. If it fires, it is running from now on.
     #[inline]
     pub(crate) fn claim(&self, index: u32) -> Claim {

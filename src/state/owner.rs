@@ -5,7 +5,7 @@ use super::{
     Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GONE, Kind, MOVED, Movable, PERIODIC,
     PHASE_MASK, Phase, QUEUED, StateWord, Swept, TAKEN,
 };
-use crate::sync::Ordering;
+use crate::{limits::REMOTE_GENERATION, sync::Ordering};
 
 impl StateWord {
     /// Arms a new timer in a free node.
@@ -270,6 +270,15 @@ impl StateWord {
         let is_pending = word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         is_pending.then_some(word & MOVED != 0)
+    }
+
+    /// Returns the generation of the pending timer of the owner's that the node has, if it has one:
+    /// its payload is there until the owner takes it.
+    pub(crate) fn pending_own(&self) -> Option<u64> {
+        let word = self.own_word();
+        let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
+        let generation = word >> GENERATION_SHIFT;
+        (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
     }
 
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the

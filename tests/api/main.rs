@@ -24,6 +24,7 @@ use runtime::wake_ups;
 mod callbacks;
 mod cancel_wait;
 mod clock;
+mod contents;
 mod cores;
 mod driving;
 mod end;

@@ -1,0 +1,156 @@
+//! A shard is also a container: it looks up, changes, lists and retains its timers.
+
+use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
+
+use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle};
+
+use crate::{
+    common::{TICK, on_a_thread},
+    support::{Counter, HOUR, assert_sum, cancel_elsewhere, expired, manual_shard},
+};
+
+type Contents = HashMap<TimerHandle, (Instant, u32)>;
+
+fn list(shard: &Shard<Rc<Cell<u32>>>) -> Contents {
+    let listed: Vec<_> = shard.iter().collect();
+    let map: Contents = listed
+        .iter()
+        .map(|(handle, deadline, value)| (*handle, (*deadline, value.get())))
+        .collect();
+    assert_eq!(map.len(), listed.len(), "each once");
+    map
+}
+
+#[test]
+fn a_shard_lists_changes_and_retains_what_is_pending() {
+    let (mut shard, clock) = manual_shard();
+    let start = shard.now();
+    let mut map = Contents::new();
+    for number in 1..=2_000 {
+        let handle = shard.add(TICK * number, Rc::new(Cell::new(number)));
+        map.insert(handle, (start + TICK * number, number));
+    }
+    assert_eq!(list(&shard), map);
+
+    // Cancelled here, cancelled elsewhere, moved elsewhere, and fired.
+    let handles: Vec<TimerHandle> = map.keys().copied().collect();
+    for handle in handles.iter().copied().filter(|handle| map[handle].1.is_multiple_of(7)) {
+        assert!(shard.cancel(handle).is_some());
+    }
+    let with_rest = |rest: u32| -> Vec<TimerHandle> {
+        handles.iter().copied().filter(|handle| map[handle].1 % 7 == rest).collect()
+    };
+    let (cancelled, moved) = (with_rest(1), with_rest(2));
+    on_a_thread(|| {
+        assert!(cancelled.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        assert!(moved.iter().all(|handle| handle.reset(HOUR)));
+    });
+    map.retain(|_, (_, number)| !matches!(*number % 7, 0 | 1));
+    for handle in &moved {
+        map.get_mut(handle).expect("it is pending").0 = start + HOUR;
+    }
+    assert_eq!(list(&shard), map);
+    assert!(cancelled.iter().all(|&handle| {
+        !shard.contains(handle) && shard.get(handle).is_none() && shard.deadline(handle).is_none()
+    }));
+    clock.advance(TICK * 1_000);
+    for value in expired(&mut shard) {
+        map.retain(|_, (_, number)| *number != value.get());
+    }
+    assert_eq!(list(&shard), map);
+
+    for (handle, (_, number)) in &mut map {
+        *number += 10_000;
+        *shard.get_mut(*handle).expect("it is pending") = Rc::new(Cell::new(*number));
+        assert!(shard.contains(*handle));
+    }
+    assert_eq!(list(&shard), map);
+    shard.retain(|handle, deadline, value| {
+        assert_eq!(map[&handle], (deadline, value.get()));
+        value.set(value.get() + 1);
+        value.get().is_multiple_of(2)
+    });
+    map.retain(|_, (_, number)| {
+        *number += 1;
+        number.is_multiple_of(2)
+    });
+    assert_eq!(list(&shard), map);
+    assert_eq!(shard.len(), map.len());
+
+    shard.clear();
+    assert_eq!((shard.len(), shard.iter().count()), (0, 0));
+    assert!(map.keys().all(|&handle| handle.cancel() == Cancel::Ended));
+    assert_sum(shard.counts());
+    let handle = shard.add(TICK, Rc::default());
+    assert_eq!(list(&shard).into_keys().collect::<Vec<_>>(), [handle]);
+}
+
+#[test]
+fn another_shard_and_an_ended_one_have_nothing_to_lend() {
+    let (mut shard, _) = manual_shard();
+    let (mut other, _) = manual_shard();
+    let handle = shard.add(TICK, "payload");
+    let same_index = other.add(TICK, "another");
+    assert!(!other.contains(handle) && other.get_mut(handle).is_none());
+    assert!(shard.get(same_index).is_none() && shard.deadline(same_index).is_none());
+    assert_eq!(shard.drain().len(), 1);
+    assert!(shard.get(handle).is_none() && shard.iter().next().is_none());
+    shard.clear();
+}
+
+#[test]
+fn a_borrowed_payload_survives_a_remote_cancel() {
+    let (mut shard, _) = manual_shard();
+    let handle = shard.add(TICK, Counter::default());
+    let payload = shard.get(handle).expect("it is pending");
+    payload.callback()();
+    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    payload.callback()();
+    assert_eq!(payload.get(), 2);
+    assert!(shard.get(handle).is_none() && shard.get_mut(handle).is_none());
+    assert_eq!((shard.len(), expired(&mut shard).len(), shard.len()), (1, 0, 0));
+}
+
+/// The owner reads, changes and retains while another thread cancels every other timer.
+#[test]
+fn lookups_race_with_remote_cancels_and_lose_no_timer() {
+    for _ in 0..20 {
+        let mut shard = Shard::new();
+        let handles: Vec<_> = (0..1_000_u32).map(|n| shard.add(HOUR, Box::new(n))).collect();
+        let won = thread::scope(|scope| {
+            let canceller = scope.spawn(|| {
+                let every_other = handles.iter().step_by(2);
+                every_other.filter(|handle| handle.cancel().is_cancelled()).count()
+            });
+            for handle in &handles {
+                if let Some(payload) = shard.get_mut(*handle) {
+                    **payload += 1_000;
+                }
+            }
+            shard.retain(|_, _, payload| (1_000..2_000).contains(&**payload) && **payload % 5 > 0);
+            canceller.join().expect("no panic")
+        });
+        shard.turn();
+        assert!(shard.next_expired().is_none());
+        let counts = shard.counts();
+        assert_sum(counts);
+        assert_eq!(counts.cancelled_elsewhere, won as u64);
+        assert_eq!(counts.live, 400, "odd, and no multiple of five");
+        assert!(shard.iter().all(|(_, _, payload)| **payload % 2 == 1 && **payload % 5 > 0));
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_in_clear_is_reported() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("as planned");
+        }
+    }
+    let config = Config::new().clock(ManualClock::new());
+    let mut shard = Shard::with_config(config).expect("valid");
+    (0..3).for_each(|_| _ = shard.add(TICK, Bomb));
+    shard.clear();
+    assert_eq!((shard.len(), shard.counts().panicked), (0, 3));
+}
