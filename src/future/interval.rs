@@ -64,10 +64,13 @@ impl MissedTickBehavior {
 impl<H: Home> Interval<H> {
     /// Creates an interval whose first tick ends `sleep`.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
-        // Without a wheel there is no tick to which to round, and the interval never ticks.
-        let period =
-            sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1));
+        let period = Self::period_nanos(&sleep, period);
         Self { sleep, period, missed: MissedTickBehavior::default() }
+    }
+
+    fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
+        // Without a wheel there is no tick to which to round, and the interval never ticks.
+        sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled.
@@ -135,6 +138,30 @@ impl<H: Home> Interval<H> {
     /// Returns the time between two ticks: at least a tick of the wheel.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period)
+    }
+
+    /// Changes the time between two ticks. The next tick stays where it is; [`reset`](Self::reset)
+    /// moves it to one new period from now. A period shorter than a tick of the timer, zero
+    /// included, counts as a tick.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, interval};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| async {
+    ///     let mut polls = interval(Duration::from_secs(1));
+    ///     let start = polls.tick().await;
+    ///     polls.set_period(Duration::from_secs(10));
+    ///     [polls.tick().await - start, polls.tick().await - start]
+    /// });
+    /// assert_eq!(time.run(), 0);
+    /// assert_eq!(task.take().unwrap().map(|tick| tick.as_secs()), [1, 11]);
+    /// ```
+    pub fn set_period(&mut self, period: Duration) {
+        self.period = Self::period_nanos(&self.sleep, period);
     }
 
     /// Returns the behavior for missed ticks; initially [`MissedTickBehavior::Burst`].

@@ -1,4 +1,4 @@
-//! What a thread learns of a timer of its own by the handle.
+//! Reads and changes timers of this thread by their handles.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl LocalTimer {
     }
 
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
-    /// zero if it has come.
+    /// zero if it has elapsed.
     ///
     /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
     /// wheel. Cost: constant, one reading of the clock.
@@ -57,6 +57,31 @@ impl LocalTimer {
     pub fn time_left(self, handle: TimerHandle) -> Option<Duration> {
         look(handle, |shard| shard.time_left(handle))
     }
+
+    /// Changes the period of a periodic timer of this thread, also from inside its callback.
+    ///
+    /// The next run stays where it is, unless this is called during a run: then the next run is one
+    /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
+    /// period shorter than a tick, zero included, counts as a tick.
+    ///
+    /// Returns false if the timer has ended or is not periodic, or the handle is of another
+    /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// // The connection is idle: less often, from now on.
+    /// assert!(local_timer().set_period(heartbeat, Duration::from_secs(30)));
+    /// assert!(heartbeat.reset(Duration::from_secs(30)));
+    /// ```
+    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
+        Local::with(|local| local.step(|shard| shard.set_period(handle, period))).unwrap_or(false)
+    }
 }
 
 impl LocalHandle {
@@ -65,7 +90,7 @@ impl LocalHandle {
         local_timer().deadline(self.handle())
     }
 
-    /// Returns the time until the deadline if the timer is pending; zero if it has come. See
+    /// Returns the time until the deadline if the timer is pending; zero if it has elapsed. See
     /// [`LocalTimer::time_left`].
     pub fn time_left(self) -> Option<Duration> {
         local_timer().time_left(self.handle())

@@ -1,4 +1,4 @@
-//! What a shard holds, looked up by handle or gone through as a whole.
+//! Looks up, lists and retains the timers of a shard.
 
 use std::{
     iter,
@@ -33,7 +33,7 @@ impl<T> Shard<T> {
         self.due_own(handle).map(|nanos| self.clock.instant_at(nanos))
     }
 
-    /// Returns the time until the deadline of a pending timer of this shard; zero if it has come.
+    /// Returns the time until the deadline of a pending timer of this shard; zero if it has elapsed.
     ///
     /// Returns `None` if the timer has ended, or the handle is of another shard. Cost: constant,
     /// one reading of the clock.
@@ -216,6 +216,18 @@ impl<T> Shard<T> {
     pub fn reserve(&mut self, additional: usize) {
         let timers = self.len().saturating_add(additional).min(RESERVE_MAX as usize);
         self.nodes.reserve(as_u32(timers));
+    }
+
+    /// Changes the period of a periodic timer of this shard. Returns false if there is none.
+    pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
+        let index = handle.index();
+        let will_run_again = handle.shard() == self.number
+            && self.nodes.knows(index)
+            && self.nodes.state(index).will_run_again(handle.generation());
+        if will_run_again {
+            self.nodes.periodic(index).period = self.tick.period(period);
+        }
+        will_run_again
     }
 
     /// Returns the deadline of a pending timer in nanoseconds of the clock, rounded up to a tick.

@@ -272,6 +272,14 @@ impl StateWord {
         is_pending.then_some(word & MOVED != 0)
     }
 
+    /// Returns true if the timer is periodic, and no cancel has forbidden further runs.
+    pub(crate) fn will_run_again(&self, generation: u64) -> bool {
+        let word = self.own_word();
+        word >> GENERATION_SHIFT == generation
+            && word & PERIODIC != 0
+            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
+    }
+
     /// Returns the generation of the pending timer of the owner's that the node has, if it has one:
     /// its payload is there until the owner takes it.
     pub(crate) fn pending_own(&self) -> Option<u64> {

@@ -18,8 +18,8 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread, wait_until},
     support::{
-        ADDS, Counter, Log, OnDrop, assert_sum, cancel_all_elsewhere, cancel_elsewhere, configured,
-        manual_shard, never, on_a_core, pass, turn_after,
+        ADDS, Counter, HOUR, Log, OnDrop, assert_sum, cancel_all_elsewhere, cancel_elsewhere,
+        configured, manual_shard, never, on_a_core, pass, turn_after,
     },
 };
 
@@ -371,6 +371,43 @@ fn a_periodic_timer_cancelled_between_its_runs_is_cancelled() {
         assert_eq!((periodic.cancel(), runs.shared_by()), (Cancel::Cancelled, 0));
         assert_eq!((turn_after(clock, 5).fired, runs.get()), (0, 2));
         assert_eq!(periodic.cancel(), Cancel::Ended);
+    });
+}
+
+#[test]
+fn a_new_period_counts_from_the_next_run_or_from_the_run_it_is_set_in() {
+    on_a_core(|clock| {
+        let set = |handle, ticks| local_timer().set_period(handle, TICK * ticks);
+        let (periodic, log) = add_logged(clock, TICK * 10);
+        turn_after(clock, 4);
+        assert!(set(periodic, 3));
+        pass(clock, 20);
+        assert_eq!(log.take(), [10, 13, 16, 19, 22].map(|tick| tick * TICK.as_nanos()));
+        assert!(set(periodic, 0), "at least a tick");
+        pass(clock, 4);
+        assert_eq!(log.take(), [25, 26, 27, 28].map(|tick| tick * TICK.as_nanos()));
+        let shard = local_timer().shard_ref();
+        let once = local_timer().add(HOUR, never);
+        let remote = on_a_thread(move || shard.add(HOUR, never));
+        assert!(!set(once, 1) && !set(remote, 1));
+        assert!(!on_a_thread(move || local_timer().set_period(periodic, TICK)));
+        assert_eq!(cancel_elsewhere(periodic), Cancel::Cancelled);
+        assert!(!set(periodic, 1));
+        once.cancel();
+        remote.cancel();
+        pass(clock, 1);
+
+        let slower = add_with_handle(move |own| {
+            assert!(set(own, 5));
+            own.cancel();
+            assert!(!set(own, 5), "there is no further run");
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert!(!slower.is_pending());
+        let slower = add_with_handle(move |own| assert!(set(own, 5)));
+        let at = local_timer().deadline(slower).expect("it is pending");
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(local_timer().deadline(slower), Some(at + TICK * 5));
     });
 }
 

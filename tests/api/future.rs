@@ -389,6 +389,19 @@ fn an_interval_does_not_drift() {
 }
 
 #[test]
+fn a_new_period_of_an_interval_counts_from_its_next_tick() {
+    on_a_core(|clock| {
+        let mut interval = interval(TICK * 2);
+        assert_eq!(ticks_of(clock, &mut interval, &[0, 2]), [(0, 0), (2, 2)]);
+        interval.set_period(TICK * 5);
+        assert_eq!(interval.period(), TICK * 5);
+        assert_eq!(ticks_of(clock, &mut interval, &[2, 5, 5]), [(2, 2), (7, 7), (12, 12)]);
+        interval.set_period(Duration::ZERO);
+        assert_eq!(interval.period(), TICK);
+    });
+}
+
+#[test]
 fn a_reset_moves_the_next_tick_of_an_interval() {
     on_a_core(|clock| {
         let mut later = interval_at(clock.now() + TICK * 4, TICK * 10);
