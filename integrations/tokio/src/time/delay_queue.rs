@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// * Any deadline is valid; tokio-util panics beyond about 2 years.
 /// * A [`Key`] is never mistaken for a later entry's.
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
-/// rounded.
+///   rounded.
 /// * Entries of the same millisecond come out in an unspecified order; tokio-util's come out last
 ///   in, first out.
 /// * [`peek`](Self::peek) looks at every entry.
