@@ -272,7 +272,13 @@ impl Seen<'_, Shared> {
         let cancelled = self.look(index, |node| {
             let (answer, next) = node.cancel(generation, taken);
             let urgency = if taken.is_some() { Urgency::Empty } else { Urgency::CanWait };
-            let wake = self.push_cancelled(index, &node, next, urgency);
+            let is_behind = answer == Cancel::Cancelled && next == Next::Nothing;
+            let wake = if is_behind && taken.is_none() {
+                // The payload waits behind a message about the deadline. That may be far away.
+                self.parker.must_wake_from_long()
+            } else {
+                self.push_cancelled(index, &node, next, urgency)
+            };
             Remote { answer, wake }
         });
         // Without a page, the timer and its page have ended, or an earlier shard of this number had
@@ -310,7 +316,13 @@ impl Seen<'_, Shared> {
                 };
                 // Reads the requested deadline again: another thread may have written a new one,
                 // and relied on this thread's message.
-                Remote { answer, wake: self.must_wake(depth, || node.requested.read()) }
+                let mut wake = self.must_wake(depth, || node.requested.read());
+                // Reads the word after the fence of that: a thread that has cancelled the timer
+                // relies on this message too, and the payload must not wait for a long sleep.
+                if wake.is_none() && !node.state.is_pending(generation) {
+                    wake = self.parker.must_wake_from_long();
+                }
+                Remote { answer, wake }
             }
         });
         moved.unwrap_or(Remote::quiet(false))

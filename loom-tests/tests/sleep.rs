@@ -101,6 +101,24 @@ fn a_payload_is_never_slept_over_for_long() {
     });
 }
 
+/// The message of the timer is that of another thread, which moves it and wakes nobody for that.
+#[test]
+fn a_payload_behind_the_message_of_another_is_never_slept_over_for_long() {
+    explore(22_500, || {
+        let (mut shard, _clock) = waking_shard();
+        let handle = shard.add(TICK * 1000, ());
+        let mover = asks(move || handle.reset(TICK * 2000));
+        let canceller = asks(move || handle.cancel() == Cancel::Cancelled);
+        // It wakes up for the payload, or the payload was there before it slept.
+        while !shard.is_empty() {
+            fall_asleep(shard.prepare_sleep());
+            assert!(expired(&mut shard).is_empty());
+        }
+        let [_, is_cancelled] = answers([mover, canceller]);
+        assert!(is_cancelled);
+    });
+}
+
 /// Two threads together make up the backlog. The one that completes it wakes.
 #[test]
 fn a_debt_of_two_threads_is_never_slept_through() {

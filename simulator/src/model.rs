@@ -309,7 +309,8 @@ impl Model {
         // Timers that other threads have cancelled make room.
         let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
-        Some((payload, (is_full || length < shard.limit).then_some(is_full)))
+        let is_known = is_full && !shard.partial || length < shard.limit;
+        Some((payload, is_known.then_some(is_full)))
     }
 
     /// An add has found the shard full, and may have consumed messages about cancelled timers.
@@ -460,7 +461,8 @@ impl Model {
         let arriving = shard.added - shard.seen.added;
         let (limit, there) = (shard.limit as u64, shard.published + arriving);
         let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES)) >= limit;
-        let is_known = is_full || there < limit;
+        // After a turn that was cut short, more cancelled timers may have been admitted than are known.
+        let is_known = is_full && !shard.partial || there < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 

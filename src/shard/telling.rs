@@ -100,6 +100,12 @@ impl<T> Shard<T> {
             && self.counts.turns - self.telling.told_in.get() < TURNS_UNTOLD
     }
 
+    /// Notes that the next turn has something to do, although no pass has left it.
+    pub(super) fn leaves_something(&mut self) {
+        self.telling.has_left = true;
+        self.telling.quiet_until.set(0);
+    }
+
     /// Whether a pass has begun and not ended.
     #[inline]
     pub(super) fn is_in_pass(&self) -> bool {

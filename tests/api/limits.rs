@@ -155,6 +155,22 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     }
 }
 
+/// The add takes one of the messages; the others are the next turn's, also if the clock stands still.
+#[test]
+fn an_add_that_needed_room_leaves_the_rest_to_the_next_turn() {
+    limited(3, |clock| {
+        let handles = [(); 3].map(|()| local_timer().add(HOUR, never));
+        // The last one is idle.
+        (0..3).for_each(|_| _ = turn_after(clock, 1));
+        cancel_all_elsewhere(&handles);
+        local_timer().add(HOUR, never);
+        assert_eq!(local_timer().len(), 3);
+        let turn = local_timer().turn();
+        assert_eq!((turn.collected, turn.live, turn.behind), (2, 1, false));
+        assert_eq!(local_timer().counts().queued, 0);
+    });
+}
+
 /// A fixed number of them at most, or the bookkeeping would have no bound.
 #[test]
 fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {

@@ -586,6 +586,19 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         turn();
         assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
     });
+    // Also if a message about the deadline of the timer waits, which wakes nobody.
+    dropping_within(LIMIT, |_, wakes| {
+        let timer = local_timer().add(MINUTE, never);
+        local_timer().turn();
+        let sleep = local_timer().prepare_sleep();
+        on_a_thread(|| assert!(timer.reset(MINUTE * 2)));
+        assert_eq!((wakes.take(), sleep.timeout()), (0, Some(MINUTE)));
+        cancel_all_elsewhere(&[timer]);
+        assert_eq!(wakes.take(), 1);
+        drop(sleep);
+        local_timer().turn();
+        assert!(local_timer().is_empty());
+    });
     // A sleep that is short anyway is not ended.
     dropping_within(LIMIT, |_, wakes| {
         let timer = local_timer().add(HOUR, never);

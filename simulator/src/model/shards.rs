@@ -189,8 +189,9 @@ impl Model {
         // A message that arrived may be counted there as well, or may be one that was there.
         let least = if report.given_up { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.given_up;
-        let is_right =
-            consumed <= most && consumed + arrived >= least && (!takes_all || !report.behind);
+        let is_right = consumed <= most + turn.collected_for_room
+            && consumed + arrived >= least
+            && (!takes_all || !report.behind);
         self.check(is_right, || {
             format!(
                 "{before} messages, {arrived} arrived, {left} left of at most {most}: {report:?}"
