@@ -3,11 +3,13 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    clock::Clock,
+    clock::{
+        Clock,
+        tick::{TickLength, saturating_nanos},
+    },
+    cross_core::hooks::{Hooks, PanicHook, PanicReport, WakeHook},
     error::ConfigError,
-    hooks::{Hooks, PanicHook, PanicReport, WakeHook},
     limits::{INDEX_MAX, RESERVE_MAX},
-    tick::{TickLength, saturating_nanos},
 };
 
 /// The configuration of a shard: tick, clock, capacity, limit, name and hooks.

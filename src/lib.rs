@@ -132,90 +132,58 @@ extern crate alloc;
 extern crate self as corewheel;
 
 #[cfg(feature = "std")]
-mod callback;
-#[cfg(feature = "std")]
 mod clock;
 #[cfg(feature = "std")]
 mod config;
 #[cfg(feature = "std")]
-mod cores;
-#[cfg(feature = "std")]
-mod descriptor;
+mod cross_core;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
 pub mod future;
 #[cfg(feature = "std")]
-mod gate;
-#[cfg(feature = "std")]
 mod gauges;
 #[cfg(all(feature = "std", any(doc, doctest)))]
 pub mod guide;
-#[cfg(feature = "std")]
-mod handle;
-#[cfg(feature = "std")]
-mod hooks;
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some bound what a shard does"))]
 mod limits;
 #[cfg(feature = "std")]
 mod local;
 #[cfg(feature = "std")]
-mod mailbox;
-#[cfg(feature = "std")]
 pub mod metrics;
-#[cfg(feature = "std")]
-mod origin;
-mod pages;
-#[cfg(feature = "std")]
-mod parker;
-mod prefetch;
 #[cfg(feature = "std")]
 mod purgatory;
 #[cfg(feature = "std")]
-mod reclaim;
-#[cfg(feature = "std")]
-mod registry;
-#[cfg(feature = "std")]
-mod schedule;
-#[cfg(feature = "std")]
 mod shard;
 #[cfg(feature = "std")]
-mod shared;
-#[cfg(feature = "std")]
-mod slab;
-mod spare;
-#[cfg(feature = "std")]
-mod state;
-#[cfg(feature = "std")]
-mod sync;
-#[cfg(feature = "std")]
-mod tick;
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-mod timer_fd;
-#[cfg(feature = "std")]
 mod trace;
+mod util;
 mod wheel;
 
+pub use self::wheel::{Due, Key, Wheel};
 #[cfg(feature = "std")]
 pub use self::{
     clock::{Clock, ManualClock},
     config::Config,
-    cores::{Core, Cores, CoresBuilder},
+    cross_core::{
+        handle::{Cancel, LocalHandle, TimerGuard, TimerHandle, TimerStatus},
+        hooks::{PanicPlace, PanicReport},
+    },
     error::{AddError, AddErrorReason, ConfigError, InsideCallback},
     gauges::Counts,
-    handle::{Cancel, LocalHandle, TimerGuard, TimerHandle, TimerStatus},
-    hooks::{PanicPlace, PanicReport},
-    local::{LocalTimer, ShardRef, Turn, local_timer},
+    local::{
+        LocalTimer, ShardRef, Turn,
+        cores::{Core, Cores, CoresBuilder},
+        local_timer,
+    },
     purgatory::{
         Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
         PurgatoryGroup, WatchKey, local_purgatory,
     },
     shard::{Expired, PreparedSleep, Shard},
 };
-
-pub use self::wheel::{Due, Key, Wheel};
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub use self::{descriptor::timerfd::TimerFdError, timer_fd::TimerFd};
+pub use self::{cross_core::descriptor::TimerFdError, local::timer_fd::TimerFd};
 
 #[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../README.md")]

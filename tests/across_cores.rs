@@ -1,7 +1,7 @@
 //! Cases of the protocol between cores: references, wake-ups, order, clock, limit and memory when
 //! one thread adds, moves and cancels timers of another. They run in virtual time, except the
-//! waits. `src/shard/tests.rs` and `src/state/tests.rs` have the states of a remote timer's node
-//! and word, `memory/remote.rs` its memory.
+//! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
+//! timer's node and word, `memory/remote.rs` its memory.
 #![cfg(feature = "std")]
 
 mod common;

@@ -14,42 +14,60 @@ use std::{
 
 use source::{Name, Source};
 
-/// The modules in reading order: each may use itself and those before it.
-const ORDER: &str = "limits sync trace error tick clock prefetch spare pages schedule origin wheel state mailbox parker reclaim callback \
-                     slab gate gauges descriptor hooks config shared registry handle metrics shard local timer_fd cores purgatory future";
+/// The modules of `src/` and of its folders in reading order: each may use itself and those before
+/// it. Inside a folder, what its root has or shows is free.
+const ORDER: &[(&str, &str)] = &[
+    (
+        "",
+        "limits util error trace clock wheel gauges cross_core config metrics shard local purgatory future",
+    ),
+    ("util", "sync snapshot prefetch spare pages"),
+    ("clock", "tick schedule boot counter follower manual reader"),
+    ("wheel", "storage entries slot level ahead raw advance check contents"),
+    ("gauges", "counts histogram"),
+    (
+        "cross_core",
+        "origin state mailbox parker reclaim callback slab gate descriptor hooks shared registry handle",
+    ),
+    ("metrics", "live_report watch export"),
+    ("shard", "expired telling sleep lookup pass steps adding messages end"),
+    ("local", "inner adding lookup services shard_ref timer_fd cores"),
+    ("purgatory", "operation hash table group"),
+    ("future", "alarm home sleep timeout interval timers drive virtual_time"),
+];
 
 /// Names that belong to certain files, and what to use everywhere else.
 const HOMES: &[Home] = &[
     Home {
         name: "std::sync::atomic",
-        files: &["src/sync/"],
-        instead: "take it from `crate::sync`",
+        files: &["src/util/sync/"],
+        instead: "take it from `crate::util::sync`",
     },
     Home {
         name: "core::sync::atomic",
-        files: &["src/sync/"],
-        instead: "take it from `crate::sync`",
+        files: &["src/util/sync/"],
+        instead: "take it from `crate::util::sync`",
     },
-    Home { name: "crossbeam_epoch", files: &["src/reclaim.rs"], instead: "ask `crate::reclaim`" },
     Home {
-        name: "Instant::now",
-        files: &["src/clock.rs", "src/clock/"],
-        instead: "ask the shard's clock",
+        name: "crossbeam_epoch",
+        files: &["src/cross_core/reclaim/mod.rs"],
+        instead: "ask `crate::cross_core::reclaim`",
     },
+    Home { name: "Instant::now", files: &["src/clock/"], instead: "ask the shard's clock" },
     Home { name: "unsafe", files: UNSAFE, instead: "find a safe way" },
 ];
 
 const UNSAFE: &[&str] = &[
-    "src/callback.rs",
     "src/clock/boot.rs",
     "src/clock/counter.rs",
-    "src/pages.rs",
-    "src/prefetch.rs",
-    "src/reclaim.rs",
-    "src/slab.rs",
-    "src/slab/owner.rs",
-    "src/slab/page.rs",
-    "src/slab/retired.rs",
+    "src/cross_core/callback.rs",
+    "src/cross_core/reclaim/mod.rs",
+    "src/cross_core/slab/mod.rs",
+    "src/cross_core/slab/owner.rs",
+    "src/cross_core/slab/page.rs",
+    "src/cross_core/slab/retired.rs",
+    "src/util/pages.rs",
+    "src/util/prefetch.rs",
     "src/wheel/entries.rs",
 ];
 
@@ -118,23 +136,34 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 
 // ---- the rules
 
-/// Dependencies run one way. The crate's root, which shows all modules to the world, is free.
+/// Dependencies run one way, between folders and inside them. The crate's root, which shows all
+/// modules to the world, is free.
 fn order(source: &Source) -> Vec<Finding> {
-    let (own, depth) = source.place();
-    let position = |module: &str| ORDER.split_whitespace().position(|other| other == module);
+    let own = source.place();
     let judge = |name: &Name| {
-        let used = name.module(depth)?;
-        let what = match (position(own), position(used)) {
+        let used = name.absolute(&own)?;
+        // Where the two paths part.
+        let (depth, (own_part, used_part)) =
+            own.iter().zip(&used).enumerate().find(|(_, (own, used))| own != used)?;
+        let folder = own[..depth].join("::");
+        let (_, order) = ORDER.iter().find(|(name, _)| *name == folder)?;
+        let position = |module: &str| order.split_whitespace().position(|other| other == module);
+        let what = match (position(own_part), position(used_part)) {
             (Some(own), Some(used)) if used <= own => return None,
-            (Some(_), Some(_)) => format!("`{own}` uses `{used}`, which comes after it in ORDER"),
-            (None, _) => format!("`{own}` has no place in ORDER yet"),
+            (Some(_), Some(_)) => {
+                format!("`{own_part}` uses `{used_part}`, which comes after it in ORDER")
+            }
+            (None, _) => format!("`{own_part}` has no place in ORDER yet"),
+            (_, None) if !folder.is_empty() => return None,
             (_, None) => {
-                format!("`{used}` is no module of ORDER: import from the module where it lives")
+                format!(
+                    "`{used_part}` is no module of ORDER: import from the module where it lives"
+                )
             }
         };
         Some((name.line, what))
     };
-    if own == "lib" { Vec::new() } else { source.names.iter().filter_map(judge).collect() }
+    if own == ["lib"] { Vec::new() } else { source.names.iter().filter_map(judge).collect() }
 }
 
 /// Some names are at home in a few files only.
@@ -196,27 +225,32 @@ fn assert_finds(cases: &[Case<'_>]) {
 
 #[test]
 fn order_finds_what_comes_later_or_has_no_place() {
-    let nested = "use crate::{\n    tick::Tick,\n    shard::{A, B},\n};";
+    let nested = "use crate::{\n    limits::Tick,\n    shard::{A, B},\n};";
     assert_finds(&[
-        (order, "src/clock.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;", &[2]),
+        (order, "src/clock/mod.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;", &[2]),
         (order, "src/wheel/slot.rs", nested, &[3, 3]),
-        (order, "src/wheel.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
-        (order, "src/wheel.rs", "use super::slab::Slab;", &[1]),
-        (order, "src/wheel/slot.rs", "use super::super::slab::Slab;", &[1]),
-        (order, "src/wheel.rs", "use crate::TimerHandle;", &[1]),
-        (order, "src/novelty.rs", "use crate::tick::Tick;", &[1]),
+        (order, "src/wheel/mod.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
+        (order, "src/wheel/mod.rs", "use super::gauges::Counts;", &[1]),
+        (order, "src/wheel/slot.rs", "use super::super::gauges::Counts;", &[1]),
+        (order, "src/wheel/mod.rs", "use crate::TimerHandle;", &[1]),
+        (order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
+        (order, "src/cross_core/state/owner.rs", "use crate::cross_core::slab::Slab;", &[1]),
+        (order, "src/cross_core/state/mod.rs", "use super::slab::Slab;", &[1]),
+        (order, "src/cross_core/novelty.rs", "use super::slab::Slab;", &[1]),
     ]);
 }
 
 #[test]
 fn order_allows_what_comes_before_and_tests() {
     let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n}";
-    let before = "use crate::{limits, tick::Tick, wheel::slot};\n// crate::local";
+    let before = "use crate::{limits, clock::Clock, wheel::storage};\n// crate::local";
     assert_finds(&[
-        (order, "src/wheel.rs", tests, &[]),
+        (order, "src/wheel/mod.rs", tests, &[]),
         (order, "src/wheel/tests.rs", "use crate::local::turn;", &[]),
-        (order, "src/wheel.rs", before, &[]),
-        (order, "src/wheel/slot.rs", "use super::level;\nuse self::part::Part;", &[]),
+        (order, "src/wheel/level.rs", before, &[]),
+        (order, "src/wheel/level.rs", "use super::{slot, Wheel};\nuse self::part::Part;", &[]),
+        (order, "src/wheel/mod.rs", "use self::contents::Iter;", &[]),
+        (order, "src/cross_core/slab/owner.rs", "use super::super::state::{A, B};", &[]),
         (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
     ]);
 }
@@ -226,16 +260,16 @@ fn homes_finds_strangers_and_leaves_residents_text_and_tests_alone() {
     let atomics = "use std::{\n    sync::{Arc, atomic::AtomicU64},\n    time::Instant,\n};";
     let texts = "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";";
     assert_finds(&[
-        (homes, "src/state.rs", atomics, &[2]),
-        (homes, "src/state.rs", "use core::sync::atomic;", &[1]),
-        (homes, "src/state.rs", "use crossbeam_epoch::pin;", &[1]),
-        (homes, "src/shard.rs", "let now = std::time::Instant::now();", &[1]),
-        (homes, "src/wheel.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
-        (homes, "src/sync/native.rs", "pub(crate) use std::sync::atomic::fence;", &[]),
+        (homes, "src/cross_core/state/mod.rs", atomics, &[2]),
+        (homes, "src/cross_core/state/mod.rs", "use core::sync::atomic;", &[1]),
+        (homes, "src/cross_core/state/mod.rs", "use crossbeam_epoch::pin;", &[1]),
+        (homes, "src/shard/mod.rs", "let now = std::time::Instant::now();", &[1]),
+        (homes, "src/wheel/mod.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
+        (homes, "src/util/sync/native.rs", "pub(crate) use std::sync::atomic::fence;", &[]),
         (homes, "src/clock/fast.rs", "Instant::now()", &[]),
-        (homes, "src/reclaim.rs", "unsafe { guard.defer_unchecked(free) }", &[]),
-        (homes, "src/wheel.rs", texts, &[]),
-        (homes, "src/wheel.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
+        (homes, "src/cross_core/reclaim/mod.rs", "unsafe { guard.defer_unchecked(free) }", &[]),
+        (homes, "src/wheel/mod.rs", texts, &[]),
+        (homes, "src/wheel/mod.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
     ]);
 }
 
@@ -254,14 +288,19 @@ fn reasons_finds_silent_operations_and_accepts_a_comment_in_reach() {
         "// told at length,\n".repeat(2 * REASON_REACH)
     );
     assert_finds(&[
-        (reasons, "src/state.rs", "fn a() {\n    word.load(Acquire)\n}", &[2]),
-        (reasons, "src/state.rs", above, &[3]),
-        (reasons, "src/state.rs", other, &[2]),
-        (reasons, "src/state.rs", "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
-        (reasons, "src/parker.rs", &far, &[REASON_REACH + 3]),
-        (reasons, "src/state.rs", swap, &[]),
-        (reasons, "src/parker.rs", &long, &[]),
-        (reasons, "src/state.rs", "use crate::sync::Ordering::{Acquire, Release};", &[]),
+        (reasons, "src/cross_core/state/mod.rs", "fn a() {\n    word.load(Acquire)\n}", &[2]),
+        (reasons, "src/cross_core/state/mod.rs", above, &[3]),
+        (reasons, "src/cross_core/state/mod.rs", other, &[2]),
+        (reasons, "src/cross_core/state/mod.rs", "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
+        (reasons, "src/cross_core/parker.rs", &far, &[REASON_REACH + 3]),
+        (reasons, "src/cross_core/state/mod.rs", swap, &[]),
+        (reasons, "src/cross_core/parker.rs", &long, &[]),
+        (
+            reasons,
+            "src/cross_core/state/mod.rs",
+            "use crate::sync::Ordering::{Acquire, Release};",
+            &[],
+        ),
     ]);
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    sync::{AtomicU64, Ordering},
-    tick::saturating_nanos,
+    clock::tick::saturating_nanos,
+    util::sync::{AtomicU64, Ordering},
 };
 
 /// Virtual time that stands still until a test moves it.

@@ -7,10 +7,12 @@ use std::{
 
 use super::alarm::Alarm;
 use crate::{
+    cross_core::{
+        handle::{Cancel, LocalHandle},
+        origin::Origin,
+    },
     error::AddErrorReason,
-    handle::{Cancel, LocalHandle},
     local::LocalTimer,
-    origin::Origin,
 };
 
 /// The backend of a future's timer: this thread ([`LocalTimer`]), or one of several other threads

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Home, Sleep};
-use crate::{error::AddErrorReason, local::LocalTimer, tick::saturating_nanos};
+use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTimer};
 
 /// Ticks once a period; from [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).

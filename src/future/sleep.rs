@@ -12,8 +12,11 @@ use super::{
     alarm::{Alarm, WakerName},
 };
 use crate::{
-    error::AddErrorReason, handle::Cancel, limits::SLEEP_UNSEEN, local::LocalTimer, origin::Origin,
-    tick::saturating_nanos,
+    clock::tick::saturating_nanos,
+    cross_core::{handle::Cancel, origin::Origin},
+    error::AddErrorReason,
+    limits::SLEEP_UNSEEN,
+    local::LocalTimer,
 };
 
 /// Waits until its deadline; from [`sleep`](super::sleep) and

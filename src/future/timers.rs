@@ -9,12 +9,16 @@ use std::{
 
 use super::{Interval, Sleep, Timeout, alarm::Alarm, home::Place};
 use crate::{
-    cores::{Cores, CoresBuilder},
+    cross_core::{
+        handle::{Cancel, Owner, TimerHandle},
+        origin::Origin,
+    },
     error::AddErrorReason,
-    handle::{Cancel, Owner, TimerHandle},
-    local::{LocalTimer, ShardRef},
-    origin::Origin,
-    sync::per_thread,
+    local::{
+        LocalTimer, ShardRef,
+        cores::{Cores, CoresBuilder},
+    },
+    util::sync::per_thread,
 };
 
 /// The wheels of some threads, for futures that may be polled and dropped on any thread.

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     limits::{HISTOGRAM_CELLS, HISTOGRAM_FINEST},
-    sync::{AtomicU64, Ordering},
+    util::sync::{AtomicU64, Ordering},
 };
 
 /// Cells per factor of two, as a power of two. A value is at most a quarter below the end of its

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::{LocalTimer, inner::Local};
 use crate::{
-    callback::{Callback, RunAgain, RunOnce},
+    cross_core::{
+        callback::{Callback, RunAgain, RunOnce},
+        handle::{LocalHandle, TimerHandle},
+        origin::Origin,
+        slab::Build,
+        state::Kind,
+    },
     error::{AddError, AddErrorReason},
-    handle::{LocalHandle, TimerHandle},
-    origin::Origin,
     shard::{Due, Shard},
-    slab::Build,
-    state::Kind,
 };
 
 impl LocalTimer {

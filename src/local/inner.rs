@@ -9,21 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Client, ClientPlace, ShardRef, Turn, sampler::Sampler};
+use super::{Client, ClientPlace, ShardRef, Turn};
 use crate::{
-    callback::{Callback, Running},
     config::Config,
+    cross_core::{
+        callback::{Callback, Running},
+        handle::{Cancel, Owner, OwnerPath, TimerHandle},
+        hooks::{PanicPlace, contain},
+        origin::Origin,
+        shared::Shared,
+        slab::{Build, OwnerNodes},
+        state::Kind,
+    },
     error::{AddErrorReason, ConfigError},
-    handle::{Cancel, Owner, OwnerPath, TimerHandle},
-    hooks::{PanicPlace, contain},
     limits::UNDRIVEN_GRACE,
-    origin::Origin,
     shard::{Claimed, Due, Message, PreparedSleep, Shard},
-    shared::Shared,
-    slab::{Build, OwnerNodes},
-    state::Kind,
-    sync::per_thread,
     trace,
+    util::sync::per_thread,
 };
 
 per_thread! {
@@ -68,6 +70,30 @@ pub(super) struct Local {
     /// `u64::MAX`, so that adds take the slow path.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
+}
+
+/// A counter that selects one in every `one_in` callbacks; zero selects none.
+struct Sampler {
+    one_in: u32,
+    /// Callbacks up to the next selected one, inclusive.
+    left: Cell<u32>,
+}
+
+impl Sampler {
+    fn new(one_in: u32) -> Self {
+        Self { one_in, left: Cell::new(one_in) }
+    }
+
+    /// Returns true if this callback is to be measured.
+    #[inline]
+    fn takes_this(&self) -> bool {
+        if self.one_in == 0 {
+            return false;
+        }
+        let left = self.left.get() - 1;
+        self.left.set(if left == 0 { self.one_in } else { left });
+        left == 0
+    }
 }
 
 /// Which work of the clients is wanted at the end of this turn.

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::{LocalTimer, inner::Local, local_timer};
 use crate::{
-    callback::Callback,
-    handle::{LocalHandle, TimerHandle},
+    cross_core::{
+        callback::Callback,
+        handle::{LocalHandle, TimerHandle},
+    },
     shard::Shard,
 };
 

@@ -12,14 +12,16 @@ use std::{
 
 use super::{LocalTimer, inner::Local};
 use crate::{
-    callback::{Callback, RunOnce},
+    cross_core::{
+        callback::{Callback, RunOnce},
+        handle::{LocalHandle, TimerHandle},
+        hooks::{PanicPlace, contain},
+        origin::Origin,
+        shared::Shared,
+        state::Kind,
+    },
     error::{AddError, AddErrorReason},
-    handle::{LocalHandle, TimerHandle},
-    hooks::{PanicPlace, contain},
-    origin::Origin,
     shard::{Due, PreparedSleep, Shard},
-    shared::Shared,
-    state::Kind,
 };
 
 /// A module that keeps many timers of a thread and has work at the end of turns.

@@ -8,12 +8,14 @@ use std::{
 
 use super::{LocalTimer, local_timer};
 use crate::{
-    callback::Sent,
+    cross_core::{
+        callback::Sent,
+        handle::{Owner, TimerHandle},
+        origin::Origin,
+        shared::{Armed, Remote, Shared},
+    },
     error::{AddError, AddErrorReason},
-    handle::{Owner, TimerHandle},
     metrics::ShardMetrics,
-    origin::Origin,
-    shared::{Armed, Remote, Shared},
 };
 
 /// A reference to the wheel of a thread, for adds from any other thread; from

@@ -12,7 +12,7 @@ use ::metrics::{
 };
 
 use super::{Counts, Histogram, ShardMetrics};
-use crate::{registry, shared::Shared};
+use crate::cross_core::{registry, shared::Shared};
 
 /// A counter: its name, the value of the label `by`, and its reading.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{gauges::Turns, hooks::contain, registry, shared::Shared, trace};
+use crate::{
+    cross_core::{hooks::contain, registry, shared::Shared},
+    gauges::Turns,
+    trace,
+};
 
 /// A watch looks this many times per limit, within the bounds below.
 const LOOKS: u32 = 4;

@@ -21,10 +21,10 @@ use std::{
 
 use super::operation::{Id, WatchKey};
 use crate::{
-    hooks::PanicPlace,
+    cross_core::hooks::PanicPlace,
     limits::{BATCHES_KEPT, MESSAGES_TOGETHER},
     local::{LocalTimer, ShardRef},
-    sync::{Ordering, SetOnce, fence, per_thread},
+    util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
 /// Which core a key belongs to.

@@ -18,7 +18,7 @@ use std::{
 
 use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
-    handle::LocalHandle,
+    cross_core::handle::LocalHandle,
     limits::{SLOTS_KEPT, TURNS_PER_INTERVAL},
 };
 

@@ -4,11 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{Message, Shard, steps::Due};
 use crate::{
+    cross_core::{handle::TimerHandle, origin::Origin, slab::Ready, state::Kind},
     error::{AddError, AddErrorReason},
-    handle::TimerHandle,
-    origin::Origin,
-    slab::Ready,
-    state::Kind,
 };
 
 impl<T> Shard<T> {

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::Shard;
-use crate::{mailbox::Opened, registry, state::Swept};
+use crate::cross_core::{mailbox::Opened, registry, state::Swept};
 
 /// Timers found by the sweep so far.
 struct Found<T> {

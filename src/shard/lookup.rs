@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Shard;
-use crate::{handle::TimerHandle, limits::RESERVE_MAX, pages::as_u32};
+use crate::{cross_core::handle::TimerHandle, limits::RESERVE_MAX, util::pages::as_u32};
 
 impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick.

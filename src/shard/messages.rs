@@ -1,7 +1,10 @@
 //! Consumes remote requests: messages of the mailbox, and moves found in the word of a due timer.
 
 use super::{Shard, steps::Claimed};
-use crate::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected, wheel::Storage};
+use crate::{
+    cross_core::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected},
+    wheel::Storage,
+};
 
 /// The remaining work for a message. It is done while nothing is borrowed.
 #[must_use]

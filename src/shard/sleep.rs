@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
-use crate::{parker::Announcement, shared::Shared};
+use crate::cross_core::{parker::Announcement, shared::Shared};
 
 /// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: keep
 /// it until the sleep is over, and no longer. In `poll(local_timer().prepare_sleep().timeout())`

@@ -5,17 +5,21 @@ use std::{sync::Arc, time::Duration};
 
 use super::Shard;
 use crate::{
-    clock::{Clock, Reading},
+    clock::{
+        Clock, Reading,
+        schedule::Schedule,
+        tick::{TickLength, saturating_nanos},
+    },
+    cross_core::{
+        handle::TimerHandle,
+        mailbox::Urgency,
+        origin::Origin,
+        shared::Shared,
+        slab::{Build, OwnerNodes},
+        state::{Cancel, Claim, Freed, Kind, Movable, Move, Mover, Next},
+    },
     error::AddErrorReason,
-    handle::TimerHandle,
     limits::{GENERATION_MAX, SETTLES_MAX},
-    mailbox::Urgency,
-    origin::Origin,
-    schedule::Schedule,
-    shared::Shared,
-    slab::{Build, OwnerNodes},
-    state::{Cancel, Claim, Freed, Kind, Movable, Move, Mover, Next},
-    tick::{TickLength, saturating_nanos},
     wheel::Storage,
 };
 

@@ -4,14 +4,16 @@ use std::{thread, time::Duration};
 
 use super::*;
 use crate::{
-    callback::Sent,
     clock::ManualClock,
+    cross_core::{
+        callback::Sent,
+        mailbox::Urgency,
+        origin::Origin,
+        state::{Cancel, Kind, Move, Mover, Next},
+    },
     error::AddErrorReason,
     limits::{GENERATION_MAX, INDEX_MAX},
     local_timer,
-    mailbox::Urgency,
-    origin::Origin,
-    state::{Cancel, Kind, Move, Mover, Next},
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -23,7 +25,7 @@ fn shard() -> (Shard<Callback>, ManualClock) {
 }
 
 fn callback() -> Callback {
-    crate::callback::Once::new(|| ()).into()
+    crate::cross_core::callback::Once::new(|| ()).into()
 }
 
 /// Adds a timer as another thread would.
@@ -84,8 +86,12 @@ fn reserved_pages_are_there_and_stay() {
     assert!(reserved >= 5, "pages of two, and index 0");
     let due = Due::at(0);
     for _ in 0..9 {
-        let added =
-            shard.insert(due, Kind::Shared, Origin::caller(), crate::slab::Ready(callback()));
+        let added = shard.insert(
+            due,
+            Kind::Shared,
+            Origin::caller(),
+            crate::cross_core::slab::Ready(callback()),
+        );
         assert!(added.is_ok());
     }
     assert_eq!(shard.nodes.known_pages(), reserved);
@@ -166,7 +172,7 @@ fn while_moving(
     meanwhile: impl FnOnce(&mut Shard<Callback>),
 ) -> bool {
     let shared = Arc::clone(shard.shared());
-    let pinned = crate::reclaim::pin();
+    let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.with(timer.index(), &pinned, |node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         meanwhile(shard);
@@ -189,9 +195,11 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
         let timer = add_counted(&shard, &callback);
         let moved = while_moving(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
-                shard.shared().slab.with(timer.index(), &crate::reclaim::pin(), |node| {
-                    node.state.cancel(timer.generation())
-                })
+                shard.shared().slab.with(
+                    timer.index(),
+                    &crate::cross_core::reclaim::pin(),
+                    |node| node.state.cancel(timer.generation()),
+                )
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, Next::Nothing)));
             assert_eq!(fired(shard), 0);

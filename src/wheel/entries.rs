@@ -12,8 +12,12 @@ use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
 use super::storage::{Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX},
-    pages::{FreePlaces, PAGE, PageTable, as_u32, fill, first_link, index_of, page_of, place_of},
-    prefetch::prefetch,
+    util::{
+        pages::{
+            FreePlaces, PAGE, PageTable, as_u32, fill, first_link, index_of, page_of, place_of,
+        },
+        prefetch::prefetch,
+    },
 };
 
 /// One entry besides its links.

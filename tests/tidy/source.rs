@@ -35,12 +35,10 @@ impl Source {
         &self.lines[line - 1]
     }
 
-    /// The module that the file belongs to, a child of the crate's root, and how many `super` lead
-    /// to the root.
-    pub(crate) fn place(&self) -> (&str, usize) {
+    /// The path of the file's module.
+    pub(crate) fn place(&self) -> Vec<&str> {
         let path = self.file.trim_start_matches("src/").trim_end_matches(".rs");
-        let module = path.split('/').next().expect("a path has a first part");
-        (module, path.split('/').count())
+        path.trim_end_matches("/mod").split('/').collect()
     }
 
     /// Whether this is `place`, or inside it where it is a directory.
@@ -117,16 +115,16 @@ impl Name {
         self.path.windows(wanted.len()).any(|part| part == wanted)
     }
 
-    /// The module of this crate that the path leads through, if it goes by the crate's root;
-    /// `depth` is how many `super` lead there.
-    pub(crate) fn module(&self, depth: usize) -> Option<&str> {
+    /// The path from the crate's root, of a name in the module `own` that goes by the root or by a
+    /// `super`.
+    pub(crate) fn absolute<'a>(&'a self, own: &[&'a str]) -> Option<Vec<&'a str>> {
         let supers = self.path.iter().take_while(|part| *part == "super").count();
-        let inside = match self.path[0].as_str() {
-            "crate" => 1,
-            "super" if supers == depth => depth,
+        let (from, rest) = match self.path[0].as_str() {
+            "crate" => (&own[..0], &self.path[1..]),
+            "super" => (&own[..own.len().checked_sub(supers)?], &self.path[supers..]),
             _ => return None,
         };
-        self.path.get(inside).map(String::as_str)
+        Some(from.iter().copied().chain(rest.iter().map(String::as_str)).collect())
     }
 }
 

@@ -114,7 +114,9 @@ impl Source {
                 format!("{file}:{line}: an ordering that is no argument `Ordering::X`").into()
             );
         }
-        let module = file.trim_start_matches("src/").trim_end_matches(".rs").replace('/', "::");
+        let module =
+            file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+        let module = module.replace('/', "::");
         let mut mutants = Vec::new();
         for Site { ordering, place, call, argument } in &self.orderings {
             let around = self.functions.iter().find(|(_, body)| body.contains(&place.start));

@@ -1,0 +1,360 @@
+//! Clocks: the machine's monotonic clock, the same clock read through the processor's counter, a
+//! clock that counts suspensions, and virtual time.
+//!
+//! # The contract of a clock
+//!
+//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
+//! need not be monotonic. A shard keeps the latest reading, so its timers wait until a clock that
+//! went backwards has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
+//! counts such readings. Readings saturate 584 years after the origin.
+//!
+//! A shard reads its clock with a [`Reader`], whose readings are intervals: the fast clock knows
+//! bounds of the time, not the time.
+
+mod boot;
+mod counter;
+mod follower;
+mod manual;
+mod reader;
+pub(crate) mod schedule;
+pub(crate) mod tick;
+
+use std::time::{Duration, Instant};
+
+pub use self::manual::ManualClock;
+pub(crate) use self::reader::{Reader, Reading};
+use crate::clock::tick::saturating_nanos;
+
+/// The clock of a shard.
+///
+/// A clone is the same clock: shards that share it agree on the time.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Clock, ManualClock};
+/// use std::time::Duration;
+///
+/// let manual = ManualClock::new();
+/// let clock = Clock::from(&manual);
+/// let before = clock.now();
+/// manual.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now() - before, Duration::from_secs(3600));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Monotonic {
+        origin: Instant,
+    },
+    /// The monotonic clock, read through the counter.
+    Fast {
+        origin: Instant,
+    },
+    /// `origin` is the instant of creation, at which the clock showed `shown`.
+    BootTime {
+        origin: Instant,
+        shown: u64,
+    },
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// Returns the machine's monotonic clock, which [`Instant::now`] reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, local_timer};
+    ///
+    /// Config::new().clock(Clock::monotonic()).install()?; // the default
+    /// assert!(local_timer().is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn monotonic() -> Self {
+        Self(Source::Monotonic { origin: Instant::now() })
+    }
+
+    /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
+    ///
+    /// A reading costs the reading of the counter, less than reading the monotonic clock.
+    /// It is an interval of at most 10 us. Adding and resetting use its later end, turns use the
+    /// earlier one. So a timer is never early, and fires up to 10 us later than with the monotonic
+    /// clock.
+    ///
+    /// Use it in a loop that adds, resets or turns more than once in ten microseconds. With fewer
+    /// readings, each one reads the monotonic clock too and costs more. Do not use it for ticks
+    /// near 10 us or below.
+    ///
+    /// It needs `x86_64` and Linux. The counter must be invariant, and the kernel must use it for
+    /// its own clock: `/sys/devices/system/clocksource/clocksource0/current_clocksource` says `tsc`
+    /// or cannot be read. Virtual machines often say `kvm-clock`, which can be changed. Elsewhere
+    /// this is the monotonic clock, as [`is_fast`](Self::is_fast) tells.
+    ///
+    /// # Why it can be trusted
+    ///
+    /// Each shard reads the monotonic clock about every 13 us and trusts the counter in between.
+    /// The first readings measure the counter's rate; until it is known, for a few milliseconds,
+    /// they are monotonic ones. The interval allows for a clock that the kernel steers by up to 11
+    /// %, the kernel's own limit.
+    ///
+    /// The counters of all cores must agree and never stop. The kernel checks that, because its own
+    /// clock depends on it. A counter that leaves the interval of 13 us, for example after a
+    /// migration or a suspension, is not trusted. If it no longer fits the clock, its rate is
+    /// measured again. If that keeps happening, the shard uses monotonic readings for good.
+    ///
+    /// A counter that goes wrong within those 13 us is detected only at the next reading of the
+    /// clock. If it ran ahead, timers may fire up to 10 us early. If it fell behind, timers added
+    /// in that time may fire early by the same amount.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config};
+    ///
+    /// let clock = Clock::fast();
+    /// if !clock.is_fast() {
+    ///     println!("no fast clock here: this is the monotonic one");
+    /// }
+    /// Config::new().clock(clock).install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn fast() -> Self {
+        let origin = Instant::now();
+        Self(if counter::is_usable() {
+            Source::Fast { origin }
+        } else {
+            Source::Monotonic { origin }
+        })
+    }
+
+    /// Returns a monotonic clock that also counts suspensions of the machine.
+    ///
+    /// A lease of an hour ends an hour later, even if the machine was suspended for most of it. The
+    /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Reading it
+    /// costs about the same.
+    ///
+    /// The clock changes deadlines, not the sleep of the loop: a poll or a park counts its timeout
+    /// as time awake. Turn when the machine resumes, or at regular intervals, or wait for a
+    /// `TimerFd` (feature `fd`), which follows this clock.
+    ///
+    /// Its instants, from [`now`](Self::now) and in deadlines, are ahead of [`Instant::now`] by the
+    /// time suspended since the clock was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().clock(Clock::boot_time()).install()?;
+    /// local_timer().add(Duration::from_secs(3600), || println!("the lease has ended"));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn boot_time() -> Self {
+        let origin = Instant::now();
+        Self(
+            boot::nanos()
+                .map_or(Source::Monotonic { origin }, |shown| Source::BootTime { origin, shown }),
+        )
+    }
+
+    /// Returns true if this is [`Clock::fast`] and the machine supports it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Clock;
+    ///
+    /// assert!(!Clock::monotonic().is_fast());
+    /// println!("fast clock: {}", Clock::fast().is_fast());
+    /// ```
+    pub fn is_fast(&self) -> bool {
+        matches!(self.0, Source::Fast { .. })
+    }
+
+    /// Returns the current time of this clock. The reading is exact, also for the fast clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let manual = ManualClock::new();
+    /// let clock = Clock::from(&manual);
+    /// let before = clock.now();
+    /// manual.advance(Duration::from_secs(1));
+    /// assert_eq!(clock.now() - before, Duration::from_secs(1));
+    /// ```
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Source::Monotonic { .. } | Source::Fast { .. } => Instant::now(),
+            Source::BootTime { .. } => self.instant_at(self.nanos()),
+            Source::Manual(manual) => manual.now(),
+        }
+    }
+
+    /// Returns true if the clock can go backwards.
+    #[inline]
+    pub(crate) fn may_go_back(&self) -> bool {
+        matches!(self.0, Source::Manual(_))
+    }
+
+    /// Returns a reader of this clock, for one shard.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::new(self.is_fast())
+    }
+
+    /// Returns the kernel's clock behind this one; `None` if its time is virtual.
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn of_the_kernel(&self) -> Option<KernelClock> {
+        match self.0 {
+            Source::Monotonic { .. } | Source::Fast { .. } => Some(KernelClock::Monotonic),
+            Source::BootTime { .. } => Some(KernelClock::BootTime),
+            Source::Manual(_) => None,
+        }
+    }
+
+    /// Returns the nanoseconds since the origin, exact.
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.0 {
+            Source::Monotonic { origin } | Source::Fast { origin } => {
+                saturating_nanos(origin.elapsed())
+            }
+            // A clock that was readable once stays readable.
+            Source::BootTime { shown, .. } => {
+                boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
+            }
+            Source::Manual(manual) => manual.nanos(),
+        }
+    }
+
+    /// Returns the reading at `instant`; zero for an instant before the origin.
+    pub(crate) fn nanos_at(&self, instant: Instant) -> u64 {
+        saturating_nanos(instant.saturating_duration_since(self.origin()))
+    }
+
+    /// Converts a reading of `other` to a reading of this clock.
+    pub(crate) fn nanos_of(&self, other: &Self, nanos: u64) -> u64 {
+        match (&self.0, &other.0) {
+            // Both count from the start of the machine. An `Instant` would lose the suspensions in
+            // between.
+            (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
+                nanos.saturating_add(*there).saturating_sub(*here)
+            }
+            // Converts the remaining time. The result is late by the time between the two readings.
+            (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
+                let left = nanos.saturating_sub(other.nanos());
+                self.nanos().saturating_add(left)
+            }
+            _ => self.nanos_at(other.instant_at(nanos)),
+        }
+    }
+
+    /// Returns the instant at which this clock shows `nanos`.
+    pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
+        let origin = self.origin();
+        // Some platforms have a smaller `Instant`. A year from the origin is far enough there.
+        origin
+            .checked_add(Duration::from_nanos(nanos))
+            .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
+    }
+
+    fn origin(&self) -> Instant {
+        match &self.0 {
+            Source::Monotonic { origin }
+            | Source::Fast { origin }
+            | Source::BootTime { origin, .. } => *origin,
+            Source::Manual(manual) => manual.origin(),
+        }
+    }
+}
+
+/// A clock of the kernel that a timerfd counts by.
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KernelClock {
+    Monotonic,
+    BootTime,
+}
+
+impl Default for Clock {
+    /// Returns the monotonic clock.
+    fn default() -> Self {
+        Self::monotonic()
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(manual: ManualClock) -> Self {
+        Self(Source::Manual(manual))
+    }
+}
+
+impl From<&ManualClock> for Clock {
+    fn from(manual: &ManualClock) -> Self {
+        Self::from(manual.clone())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanos_and_instants_agree() {
+        let manual = ManualClock::new();
+        manual.set(Duration::from_nanos(1_234_567_891));
+        for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time(), Clock::from(manual)] {
+            let nanos = clock.nanos();
+            assert_eq!(clock.nanos_at(clock.instant_at(nanos)), nanos);
+            assert!(clock.now() >= clock.instant_at(nanos));
+        }
+    }
+
+    #[test]
+    fn boot_time_passes() {
+        let (clock, begun) = (Clock::boot_time(), Instant::now());
+        std::thread::sleep(Duration::from_millis(2));
+        let passed = begun.elapsed();
+        assert!(Duration::from_nanos(clock.nanos()) >= passed);
+        assert!(
+            cfg!(any(miri, not(target_os = "linux"))) || matches!(clock.0, Source::BootTime { .. })
+        );
+    }
+
+    /// The machine was suspended for eight hours between the creation of the two clocks.
+    #[test]
+    fn a_suspension_between_two_clocks_changes_no_deadline() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let origin = Instant::now();
+        let [early, late] = [HOUR, 9 * HOUR].map(|shown| Clock(Source::BootTime { origin, shown }));
+        assert_eq!(late.nanos_of(&early, 9 * HOUR), HOUR);
+        assert_eq!(early.nanos_of(&late, HOUR), 9 * HOUR);
+        assert_eq!(late.nanos_of(&early, HOUR), 0, "before it was made");
+        let monotonic = Clock::monotonic();
+        assert_eq!(monotonic.nanos_of(&monotonic.clone(), HOUR), HOUR);
+        let boot = Clock::boot_time();
+        let (before, there) = (boot.nanos(), boot.nanos_of(&monotonic, monotonic.nanos() + HOUR));
+        assert!(
+            (before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there),
+            "an hour is left"
+        );
+    }
+
+    #[test]
+    fn instants_before_the_origin_are_its_zero() {
+        let before = Instant::now();
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(Clock::monotonic().nanos_at(before), 0);
+    }
+
+    #[test]
+    fn the_end_of_time_is_an_instant() {
+        let clock = Clock::monotonic();
+        assert!(clock.instant_at(u64::MAX) > clock.now());
+    }
+}

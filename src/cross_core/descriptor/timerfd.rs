@@ -1,0 +1,255 @@
+//! A timerfd: the kernel's side of a `TimerFd`, and the only file that names `rustix`.
+//!
+//! Arming it costs more than a turn, so the owner does not re-arm it for the same deadline. Other
+//! threads may fire it at any time, also late, for a sleep that has ended. So they count when they
+//! begin and when they are done. If no thread is in between when the owner arms it, and none has
+//! begun since, it is as the owner left it.
+
+use std::{
+    error::Error,
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::{
+    clock::KernelClock,
+    error::AddErrorReason,
+    util::sync::{AtomicU64, Ordering, SetOnce},
+};
+
+/// The longest time that it is armed for, 68 years.
+const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
+
+/// No deadline, and a count that does not occur.
+const NONE: u64 = u64::MAX;
+
+/// Becomes readable when it expires, and unreadable when it is armed again. Nothing has to be read
+/// from it.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    timer: OwnedFd,
+    /// How often a thread has begun to fire it, and how often one was done.
+    begun: AtomicU64,
+    done: AtomicU64,
+    /// The owner's notes: the deadline for which it is armed, and the value of `begun` at that
+    /// time.
+    armed: AtomicU64,
+    begun_then: AtomicU64,
+}
+
+/// The descriptor of a shard, opened by its first user. Every wake-up fires it.
+///
+/// A thread that finds a sleep announced after the descriptor was opened finds the descriptor too:
+/// both come before the owner's fence, see `parker`.
+#[derive(Debug)]
+pub(crate) struct WakeDescriptor(SetOnce<Arc<Descriptor>>);
+
+impl WakeDescriptor {
+    /// Fires the descriptor if it was opened.
+    pub(crate) fn fire(&self) {
+        if let Some(descriptor) = self.0.get() {
+            descriptor.fire();
+        }
+    }
+
+    pub(crate) fn get_or_open<E>(
+        &self,
+        open: impl FnOnce() -> Result<Descriptor, E>,
+    ) -> Result<Arc<Descriptor>, E> {
+        if let Some(descriptor) = self.0.get() {
+            return Ok(Arc::clone(descriptor));
+        }
+        let opened = Arc::new(open()?);
+        Ok(Arc::clone(self.0.get_or_set(|| opened)))
+    }
+}
+
+impl Default for WakeDescriptor {
+    fn default() -> Self {
+        Self(SetOnce::new())
+    }
+}
+
+impl Descriptor {
+    /// Opens a descriptor that is not armed.
+    pub(crate) fn open(clock: KernelClock) -> io::Result<Self> {
+        let clock = match clock {
+            KernelClock::Monotonic => TimerfdClockId::Monotonic,
+            KernelClock::BootTime => TimerfdClockId::Boottime,
+        };
+        Ok(Self {
+            timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            armed: AtomicU64::new(NONE),
+            begun_then: AtomicU64::new(0),
+        })
+    }
+
+    /// Arms it for the deadline `until`, in nanoseconds of the owner's clock, which is `after` from
+    /// now. `None` disarms it.
+    pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
+        let until = until.unwrap_or(NONE);
+        let begun = self.begun_and_done();
+        // Relaxed, both: only the owner uses them.
+        let is_armed = until == self.armed.load(Ordering::Relaxed);
+        if is_armed && begun == Some(self.begun_then.load(Ordering::Relaxed)) {
+            return;
+        }
+        self.set(after());
+        // Relaxed: as above. The values from before `set`, because a thread that has begun since
+        // may undo it.
+        self.begun_then.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        self.armed.store(until, Ordering::Relaxed);
+    }
+
+    /// Makes it readable at once, until the owner arms it. Any thread may call it.
+    pub(crate) fn fire(&self) {
+        // Relaxed: a thread that sees the effect of the system call below sees this through the
+        // kernel.
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.set(Some(Duration::ZERO));
+        // Release: a thread that counts it as done counts it as begun; pairs with the Acquire of
+        // `begun_and_done`.
+        self.done.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how often a thread has begun to fire it, if all of them are done.
+    fn begun_and_done(&self) -> Option<u64> {
+        // Acquire: `begun` counts at least the threads that are done; pairs with the Release of
+        // `fire`.
+        let done = self.done.load(Ordering::Acquire);
+        // Relaxed: a thread that is missed here has not fired it yet, or its firing makes the owner
+        // turn again.
+        let begun = self.begun.load(Ordering::Relaxed);
+        (begun == done).then_some(begun)
+    }
+
+    fn set(&self, after: Option<Duration>) {
+        let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
+        // The kernel refuses only other descriptors and invalid times.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
+            .expect("a timerfd can be armed");
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+/// Zero means never to the kernel.
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+fn timespec(after: Duration) -> Timespec {
+    Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST))
+        .expect("the kernel knows so long a time")
+}
+
+/// Why a thread's wheel has no file descriptor.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, TimerFdError, local_timer};
+///
+/// Config::new().clock(ManualClock::new()).install().unwrap();
+/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::VirtualTime)));
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TimerFdError {
+    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel does not
+    /// know when it passes.
+    VirtualTime,
+    /// The thread has no wheel, for this reason.
+    NoTimer(AddErrorReason),
+    /// The system refused a descriptor, for example because too many files are open.
+    System(io::Error),
+}
+
+impl fmt::Display for TimerFdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::VirtualTime => f.write_str("no file descriptor can follow virtual time"),
+            Self::NoTimer(reason) => write!(f, "no wheel: {reason}"),
+            Self::System(_) => f.write_str("the system refused a timer descriptor"),
+        }
+    }
+}
+
+impl Error for TimerFdError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::System(error) => Some(error),
+            Self::VirtualTime | Self::NoTimer(_) => None,
+        }
+    }
+}
+
+impl From<TimerFdError> for io::Error {
+    fn from(error: TimerFdError) -> Self {
+        match error {
+            TimerFdError::System(error) => error,
+            TimerFdError::VirtualTime => Self::new(io::ErrorKind::Unsupported, error),
+            TimerFdError::NoTimer(reason) => Self::new(reason.io_kind(), error),
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests {
+    use super::*;
+
+    fn remaining(descriptor: &Descriptor) -> Duration {
+        let left = rustix::time::timerfd_gettime(&descriptor.timer).expect("a timerfd").it_value;
+        Duration::try_from(left).expect("a time to come")
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn it_is_left_alone_while_it_is_armed_for_the_same() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+        assert!(remaining(&descriptor) > MINUTE / 2);
+        descriptor.arm(None, || None);
+        descriptor.arm(None, || unreachable!("it is silent"));
+        assert_eq!(remaining(&descriptor), Duration::ZERO);
+    }
+
+    #[test]
+    fn it_is_armed_again_when_somebody_has_fired_it() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.fire();
+        assert!(remaining(&descriptor) < MINUTE / 2);
+        descriptor.arm(Some(7), || Some(MINUTE));
+        assert!(remaining(&descriptor) > MINUTE / 2);
+    }
+
+    #[test]
+    fn it_is_armed_again_as_long_as_somebody_is_about_to_fire_it() {
+        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        descriptor.begun.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..3 {
+            descriptor.arm(Some(7), || Some(MINUTE));
+            // The thread that is late.
+            descriptor.set(Some(Duration::ZERO));
+            descriptor.arm(Some(7), || Some(MINUTE));
+            assert!(remaining(&descriptor) > MINUTE / 2);
+        }
+        descriptor.done.fetch_add(1, Ordering::Relaxed);
+        descriptor.arm(Some(7), || Some(MINUTE));
+        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+    }
+}

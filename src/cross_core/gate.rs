@@ -1,0 +1,106 @@
+//! Limits the number of timers of a shard, as far as other threads need it.
+//!
+//! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
+//! admission, and when its loop is about to sleep. Remote timers are counted here until their
+//! admission. A remote add is admitted while their number and the owner's published number stay
+//! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed it by
+//! the number that the owner has added since its last publication. A shard without a limit has no
+//! gate, and nothing is written here.
+
+use crate::{
+    limits::INDEX_MAX,
+    util::sync::{AtomicU32, Ordering},
+};
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limit: u32,
+    live: AtomicU32,
+    arriving: AtomicU32,
+}
+
+impl Gate {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { limit, live: AtomicU32::new(0), arriving: AtomicU32::new(0) }
+    }
+
+    /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
+    /// cancelled timers that the owner still counts. If true, the timer is counted here until
+    /// [`left`](Self::left).
+    pub(crate) fn admits(&self, cancelled: impl FnOnce() -> u32) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        // Acquire: a timer no longer counted here is counted in the owner's number read next (see
+        // `left`).
+        let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
+        // Relaxed: the load comes after the acquire above.
+        let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
+        let admits = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
+        if !admits {
+            self.left();
+        }
+        admits
+    }
+
+    /// Counts a timer beyond the limit: the crate's own messages.
+    pub(crate) fn lets_in(&self) {
+        if !self.is_open() {
+            // Relaxed: only the count matters, and no other data is read with it.
+            self.arriving.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the count of a remote timer here: the owner has admitted and counted it, or it has been
+    /// dropped.
+    pub(crate) fn left(&self) {
+        if !self.is_open() {
+            // Release: publishes the owner's count to `admits`.
+            self.arriving.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Publishes the number of live timers of the owner.
+    #[inline]
+    pub(crate) fn set_live(&self, live: u32) {
+        // Relaxed, both: the owner alone writes it, and `left` publishes the admissions.
+        if !self.is_open() && self.live.load(Ordering::Relaxed) != live {
+            self.live.store(live, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn is_open(&self) -> bool {
+        self.limit >= INDEX_MAX
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_lets_in_up_to_the_limit() {
+        let gate = Gate::new(3);
+        gate.set_live(1);
+        assert_eq!([(); 3].map(|()| gate.admits(|| 0)), [true, true, false]);
+        gate.left();
+        assert!(gate.admits(|| 0));
+        gate.set_live(2);
+        gate.left();
+        assert!(!gate.admits(|| 0));
+        gate.set_live(1);
+        gate.lets_in();
+        assert!(!gate.admits(|| 0), "it counts, although it is not asked");
+        gate.left();
+        assert!(gate.admits(|| 0));
+    }
+
+    #[test]
+    fn without_a_limit_it_counts_nothing() {
+        let gate = Gate::new(INDEX_MAX);
+        assert!((0..100).all(|_| gate.admits(|| 0)));
+        // Relaxed: one thread.
+        assert_eq!(gate.arriving.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,668 @@
+//! Handles: cancel, move and query a timer from any thread. The choice between the owner's path and
+//! the registry is made here.
+
+use std::{
+    cell::Cell,
+    fmt,
+    marker::PhantomData,
+    mem,
+    num::NonZeroU64,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub use crate::cross_core::state::{Cancel, TimerStatus};
+use crate::{
+    cross_core::{
+        callback::Sent,
+        hooks::{PanicPlace, contain},
+        reclaim::Seen,
+        registry,
+        shared::{Remote, Shared},
+    },
+    error::InsideCallback,
+    limits::{REMOTE_GENERATION, SHARDS_MAX},
+    util::sync::{self, per_thread},
+};
+
+impl Cancel {
+    /// Returns true if this call ended the timer, so that its callback never runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// assert!(timeout.cancel().is_cancelled());
+    /// assert!(!timeout.cancel().is_cancelled());
+    /// ```
+    pub fn is_cancelled(self) -> bool {
+        self == Self::Cancelled
+    }
+}
+
+impl fmt::Display for TimerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+impl fmt::Display for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cancelled => "cancelled",
+            Self::Running => "running",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+/// Names one timer: a plain value that any thread may copy, send and keep.
+///
+/// A handle keeps nothing alive, and may be kept for ever. When its timer, its shard or its thread
+/// has ended, it is *stale*: it answers [`Cancel::Ended`] and never reaches another timer.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, local_timer};
+/// use std::{thread, time::Duration};
+///
+/// let handle = local_timer().add(Duration::from_secs(30), || println!("too late"));
+/// let answer = thread::spawn(move || handle.cancel()).join().unwrap();
+/// assert_eq!(answer, Cancel::Cancelled);
+/// assert_eq!(handle.cancel(), Cancel::Ended);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimerHandle {
+    generation: u64,
+    /// The index, with the shard's number above it, and [`PLACE`]. A handle of two words travels in
+    /// registers.
+    place: NonZeroU64,
+}
+
+/// Set in every place, so that none is zero.
+const PLACE: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
+
+impl TimerHandle {
+    #[inline]
+    pub(crate) fn new(shard: u32, index: u32, generation: u64) -> Self {
+        Self { generation, place: PLACE | u64::from(shard) << 32 | u64::from(index) }
+    }
+
+    #[inline]
+    pub(crate) fn shard(self) -> u32 {
+        (self.place.get() >> 32) as u32 & !(1 << 31)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // The upper half is the shard's.
+    pub(crate) fn index(self) -> u32 {
+        self.place.get() as u32
+    }
+
+    /// Returns true if another thread added the timer.
+    #[inline]
+    pub(crate) fn is_remote(self) -> bool {
+        self.generation & REMOTE_GENERATION != 0
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the handle as a number, for a place that stores no Rust values: a C structure, or a
+    /// message. [`from_bits`](Self::from_bits) makes a handle of it again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerHandle, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// let bits: u128 = timeout.to_bits();
+    ///
+    /// // Later, on any thread:
+    /// assert_eq!(TimerHandle::from_bits(bits), Some(timeout));
+    /// # timeout.cancel();
+    /// ```
+    #[must_use]
+    pub fn to_bits(self) -> u128 {
+        u128::from(self.generation) << 64 | u128::from(self.place.get())
+    }
+
+    /// Returns the handle that [`to_bits`](Self::to_bits) made a number of, if its timer is live.
+    ///
+    /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. A
+    /// number that was made up may name any live timer of the process, and reaches nothing else.
+    ///
+    /// Cost: constant, one look at the timer; no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::TimerHandle;
+    ///
+    /// assert_eq!(TimerHandle::from_bits(0), None);
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the place")]
+    pub fn from_bits(bits: u128) -> Option<Self> {
+        let place = NonZeroU64::new(bits as u64)?;
+        let handle = Self { generation: (bits >> 64) as u64, place };
+        // The owner trusts that a handle's generation was given to its index.
+        let is_genuine = place == PLACE | place
+            && handle.shard() < SHARDS_MAX
+            && handle.status() != TimerStatus::Ended;
+        is_genuine.then_some(handle)
+    }
+
+    /// Cancels the timer, from any thread, and says at once whether this call ended it.
+    ///
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped
+    ///   when this returns if the timer is this thread's, or was added by a
+    ///   [`ShardRef`](crate::ShardRef). Otherwise the owner drops it in its next turn, or in a
+    ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
+    ///   within [`Config::drop_within`](crate::Config::drop_within). A thread that is moving the
+    ///   timer at that moment finishes first.
+    /// * [`Cancel::Running`]: the callback is running, perhaps on this very thread, as in a cancel
+    ///   from inside it. A periodic timer makes no further run.
+    /// * [`Cancel::Ended`]: the timer fired, was cancelled or handed back before, or the handle is
+    ///   stale. If it fired, this thread sees everything the callback did.
+    ///
+    /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
+    /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
+    /// No thread waits for another. A destructor that panics is reported to
+    /// [`Config::on_panic`](crate::Config::on_panic).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let timeout = local_timer().add(Duration::from_secs(5), || println!("no response"));
+    /// // The response arrives:
+    /// assert_eq!(timeout.cancel(), Cancel::Cancelled);
+    /// assert_eq!(timeout.cancel(), Cancel::Ended);
+    /// ```
+    #[inline]
+    pub fn cancel(self) -> Cancel {
+        match Owner::of(self) {
+            Some(owner) => (owner.path.cancel)(self),
+            None => self.cancel_from_elsewhere(),
+        }
+    }
+
+    fn cancel_from_elsewhere(self) -> Cancel {
+        self.ask_elsewhere(|shared, taken| shared.cancel(self.index(), self.generation, taken))
+            .unwrap_or(Cancel::Ended)
+    }
+
+    /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
+    /// borrowed. Then drops the payload that the request has taken from a cancelled timer.
+    #[inline]
+    fn ask_elsewhere<R>(
+        self,
+        ask: impl FnOnce(&Seen<'_, Shared>, &mut Option<Sent>) -> Remote<R>,
+    ) -> Option<R> {
+        let mut taken = None;
+        let (answer, sleeper) = registry::with(self.shard(), |shared| {
+            let shared = shared?;
+            let Remote { answer, wake } = ask(shared, &mut taken);
+            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep))))
+        })?;
+        if let Some((shared, asleep)) = sleeper {
+            shared.wake(asleep);
+        }
+        if let Some(payload) = taken {
+            self.drop_cancelled(payload);
+        }
+        Some(answer)
+    }
+
+    /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
+    #[cold]
+    fn drop_cancelled(self, payload: Sent) {
+        let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
+        let shared = registry::with(self.shard(), |shared| Some(Arc::clone(shared?)));
+        match shared {
+            Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
+            // The shard has ended, and nothing can be reported.
+            None => contain(|| panic::resume_unwind(panic)),
+        }
+    }
+
+    /// Cancels the timer, and waits if its callback is running on another thread.
+    ///
+    /// When this returns, the callback neither runs nor ever will, and its effects are visible
+    /// here. So the values that it uses can be freed. It answers like
+    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    ///
+    /// After a running callback, its captures have been dropped when this returns. Otherwise the
+    /// owner may drop them later, as after `cancel`, also if the answer is `Ended` because another
+    /// thread had cancelled the timer.
+    ///
+    /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. It waits
+    /// as long as the callback runs, so the callback must not wait for this thread. It also returns
+    /// when the shard ends, because a thread that has ended runs no callback.
+    ///
+    /// # Errors
+    ///
+    /// If it is called inside a callback, or inside a destructor that a turn runs. Two callbacks
+    /// that wait for each other would wait for ever. Then nothing has been cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let handle = local_timer().add(Duration::from_secs(30), || println!("uses a buffer"));
+    /// let answer = thread::spawn(move || handle.cancel_wait()).join().unwrap();
+    /// assert_eq!(answer, Ok(Cancel::Cancelled));
+    /// // The buffer can be freed now.
+    /// ```
+    pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
+        if Owner::is_turning_here() {
+            return Err(InsideCallback(()));
+        }
+        let answer = self.cancel();
+        let mut patience = Patience::default();
+        while answer == Cancel::Running && self.is_running_elsewhere() {
+            patience.wait();
+        }
+        Ok(answer)
+    }
+
+    fn is_running_elsewhere(self) -> bool {
+        registry::with(self.shard(), |shared| {
+            shared.is_some_and(|shared| shared.is_running(self.index(), self.generation))
+        })
+    }
+
+    /// Returns true if the timer waits for its deadline: not while its callback runs, and not after
+    /// it has ended.
+    ///
+    /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add(Duration::from_secs(1), || println!("again"));
+    /// assert!(retry.is_pending());
+    /// retry.cancel();
+    /// assert!(!retry.is_pending());
+    /// ```
+    pub fn is_pending(self) -> bool {
+        match Owner::of(self) {
+            Some(owner) => (owner.path.is_pending)(self),
+            None => registry::with(self.shard(), |shared| {
+                shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
+            }),
+        }
+    }
+
+    /// Returns whether the timer is pending, running or ended, from any thread.
+    ///
+    /// The answer may be outdated at once, except [`Ended`](TimerStatus::Ended), which is final. If
+    /// the timer fired, this thread then sees everything the callback did. Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerStatus, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add(Duration::from_secs(1), || println!("again"));
+    /// assert_eq!(retry.status(), TimerStatus::Pending);
+    /// ```
+    pub fn status(self) -> TimerStatus {
+        registry::with(self.shard(), |shared| {
+            shared.map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
+        })
+    }
+
+    /// Moves the timer to `delay` from now, earlier or later, from any thread. The handle stays
+    /// valid.
+    ///
+    /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
+    /// it has ended or is running; then nothing changes. If several threads reset concurrently, all
+    /// get `true` and the last to complete wins.
+    ///
+    /// On its own thread a timer is never moved into a turn that has begun. A periodic timer makes
+    /// its next run then, and keeps its period from there.
+    ///
+    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
+    /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
+    /// that sleeps beyond the new deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let idle = local_timer().add(Duration::from_secs(30), || println!("close the connection"));
+    /// // A packet arrives:
+    /// assert!(idle.reset(Duration::from_secs(30)));
+    /// idle.cancel();
+    /// assert!(!idle.reset(Duration::from_secs(30)));
+    /// ```
+    #[inline]
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset(self, delay: Duration) -> bool {
+        match Owner::of(self) {
+            Some(owner) => (owner.path.reset)(self, delay),
+            None => self.reset_from_elsewhere(delay),
+        }
+    }
+
+    fn reset_from_elsewhere(self, delay: Duration) -> bool {
+        let reset = |shared: &Seen<'_, Shared>, taken: &mut Option<Sent>| {
+            shared.reset(self.index(), self.generation, shared.nanos_after(delay), taken)
+        };
+        self.ask_elsewhere(reset).unwrap_or(false)
+    }
+
+    /// Moves the timer to `instant` of its clock, from any thread; see
+    /// [`LocalTimer::now`](crate::LocalTimer::now). An instant in the past is due at the next tick.
+    ///
+    /// Returns true if the timer was moved, and false if it has ended or is running; see
+    /// [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let lease = local_timer().add(Duration::from_secs(30), || println!("the lease has ended"));
+    /// let until = local_timer().now() + Duration::from_secs(60);
+    /// assert!(lease.reset_at(until));
+    /// ```
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset_at(self, instant: Instant) -> bool {
+        let nanos = registry::with(self.shard(), |shared| {
+            shared.map(|shared| shared.clock().nanos_at(instant))
+        });
+        // If another shard has the number already, the timer has ended.
+        nanos.is_some_and(|nanos| self.reset_to(nanos))
+    }
+
+    /// Moves the timer to the time at which its clock shows `nanos`.
+    pub(crate) fn reset_to(self, nanos: u64) -> bool {
+        match Owner::of(self) {
+            Some(owner) => (owner.path.reset_to)(self, nanos),
+            None => self
+                .ask_elsewhere(|shared, taken| {
+                    shared.reset(self.index(), self.generation, nanos, taken)
+                })
+                .unwrap_or(false),
+        }
+    }
+
+    /// Returns a guard that cancels the timer when it is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// {
+    ///     let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow"));
+    ///     let _guard = deadline.guard();
+    /// }
+    /// assert!(local_timer().is_empty());
+    /// ```
+    pub fn guard(self) -> TimerGuard {
+        TimerGuard(self)
+    }
+}
+
+impl fmt::Debug for TimerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TimerHandle({self})")
+    }
+}
+
+/// Shows shard, index and generation, as in `0:17#4`.
+impl fmt::Display for TimerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}#{}", self.shard(), self.index(), self.generation)
+    }
+}
+
+/// Names a timer of this thread, and cannot leave the thread; from
+/// [`LocalTimer::add_local`](crate::LocalTimer::add_local).
+///
+/// No other thread can end the timer, so cancelling and firing need no atomic swap.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, local_timer};
+/// use std::time::Duration;
+///
+/// let retry = local_timer().add_local(Duration::from_millis(250), || println!("again"));
+/// assert!(retry.is_pending());
+/// assert!(retry.reset(Duration::from_millis(500)));
+/// assert!(retry.reset_at(local_timer().now() + Duration::from_secs(1)));
+/// assert_eq!(retry.cancel(), Cancel::Cancelled);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalHandle {
+    handle: TimerHandle,
+    not_send: PhantomData<*const ()>,
+}
+
+impl LocalHandle {
+    pub(crate) fn new(handle: TimerHandle) -> Self {
+        Self { handle, not_send: PhantomData }
+    }
+
+    pub(crate) fn handle(self) -> TimerHandle {
+        self.handle
+    }
+
+    /// Cancels the timer. Its callback has been dropped when this returns. See
+    /// [`TimerHandle::cancel`].
+    #[inline]
+    pub fn cancel(self) -> Cancel {
+        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.path.cancel)(self.handle))
+    }
+
+    /// Returns true if the timer waits for its deadline. See [`TimerHandle::is_pending`].
+    pub fn is_pending(self) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
+    }
+
+    /// Moves the timer to `delay` from now. See [`TimerHandle::reset`].
+    #[inline]
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset(self, delay: Duration) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset)(self.handle, delay))
+    }
+
+    /// Moves the timer to `instant`. See [`TimerHandle::reset_at`].
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset_at(self, instant: Instant) -> bool {
+        Owner::of(self.handle).is_some() && self.handle.reset_at(instant)
+    }
+
+    /// Moves the timer to the time at which its clock shows `nanos`.
+    pub(crate) fn reset_to(self, nanos: u64) -> bool {
+        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset_to)(self.handle, nanos))
+    }
+
+    /// Returns a handle of the same timer that may leave the thread. From now on ending the timer
+    /// takes a swap. This handle stays valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// let shared = retry.share();
+    /// assert_eq!(thread::spawn(move || shared.cancel()).join().unwrap(), Cancel::Cancelled);
+    /// assert_eq!(retry.cancel(), Cancel::Ended);
+    /// ```
+    pub fn share(self) -> TimerHandle {
+        if let Some(owner) = Owner::of(self.handle) {
+            (owner.path.share)(self.handle);
+        }
+        self.handle
+    }
+}
+
+impl fmt::Debug for LocalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Local{:?}", self.handle)
+    }
+}
+
+/// Shows the same as the [`TimerHandle`] of the timer.
+impl fmt::Display for LocalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}
+
+/// Cancels its timer when it is dropped; from [`TimerHandle::guard`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+/// assert!(deadline.handle().is_pending());
+/// // Serve the request. Every way out cancels the deadline, also `?` and a panic.
+/// drop(deadline);
+/// assert!(local_timer().is_empty());
+/// ```
+#[must_use = "a guard that is dropped at once cancels its timer at once"]
+#[derive(Debug)]
+pub struct TimerGuard(TimerHandle);
+
+impl TimerGuard {
+    /// Returns the handle of the timer.
+    pub fn handle(&self) -> TimerHandle {
+        self.0
+    }
+
+    /// Releases the timer from the guard, and returns its handle.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let guard = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+    /// let handle = guard.disarm();
+    /// assert!(handle.is_pending());
+    /// ```
+    pub fn disarm(self) -> TimerHandle {
+        let handle = self.0;
+        mem::forget(self);
+        handle
+    }
+}
+
+impl Drop for TimerGuard {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+per_thread! {
+    /// The wheel of this thread, while it has one.
+    static OWNER: Cell<Option<Owner>> = Cell::new(None);
+}
+
+/// This thread's own wheel. `local` stores it here, so that a handle need not know `local`.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) shard: u32,
+    pub(crate) path: &'static OwnerPath,
+}
+
+/// How a thread reaches its own wheel.
+pub(crate) struct OwnerPath {
+    pub(crate) cancel: fn(TimerHandle) -> Cancel,
+    pub(crate) reset: fn(TimerHandle, Duration) -> bool,
+    pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
+    pub(crate) is_pending: fn(TimerHandle) -> bool,
+    pub(crate) share: fn(TimerHandle),
+    pub(crate) is_turning: fn() -> bool,
+}
+
+impl Owner {
+    /// Makes handles of this shard take the owner's path on this thread. With `None`, no handle
+    /// does.
+    pub(crate) fn set(owner: Option<Self>) {
+        // A thread without thread-locals has no use for one.
+        let _ = OWNER.try_with(|place| place.set(owner));
+    }
+
+    /// Returns the owner's path if `handle` names a timer of this thread.
+    #[inline]
+    fn of(handle: TimerHandle) -> Option<Self> {
+        Self::here().filter(|owner| owner.shard == handle.shard())
+    }
+
+    /// Returns true if this thread owns the shard of this number.
+    pub(crate) fn is_of(shard: u32) -> bool {
+        Self::here().is_some_and(|owner| owner.shard == shard)
+    }
+
+    /// Returns the number of this thread's shard, if it has one.
+    pub(crate) fn number() -> Option<u32> {
+        Self::here().map(|owner| owner.shard)
+    }
+
+    #[inline]
+    fn here() -> Option<Self> {
+        OWNER.try_with(Cell::get).ok().flatten()
+    }
+
+    /// Returns true if this thread is inside a turn.
+    fn is_turning_here() -> bool {
+        Self::here().is_some_and(|owner| (owner.path.is_turning)())
+    }
+}
+
+/// The waits between two polls: at first a yield, then ever longer sleeps.
+#[derive(Debug, Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        const YIELDS: u32 = 8;
+        const LONGEST: Duration = Duration::from_millis(1);
+        if self.0 < YIELDS || sync::IS_LOOM {
+            sync::yield_now();
+        } else {
+            let interval = Duration::from_micros(10) * 2_u32.saturating_pow(self.0 - YIELDS);
+            thread::sleep(interval.min(LONGEST));
+        }
+        self.0 = (self.0 + 1).min(2 * YIELDS);
+    }
+}

@@ -1,0 +1,348 @@
+//! The user's hooks, and the guard around user code: a panic is caught where it happens (P6).
+
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+    sync::{Arc, OnceLock},
+    task::Waker,
+};
+
+use crate::{
+    cross_core::{descriptor::WakeDescriptor, parker::Asleep},
+    limits::HOOKS_NESTED_MAX,
+    trace,
+    util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
+};
+
+/// A panic in a callback, a destructor, the wake hook or a delayed operation, as
+/// [`Config::on_panic`](crate::Config::on_panic) gets it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, PanicPlace, local_timer};
+/// use std::time::Duration;
+///
+/// Config::new()
+///     .on_panic(|report| {
+///         assert_eq!(report.place(), PanicPlace::Callback);
+///         assert_eq!(report.message(), Some("a bug"));
+///         assert!(report.payload().is::<&str>());
+///     })
+///     .install()?;
+/// local_timer().add(Duration::ZERO, || panic!("a bug"));
+/// # std::thread::sleep(Duration::from_millis(2));
+/// assert_eq!(local_timer().turn().fired, 1);
+/// assert_eq!(local_timer().counts().panicked, 1);
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+pub struct PanicReport<'a> {
+    place: PanicPlace,
+    payload: &'a (dyn Any + Send),
+}
+
+/// Which part of the user's code panicked.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, PanicPlace};
+///
+/// let config = Config::new().on_panic(|report| {
+///     if report.place() == PanicPlace::Wake {
+///         eprintln!("the wake hook is broken: {report:?}");
+///     }
+/// });
+/// # config.install()?;
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PanicPlace {
+    /// A callback, while it ran.
+    Callback,
+    /// The destructor of a callback or payload whose timer was cancelled or whose shard ended, or
+    /// of a key or an operation of a purgatory.
+    Drop,
+    /// The hook that wakes a sleeping owner.
+    Wake,
+    /// A delayed operation, while it checked its condition or completed.
+    Operation,
+}
+
+impl PanicReport<'_> {
+    /// Returns which part of the user's code panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    ///
+    /// let config = Config::new().on_panic(|report| eprintln!("a panic in {:?}", report.place()));
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn place(&self) -> PanicPlace {
+        self.place
+    }
+
+    /// Returns the payload of the panic, as [`std::panic::catch_unwind`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    /// use std::io;
+    ///
+    /// let config = Config::new().on_panic(|report| {
+    ///     if let Some(error) = report.payload().downcast_ref::<io::Error>() {
+    ///         eprintln!("thrown by `panic_any`: {error}");
+    ///     }
+    /// });
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn payload(&self) -> &(dyn Any + Send) {
+        self.payload
+    }
+
+    /// Returns the message of the panic, if it has one. Panics of `panic!` do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Config;
+    ///
+    /// let config = Config::new().on_panic(|report| eprintln!("{:?}", report.message()));
+    /// # config.install()?;
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn message(&self) -> Option<&str> {
+        let text = self.payload.downcast_ref::<&str>().copied();
+        text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str))
+    }
+}
+
+impl fmt::Debug for PanicReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PanicReport")
+            .field("place", &self.place)
+            .field("message", &self.message())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
+
+/// A shard's hooks of the user, besides callbacks.
+pub(crate) struct Hooks {
+    wake: Wake,
+    descriptor: WakeDescriptor,
+    /// The task that drives the timer of its thread, if one does. It is set before a sleep is
+    /// announced, so a thread that finds the sleep finds the task. The `SetOnce` of `sync` would
+    /// add a step to every wake-up in the models.
+    task: OnceLock<TryLock<Option<Arc<Waker>>>>,
+    panic: Option<PanicHook>,
+    panicked: AtomicU64,
+}
+
+/// How the owner is woken.
+enum Wake {
+    Hook(WakeHook),
+    /// The default unparks the thread that announced the sleep, because a shard may have moved to
+    /// another thread. No thread waits for this lock; see the two places that try it.
+    Unpark(TryLock<Thread>),
+}
+
+/// A wake hook that is being called: its shard, and the sleep.
+type Called = Cell<Option<(usize, Asleep)>>;
+
+per_thread! {
+    /// The wake hooks that this thread is inside, the outermost first.
+    static CALLED: [Called; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
+}
+
+impl Hooks {
+    pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
+        let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
+        Self {
+            wake,
+            descriptor: WakeDescriptor::default(),
+            task: OnceLock::new(),
+            panic,
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the descriptor that every wake-up fires.
+    #[allow(dead_code, reason = "only `TimerFd` opens it")]
+    pub(crate) fn descriptor(&self) -> &WakeDescriptor {
+        &self.descriptor
+    }
+
+    /// Wakes the owner from a sleep, on any thread. Returns false if the hook panicked, is already
+    /// being called for that sleep by this thread, or would be nested too deep.
+    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+        self.descriptor.fire();
+        let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));
+        self.wake_owner(asleep) && task_is_woken
+    }
+
+    /// Wakes the task that drives the owner. False if it has panicked, or if the lock is taken: see
+    /// `wake_owner`.
+    #[cold]
+    fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
+        let Some(waker) = task.try_with(|task| task.clone()) else { return false };
+        let mut has_woken = waker.is_none();
+        self.once_inside(asleep, || {
+            self.isolate(PanicPlace::Wake, || {
+                if let Some(waker) = waker {
+                    waker.wake_by_ref();
+                }
+                has_woken = true;
+            });
+        });
+        has_woken
+    }
+
+    /// Sets the task that every wake-up wakes, for the owner. False if another thread is waking it
+    /// at this moment.
+    pub(crate) fn set_task(&self, task: Option<&Waker>) -> bool {
+        let place = self.task.get_or_init(|| TryLock::new(None));
+        let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
+            (Some(set), Some(task)) => set.will_wake(task),
+            (None, None) => true,
+            _ => false,
+        };
+        if place.try_with(is_set) == Some(true) {
+            return true;
+        }
+        // Cloned before the lock is taken and dropped after it, as both are the user's code.
+        let mut task = task.map(|task| Arc::new(task.clone()));
+        let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
+        contain(|| drop(task));
+        was_set
+    }
+
+    fn wake_owner(&self, asleep: Asleep) -> bool {
+        match &self.wake {
+            Wake::Hook(hook) => {
+                let mut has_woken = false;
+                self.once_inside(asleep, || {
+                    self.isolate(PanicPlace::Wake, || {
+                        hook();
+                        has_woken = true;
+                    });
+                });
+                has_woken
+            }
+            // If the lock is taken, another thread is about to unpark the owner, or the owner is
+            // about to announce its next sleep and will look for requests after that.
+            Wake::Unpark(sleeper) => {
+                // Not under the lock: the woken thread might run at once in place of this one, and
+                // find the lock taken.
+                let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
+                sleeper.inspect(Thread::unpark).is_some()
+            }
+        }
+    }
+
+    /// Calls the hook, unless this thread is already calling it for that sleep. A hook may send a
+    /// request to its own shard, or to a shard whose hook does, and is not called inside itself for
+    /// that.
+    fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
+        let this = Some((ptr::from_ref(self).addr(), asleep));
+        // It has no destructor, so it outlives thread-locals with one.
+        let _ = CALLED.try_with(|called| {
+            let outside = called.iter().take_while(|hook| hook.get().is_some());
+            let is_inside = outside.clone().any(|hook| hook.get() == this);
+            if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
+                place.set(this);
+                call();
+                place.set(None);
+            }
+        });
+    }
+
+    /// Remembers the calling thread as the one to unpark. Returns false if a wake is under way.
+    pub(crate) fn sleeper_is_this_thread(&self) -> bool {
+        let Wake::Unpark(sleeper) = &self.wake else { return true };
+        let remember = |sleeper: &mut Thread| {
+            let this = this_thread();
+            if sleeper.id() != this.id() {
+                *sleeper = this;
+            }
+        };
+        sleeper.try_with(remember).is_some()
+    }
+
+    /// Runs user code and catches its panic.
+    #[inline]
+    pub(crate) fn isolate(&self, place: PanicPlace, run: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            self.report(place, payload);
+        }
+    }
+
+    /// Drops a payload and catches its panic.
+    #[inline]
+    pub(crate) fn isolate_drop<T>(&self, payload: T) {
+        if mem::needs_drop::<T>() {
+            self.isolate(PanicPlace::Drop, || drop(payload));
+        }
+    }
+
+    /// Returns the number of caught panics.
+    pub(crate) fn panicked(&self) -> u64 {
+        // Relaxed: an independent counter.
+        self.panicked.load(Ordering::Relaxed)
+    }
+
+    /// Counts and reports a panic that was caught.
+    #[cold]
+    pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+        // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+        let report = PanicReport { place, payload: &*payload };
+        let hook = || {
+            if let Some(hook) = &self.panic {
+                hook(&report);
+            }
+        };
+        contain(|| trace::caught_panic(&place, report.message()));
+        contain(hook);
+        contain(|| drop(payload));
+    }
+}
+
+/// Runs user code and catches its panic where nothing can be reported: the thread is exiting, or
+/// the code handles a panic.
+pub(crate) fn contain(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        // A panic of the payload's destructor is leaked, because dropping it could panic again.
+        catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        // Values that a hook captured may panic when they are dropped, on whichever thread had the
+        // last reference.
+        let wake = mem::replace(&mut self.wake, Wake::Hook(Arc::new(|| ())));
+        let panic = self.panic.take();
+        let task = self.task.take();
+        contain(|| drop(wake));
+        contain(|| drop(task));
+        contain(|| drop(panic));
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").field("panicked", &self.panicked()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,361 @@
+//! Requests of other cores to this one: two intrusive stacks through the nodes themselves.
+//!
+//! A message is a node's index, and tells the owner to read that node's word. A thread that has set
+//! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
+//! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
+//! A thread that stalls between its claim and its push delays no other thread, in particular not
+//! the owner. In a queue whose producers claim places, the consumer would wait for it; see
+//! ARCHITECTURE.md.
+//!
+//! ```text
+//!   63        52    51      50    49                  25 24                   0
+//! +-------------+------+---------+----------------------+----------------------+
+//! |  how many   |  -   | payload | index of the second  | index of the newest  |   0: empty   all ones: closed
+//! +-------------+------+---------+----------------------+----------------------+
+//! ```
+//!
+//! A message's link leads to the message after the next. The owner reads each link from a cache
+//! line that another core has written, and waits for it; with two chains it waits for two lines at
+//! once. Two indices leave 12 bits for the count, which wraps; the gauge reports large counts as a
+//! lower bound.
+//!
+//! The flag *payload* says that one of the messages is of a cancelled timer whose payload the owner
+//! must drop.
+//!
+//! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
+//! owner must not fall asleep before it has read them. The other stack is for low-priority messages
+//! about cancelled timers. The owner consumes urgent messages at the beginning of a pass, before
+//! due timers fire, and the others at its end. If both kinds exceed its budget, it consumes equally
+//! many of each. It consumes urgent messages in FIFO order: it reverses the links of the messages
+//! it has taken before it consumes the first.
+//!
+//! # Permitted operations
+//!
+//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives it
+//!   exclusive use of the node's link until the push.
+//! - The owner: `take`, `close`, and the reads and reversals of the links it took, each until it
+//!   has consumed the message (S4).
+//!
+//! # Each message is consumed once
+//!
+//! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
+//! one, and the new link leads to the second of the old one. So every message is reachable. `take`
+//! removes all messages at once. Only the owner removes, so a head cannot go away and come back in
+//! between. Even if it did, the two indices would still be the next messages below. After `close`
+//! every push fails.
+//!
+//! # Ordering
+//!
+//! M1: `push` releases, `take` and `close` acquire. All pushes on a stack since the last `take` are
+//! one release sequence, because each is a read-modify-write. So the owner sees every link, and all
+//! work of each pusher before its push.
+//!
+//! # Models
+//!
+//! `loom-tests/tests/mailbox.rs`.
+
+mod opened;
+
+pub(crate) use self::opened::Opened;
+use crate::{
+    limits::{DEBT_MAX, INDEX_MAX, MESSAGES_COUNTED},
+    util::sync::{AtomicU32, AtomicU64, Ordering},
+};
+
+const EMPTY: u64 = 0;
+/// No head has this value: the newest message and the second are of two nodes.
+const CLOSED: u64 = u64::MAX;
+const INDEX_BITS: u32 = 25;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
+const COUNT_SHIFT: u32 = 52;
+/// Counts from here on are lower bounds.
+const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
+const _: () = assert!(
+    INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
+    "the parts fit the word"
+);
+const _: () = assert!(
+    MANY.is_multiple_of(DEBT_MAX),
+    "a count that goes round passes a multiple as often as before"
+);
+
+/// The owner's mailbox.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    urgent: Stack,
+    can_wait: Stack,
+}
+
+/// Messages of one kind.
+#[derive(Debug)]
+struct Stack {
+    head: AtomicU64,
+}
+
+/// A node's link in the mailbox: to the second message below it (or before it, after a reversal),
+/// or 0. While the node is in no mailbox, its user may link other nodes with it.
+#[derive(Debug)]
+pub(crate) struct Link(AtomicU32);
+
+/// Messages of one kind: newest first, or oldest first after a reversal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Messages {
+    /// The index of the first message, 0 if there is none; its link leads to the third.
+    pub(crate) first: u32,
+    second: u32,
+    count: u32,
+}
+
+/// The kinds of messages that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    urgent: bool,
+    can_wait: bool,
+}
+
+impl Arrived {
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        !self.urgent && !self.can_wait
+    }
+}
+
+/// The priority of a message: whether an owner may sleep before it has consumed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// The message is about a payload that can be dropped.
+    CanWait,
+    /// The message is about a node without a payload.
+    Empty,
+    /// The message is about a deadline.
+    Urgent,
+}
+
+/// The result of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Push {
+    /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
+    /// and is right only modulo `DEBT_MAX`. `is_first_payload` is set if it may be the first about
+    /// a payload since the owner's last `take`.
+    Queued { depth: u32, is_first_payload: bool },
+    /// The owner has ended, and sweeps the node: nothing more to do.
+    Closed,
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        Self { head: AtomicU64::new(EMPTY) }
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl Mailbox {
+    /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
+    #[inline]
+    pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
+        match urgency {
+            Urgency::Urgent => self.urgent.push(index, link, 0),
+            Urgency::CanWait => self.can_wait.push(index, link, PAYLOAD),
+            Urgency::Empty => self.can_wait.push(index, link, 0),
+        }
+    }
+
+    /// Closes the mailbox and returns its messages. Called once.
+    pub(crate) fn close(&self) -> [Messages; 2] {
+        self.stacks().map(Stack::close)
+    }
+
+    /// Returns true if an owner must not fall asleep: `debt` low-priority messages wait, one
+    /// message is urgent, or one is about a payload and the sleep is long.
+    pub(crate) fn keeps_awake(&self, debt: u32, is_long: bool) -> bool {
+        // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
+        self.is_urgent() || self.can_wait.depth() >= debt || is_long && self.can_wait.has_payload()
+    }
+
+    /// Returns true if the owner has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: a hint; a push decides.
+        self.urgent.head.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Returns the kinds of messages that wait, as far as the owner can see.
+    #[inline]
+    pub(crate) fn arrived(&self) -> Arrived {
+        Arrived { urgent: self.urgent.has_any(), can_wait: self.can_wait.has_any() }
+    }
+
+    /// Returns true if a message is about a deadline.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.depth() > 0
+    }
+
+    /// Returns the number of queued messages; for each kind, `MANY` is a lower bound.
+    pub(crate) fn depth(&self) -> u32 {
+        self.urgent.depth().saturating_add(self.can_wait.depth())
+    }
+
+    /// Returns the number of messages about cancelled timers; `MANY` is a lower bound.
+    pub(crate) fn cancelled(&self) -> u32 {
+        self.can_wait.depth()
+    }
+
+    /// Returns the messages of each kind. Only the owner may call it and follow the links, because
+    /// only the owner removes messages.
+    pub(crate) fn waiting(&self) -> [Messages; 2] {
+        self.stacks().map(Stack::waiting)
+    }
+
+    fn stacks(&self) -> [&Stack; 2] {
+        [&self.urgent, &self.can_wait]
+    }
+}
+
+impl Stack {
+    #[inline]
+    fn push(&self, index: u32, link: &Link, payload: u64) -> Push {
+        // Relaxed: only compared, and checked by the swap.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            if head == CLOSED {
+                return Push::Closed;
+            }
+            // Relaxed: published by the swap below.
+            link.0.store(second_of(head), Ordering::Relaxed);
+            let depth = one_more(depth_of(head));
+            let new = pack(depth, newest_of(head), index) | head & PAYLOAD | payload;
+            // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
+            // returns another head.
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => {
+                    let is_first_payload = payload & !head != 0;
+                    return Push::Queued { depth, is_first_payload };
+                }
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Returns true if there are messages. An idle turn should not write the line that others push
+    /// to.
+    #[inline]
+    fn has_any(&self) -> bool {
+        // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
+        !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
+    }
+
+    /// Takes all messages of a stack that is not empty.
+    #[inline]
+    fn take(&self) -> Messages {
+        // Acquire (M1): the links, and the pushers' work.
+        let head = self.head.swap(EMPTY, Ordering::Acquire);
+        Messages::of(head)
+    }
+
+    fn close(&self) -> Messages {
+        // Acquire (M1): the pushers' work comes before the sweep.
+        let head = self.head.swap(CLOSED, Ordering::Acquire);
+        Messages::of(head)
+    }
+
+    #[inline]
+    fn depth(&self) -> u32 {
+        // Relaxed: a gauge; a caller that must not miss a message has a fence before it.
+        match self.head.load(Ordering::Relaxed) {
+            CLOSED => 0,
+            head => Messages::of(head).count,
+        }
+    }
+
+    /// Returns true if a message is about a payload.
+    fn has_payload(&self) -> bool {
+        // Relaxed: a caller that must not miss a payload has a fence before it.
+        let head = self.head.load(Ordering::Relaxed);
+        head != CLOSED && head & PAYLOAD != 0
+    }
+
+    fn waiting(&self) -> Messages {
+        // Acquire (M1): the links of the messages from there on.
+        match self.head.load(Ordering::Acquire) {
+            CLOSED => Messages::default(),
+            head => Messages::of(head),
+        }
+    }
+}
+
+impl Messages {
+    #[inline]
+    fn of(head: u64) -> Self {
+        Self { first: newest_of(head), second: second_of(head), count: depth_of(head).min(MANY) }
+    }
+
+    /// Returns the messages after the first, whose link is `third`. A count of `MANY` stays,
+    /// because it is a lower bound.
+    #[inline]
+    pub(crate) const fn rest(self, third: u32) -> Self {
+        let count = match (self.second, self.count) {
+            (0, _) => 0,
+            (_, MANY) => MANY,
+            (_, count) => count.saturating_sub(1),
+        };
+        Self { first: self.second, second: third, count }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(next: u32) -> Self {
+        Self(AtomicU32::new(next))
+    }
+
+    /// Links to another node. The caller has exclusive use of this node.
+    pub(crate) fn set(&self, index: u32) {
+        // Relaxed: published with the node.
+        self.0.store(index, Ordering::Relaxed);
+    }
+
+    /// Returns the index of the next node.
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
+        // Relaxed: the caller has acquired the head, by `take`, `close` or `waiting` (M1), or a
+        // pool's head (G1).
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns the count after one more message.
+#[inline]
+const fn one_more(depth: u32) -> u32 {
+    if depth + 1 == MESSAGES_COUNTED { MANY } else { depth + 1 }
+}
+
+#[inline]
+const fn pack(depth: u32, second: u32, newest: u32) -> u64 {
+    ((depth as u64) << COUNT_SHIFT) | ((second as u64) << INDEX_BITS) | newest as u64
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // Masked.
+const fn newest_of(head: u64) -> u32 {
+    head as u32 & INDEX_MASK
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // Masked.
+const fn second_of(head: u64) -> u32 {
+    (head >> INDEX_BITS) as u32 & INDEX_MASK
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // 12 bits.
+const fn depth_of(head: u64) -> u32 {
+    (head >> COUNT_SHIFT) as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,16 @@
+//! The parts of a shard that other threads touch: the state of each timer, the messages to the
+//! owner, and the owner's sleep.
+
+pub(crate) mod callback;
+pub(crate) mod descriptor;
+mod gate;
+pub(crate) mod handle;
+pub(crate) mod hooks;
+pub(crate) mod mailbox;
+pub(crate) mod origin;
+pub(crate) mod parker;
+pub(crate) mod reclaim;
+pub(crate) mod registry;
+pub(crate) mod shared;
+pub(crate) mod slab;
+pub(crate) mod state;

@@ -1,0 +1,54 @@
+//! The code that added each timer, to find timers that are never cancelled. Without the feature
+//! `origins` it is empty and costs nothing.
+#![cfg_attr(
+    not(feature = "origins"),
+    allow(unused_variables, clippy::unused_self, reason = "nothing is kept")
+)]
+
+#[cfg(feature = "origins")]
+use std::panic::Location;
+
+/// The call that added a timer.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin(#[cfg(feature = "origins")] &'static Location<'static>);
+
+impl Origin {
+    /// Returns the caller of the calling function, which must be `#[track_caller]` itself.
+    #[inline]
+    #[cfg_attr(feature = "origins", track_caller)]
+    pub(crate) fn caller() -> Self {
+        Self(
+            #[cfg(feature = "origins")]
+            Location::caller(),
+        )
+    }
+}
+
+/// The call that added a timer, and the time. Meaningless in a node without a timer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added(#[cfg(feature = "origins")] Option<(Origin, u64)>);
+
+impl Added {
+    /// Records an add at the time that `now` returns.
+    #[inline]
+    pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {
+        Self(
+            #[cfg(feature = "origins")]
+            Some((origin, now())),
+        )
+    }
+
+    /// Returns the same place with the time that `now` returns.
+    pub(crate) fn at(self, now: impl FnOnce() -> u64) -> Self {
+        Self(
+            #[cfg(feature = "origins")]
+            self.0.map(|(origin, _)| (origin, now())),
+        )
+    }
+
+    /// Returns the call and the time.
+    #[cfg(feature = "origins")]
+    pub(crate) fn get(self) -> Option<(&'static Location<'static>, u64)> {
+        self.0.map(|(Origin(location), nanos)| (location, nanos))
+    }
+}

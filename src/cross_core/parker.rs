@@ -1,0 +1,196 @@
+//! Sleeping and waking without a lost wake-up.
+//!
+//! The owner announces its sleep and then checks once more for requests. A requesting thread places
+//! its urgent request and then checks whether the owner sleeps, and until when. Both have a
+//! sequentially consistent fence between their two steps, so at least one of them sees the other
+//! (Dekker's argument):
+//!
+//! ```text
+//! owner                             requesting thread
+//! asleep, until ...                 the request is in the mailbox
+//! ---- fence (F1) ----              ---- fence (F2) ----
+//! is there a request?               asleep, and for too long? then wake
+//! ```
+//!
+//! If F1 comes first in the fences' total order, the requesting thread sees the sleeper and wakes
+//! it. Otherwise the owner sees the request and does not sleep. The owner may wake in between and
+//! sleep again until another moment. If the requesting thread saw the earlier sleep, F1 of the new
+//! one comes after F2, so again the owner sees the request.
+//!
+//! A request may be a new deadline of a node whose message another thread has queued, and perhaps
+//! not pushed yet. Then two threads check for a sleeper after their own F2. The thread that wrote
+//! the deadline checks with that deadline. The thread that pushes checks with the deadline it then
+//! reads. So for each deadline, a thread checks the sleep at a time when the owner can find the
+//! message.
+//!
+//! A waker ends the sleep after its call has returned, and not before. Other requesting threads
+//! still find the sleep announced, and wake as well. So no thread relies on a waker that stalls or
+//! whose hook panics. The only exception is the lock of the default wake-up, which a waker holds
+//! for two instructions, see `hooks`.
+//!
+//! The wake itself must be one that a later sleep also notices: `unpark`, a write to an eventfd and
+//! a `mio::Waker` are such wakes.
+//!
+//! # Models
+//!
+//! `loom-tests/tests/sleep.rs`.
+
+use crate::util::sync::{AtomicU64, Ordering, fence};
+
+/// The number of announced sleeps, times four. The low bits say that the last one is in progress,
+/// and that it is long.
+#[derive(Debug)]
+pub(crate) struct Parker {
+    announced: AtomicU64,
+    /// The latest end of the last sleep, in nanoseconds of the clock.
+    until: AtomicU64,
+}
+
+const ASLEEP: u64 = 1;
+/// No payload may wait for the end of this sleep.
+const LONG: u64 = 2;
+const ONE: u64 = 4;
+
+/// One announcement. The end of this one does not end a later one.
+#[derive(Debug)]
+pub(crate) struct Announcement(u64);
+
+/// The number of an announced sleep that must be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Asleep(u64);
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self { announced: AtomicU64::new(0), until: AtomicU64::new(0) }
+    }
+}
+
+impl Parker {
+    /// Announces a sleep until `until` at most. The owner must then check for requests once more.
+    pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
+        // Relaxed: the announcement publishes it.
+        self.until.store(until, Ordering::Relaxed);
+        // Relaxed: the owner alone counts, and others only end a sleep.
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG);
+        let number = before + ONE + ASLEEP + if is_long { LONG } else { 0 };
+        // Release: publishes `until` to `must_wake_before`. A swap orders a waker of an earlier
+        // sleep before it or makes it fail.
+        self.announced.swap(number, Ordering::Release);
+        // SeqCst (F1): the announcement comes before the owner's last check.
+        fence(Ordering::SeqCst);
+        Announcement(number)
+    }
+
+    /// Ends an announced sleep of the owner, unless a later one has been announced.
+    pub(crate) fn awake(&self, announcement: &Announcement) {
+        self.end(announcement.0);
+    }
+
+    /// Ends a sleep from which the owner has been woken.
+    pub(crate) fn was_woken(&self, asleep: Asleep) {
+        self.end(asleep.0);
+    }
+
+    fn end(&self, number: u64) {
+        // Relaxed, both: a waker that still reads the sleep makes one spurious wake; a failure is a
+        // wake or a later sleep.
+        let _ = self.announced.compare_exchange(
+            number,
+            number & !ASLEEP,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Returns the announced sleep, for the owner.
+    pub(crate) fn asleep(&self) -> Option<Asleep> {
+        // Relaxed: the owner's own announcement, or a waker that has ended it.
+        Asleep::of(self.announced.load(Ordering::Relaxed))
+    }
+
+    /// Returns the sleep from which a thread must wake the owner, after it has placed its request.
+    pub(crate) fn must_wake(&self) -> Option<Asleep> {
+        // SeqCst (F2): the request comes before this check.
+        fence(Ordering::SeqCst);
+        self.asleep()
+    }
+
+    /// Returns the sleep from which a thread must wake the owner, if that sleep is long.
+    pub(crate) fn must_wake_from_long(&self) -> Option<Asleep> {
+        self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
+    }
+
+    /// Returns the sleep from which a thread must wake the owner, if it lasts beyond the moment
+    /// that `deadline` returns.
+    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
+        // SeqCst (F2): the request comes before this check.
+        fence(Ordering::SeqCst);
+        // Acquire: `until` belongs to this sleep, or to a later one, before which the owner has
+        // seen the request.
+        let asleep = Asleep::of(self.announced.load(Ordering::Acquire))?;
+        // Relaxed: published by the announcement, which was acquired above.
+        (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
+    }
+}
+
+impl Asleep {
+    fn of(announced: u64) -> Option<Self> {
+        (announced & ASLEEP != 0).then_some(Self(announced))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_wakes_until_somebody_has() {
+        let parker = Parker::default();
+        assert_eq!(parker.must_wake(), None);
+        let announcement = parker.announce(0, false);
+        let told = parker.must_wake().expect("it sleeps");
+        assert_eq!(parker.must_wake(), Some(told), "the first may not have come to it yet");
+        parker.was_woken(told);
+        assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
+        parker.awake(&announcement);
+        assert_eq!(parker.asleep(), None);
+    }
+
+    #[test]
+    fn a_payload_wakes_from_a_long_sleep_only() {
+        let parker = Parker::default();
+        assert_eq!(parker.must_wake_from_long(), None);
+        for is_long in [true, false, true] {
+            let announcement = parker.announce(0, is_long);
+            assert!(parker.must_wake().is_some());
+            assert_eq!(parker.must_wake_from_long().is_some(), is_long);
+            parker.awake(&announcement);
+            assert_eq!((parker.must_wake_from_long(), parker.asleep()), (None, None));
+        }
+    }
+
+    #[test]
+    fn only_what_is_earlier_wakes() {
+        let parker = Parker::default();
+        assert_eq!(parker.must_wake_before(|| 0), None);
+        let _announcement = parker.announce(100, false);
+        assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
+        let told = parker.must_wake_before(|| 99).expect("it is earlier");
+        parker.was_woken(told);
+        assert_eq!(parker.must_wake_before(|| 98), None);
+    }
+
+    #[test]
+    fn the_end_of_a_sleep_does_not_end_a_later_one() {
+        let parker = Parker::default();
+        let first = parker.announce(7, false);
+        let told = parker.must_wake().expect("it sleeps");
+        let second = parker.announce(7, false);
+        parker.awake(&first);
+        parker.was_woken(told);
+        assert!(parker.asleep().is_some_and(|asleep| asleep != told));
+        parker.awake(&second);
+        assert_eq!((parker.asleep(), parker.must_wake()), (None, None));
+    }
+}

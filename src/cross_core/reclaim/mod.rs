@@ -1,0 +1,267 @@
+//! When shared memory can be freed: after the last thread that could have seen it has unpinned. The
+//! only file that knows `crossbeam_epoch`.
+//!
+//! A thread that reads shared memory is *pinned*, and [`Pinned`] proves it. Values that it finds in
+//! a [`Published`] or a [`PublishedPointer`] stay alive until it unpins. A value that is retracted
+//! is released when all threads that were pinned at that moment have unpinned.
+//!
+//! # Who frees
+//!
+//! Deferred work runs on whichever thread pins next, perhaps a canceller. So that work frees
+//! nothing of ours:
+//!
+//! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
+//! * The epoch *buries* a shard: it hands the shard to the next thread that ends one, which frees
+//!   it while it is not pinned. A thread that ends a shard while no thread is pinned frees the
+//!   memory of that shard itself, at once.
+//!
+//! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So a thread that pins
+//! here never runs deferred work of another user of that crate, and a thread that stays pinned
+//! there delays nothing here.
+//!
+//! Burying is deferred work, which may run on an owner or a canceller. It tries a lock, and defers
+//! itself again if another thread holds it, so it never waits.
+
+use std::{
+    mem::{self, ManuallyDrop},
+    ops::Deref,
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError, TryLockError},
+};
+
+use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
+
+use crate::{
+    limits::FLUSHES,
+    util::sync::{EPOCHS_ARE_LOOMS, Ordering, global, lazy_per_thread},
+};
+
+global! {
+    static EPOCHS: Collector = Collector::new();
+}
+
+lazy_per_thread! {
+    static PARTICIPANT: LocalHandle = EPOCHS.register();
+}
+
+/// Values that no other thread can see.
+static BURIED: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
+
+/// While it exists, no value that this thread finds in a [`Published`] is freed. Keep it short: it
+/// delays all freeing.
+#[derive(Debug)]
+pub(crate) struct Pinned(Guard);
+
+/// Pins this thread.
+#[inline]
+pub(crate) fn pin() -> Pinned {
+    // A thread without thread-locals registers for this one time.
+    Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
+}
+
+/// A cell in which one thread publishes a value, other threads read it without waiting, and the
+/// first thread retracts it.
+///
+/// It points into the `Arc`, and holds one of its references.
+#[derive(Debug)]
+pub(crate) struct Published<T>(Atomic<T>);
+
+/// A published value as a pinned thread sees it.
+#[derive(Debug)]
+pub(crate) struct Seen<'p, T> {
+    /// The cell's reference, borrowed.
+    value: ManuallyDrop<Arc<T>>,
+    pinned: &'p Pinned,
+}
+
+/// A cell in which any thread publishes a pointer if it is empty, and one thread retracts it. It
+/// owns nothing.
+#[derive(Debug)]
+pub(crate) struct PublishedPointer<T>(Atomic<T>);
+
+impl<T> Default for Published<T> {
+    fn default() -> Self {
+        Self(Atomic::null())
+    }
+}
+
+impl<T: Send + Sync + 'static> Published<T> {
+    /// Publishes `value` to all threads. The cell must be empty.
+    pub(crate) fn publish(&self, value: Arc<T>) {
+        // Release: publishes the value to `load`.
+        self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
+    }
+
+    /// Retracts the value. Readers may continue. When they are done, some thread passes the cell's
+    /// reference to `let_go`, which should be quick.
+    #[allow(unsafe_code)]
+    pub(crate) fn retract(&self, let_go: fn(Arc<T>)) {
+        let Pinned(guard) = pin();
+        // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the
+        // Release of `publish`); Release, so that a thread that finds the cell empty sees
+        // everything before the end (pairs with `load`).
+        let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
+        if old.is_null() {
+            return;
+        }
+        let let_go = move || {
+            // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
+            // out of the cell; this runs once. A thread that loaded the pointer before is pinned in
+            // an epoch that ends before this runs.
+            let_go(unsafe { Arc::from_raw(old.as_raw()) });
+        };
+        // SAFETY: the closure may run on another thread: it captures a function, and an `Arc<T>` in
+        // another form, which is `Send`. It may run after this function: it borrows nothing, and
+        // `old` owns a reference to its target.
+        unsafe { guard.defer_unchecked(let_go) };
+    }
+
+    /// Calls `look` with the value, if there is one, while this thread is pinned.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&Seen<'_, T>>) -> R) -> R {
+        let pinned = pin();
+        let pointer = self.load(&pinned);
+        if pointer.is_null() {
+            return look(None);
+        }
+        // SAFETY: `publish` made the pointer from an `Arc`, which is alive: the cell's reference is
+        // released only after this thread has unpinned (`retract`), or when no thread borrows the
+        // cell (`drop`). It is not dropped here, so the reference stays the cell's.
+        let value = ManuallyDrop::new(unsafe { Arc::from_raw(pointer.as_raw()) });
+        look(Some(&Seen { value, pinned: &pinned }))
+    }
+
+    #[inline]
+    fn load<'p>(&self, pinned: &'p Pinned) -> Shared<'p, T> {
+        // Acquire: pairs with the Release of `publish`, or of `retract` if the place is empty
+        // again.
+        self.0.load(Ordering::Acquire, &pinned.0)
+    }
+}
+
+impl<T> Drop for Published<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: `publish` made a pointer that is not null from an `Arc`. It is turned back into
+        // one below, never into the `Box` that an `Owned` stands for.
+        let Some(owned) = (unsafe { mem::take(&mut self.0).try_into_owned() }) else { return };
+        // SAFETY: no other thread can reach a cell that is being dropped.
+        let alone = unsafe { epoch::unprotected() };
+        let pointer = owned.into_shared(alone).as_raw();
+        // SAFETY: as above; the cell's reference has been taken out of it.
+        drop(unsafe { Arc::from_raw(pointer) });
+    }
+}
+
+impl<'p, T> Seen<'p, T> {
+    pub(crate) fn pinned(&self) -> &'p Pinned {
+        self.pinned
+    }
+}
+
+impl<T> Deref for Seen<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T> Default for PublishedPointer<T> {
+    fn default() -> Self {
+        Self(Atomic::null())
+    }
+}
+
+impl<T> PublishedPointer<T> {
+    /// Publishes `pointer` if the cell is empty. Returns true if it was.
+    pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
+        let pinned = pin();
+        let new = Shared::from(pointer.as_ptr().cast_const());
+        // Release: publishes the target of the pointer (pairs with `look`). Relaxed: a failure is
+        // not used.
+        let swapped = self.0.compare_exchange(
+            Shared::null(),
+            new,
+            Ordering::Release,
+            Ordering::Relaxed,
+            &pinned.0,
+        );
+        swapped.is_ok()
+    }
+
+    /// Empties the cell. When every thread that is pinned now has unpinned, some thread calls
+    /// `then` with the pointer. The owner must not free the target before that.
+    #[allow(unsafe_code)]
+    pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
+        let Pinned(guard) = pin();
+        // Release: a thread that finds the cell empty sees everything before (pairs with `look`).
+        let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
+        let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
+        let old = SendPointer(old);
+        let then = move || {
+            let SendPointer(old) = { old };
+            then(old);
+        };
+        // SAFETY: the closure owns a pointer and a function, and borrows nothing, so it may run on
+        // another thread and after this function.
+        unsafe { guard.defer_unchecked(then) };
+    }
+
+    /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
+    #[inline]
+    pub(crate) fn look(&self, pinned: &Pinned) -> Option<NonNull<T>> {
+        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is
+        // empty again.
+        let pointer = self.0.load(Ordering::Acquire, &pinned.0);
+        NonNull::new(pointer.as_raw().cast_mut())
+    }
+
+    /// Takes the pointer, if there is one, for a thread that has the cell to itself.
+    #[allow(unsafe_code)]
+    pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
+        // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned`
+        // stands for.
+        let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
+        // SAFETY: no other thread can reach the cell.
+        let alone = unsafe { epoch::unprotected() };
+        NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
+    }
+}
+
+/// A pointer on its way to the thread that runs deferred work.
+struct SendPointer<T>(NonNull<T>);
+
+/// Publishes this thread's deferred work and advances the epoch by one step, so that a canceller
+/// which does the work of an epoch finds little of it.
+pub(crate) fn help() {
+    pin().0.flush();
+}
+
+/// Leaves a value that no thread can see to the next thread that ends a shard.
+pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
+    if EPOCHS_ARE_LOOMS {
+        // A model must not free values of an earlier execution.
+        drop(value);
+        return;
+    }
+    match BURIED.try_lock() {
+        Ok(mut buried) => buried.push(value),
+        Err(TryLockError::Poisoned(buried)) => buried.into_inner().push(value),
+        Err(TryLockError::WouldBlock) => pin().0.defer(move || bury(value)),
+    }
+}
+
+/// Frees values that no thread reads any more. A thread that ends a shard calls it.
+pub(crate) fn free_garbage() {
+    for _ in 0..FLUSHES {
+        help();
+    }
+    let buried = mem::take(&mut *BURIED.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(buried);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,445 @@
+//! The part of a shard that every thread may use: the nodes, the mailbox, the clock, and the
+//! wake-up of the owner.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use crate::{
+    clock::{
+        Clock,
+        tick::{TickLength, saturating_nanos},
+    },
+    cross_core::{
+        callback::Sent,
+        gate::Gate,
+        hooks::Hooks,
+        mailbox::{Mailbox, Push, Urgency},
+        origin::Origin,
+        parker::{Announcement, Asleep, Parker},
+        reclaim::{Seen, pin},
+        slab::{NodeView, Slab},
+        state::{Cancel, Move, Next, TimerStatus},
+    },
+    error::AddErrorReason,
+    gauges::Gauges,
+    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION},
+    util::sync::{AtomicU64, Ordering},
+};
+
+/// The shared part of a shard. The fields that the owner reads in each turn share no cache line
+/// with the fields that other threads write.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    clock: Clock,
+    /// The owner's last reading of a clock that may go back. The owner and other threads do not
+    /// read less than it.
+    clock_held: AtomicU64,
+    pub(crate) tick: TickLength,
+    pub(crate) hooks: Line<Hooks>,
+    pub(crate) slab: Arc<Slab>,
+    pub(crate) mailbox: Line<Mailbox>,
+    pub(crate) parker: Line<Parker>,
+    /// The generation of the next remote timer, without the bit that marks remote timers.
+    remote_generation: Line<AtomicU64>,
+    pub(crate) gate: Line<Gate>,
+    pub(crate) gauges: Line<Gauges>,
+    pub(crate) name: Box<str>,
+    /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
+    pub(crate) drop_within: u64,
+}
+
+/// A value with exclusive cache lines: two, because processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Line<T>(T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// The result of an operation of a remote thread.
+#[must_use]
+pub(crate) struct Remote<R> {
+    pub(crate) answer: R,
+    /// The caller must call the owner's wake hook, after all borrows of the library have ended.
+    pub(crate) wake: Option<Asleep>,
+}
+
+/// A timer that this thread has added to another core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Armed {
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+}
+
+impl<R> Remote<R> {
+    fn quiet(answer: R) -> Self {
+        Self { answer, wake: None }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        clock: Clock,
+        tick: TickLength,
+        hooks: Hooks,
+        limit: u32,
+        name: Option<String>,
+        drop_within: u64,
+        slab: Arc<Slab>,
+    ) -> Self {
+        let has_name = name.is_some();
+        let name =
+            name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
+        Self {
+            clock,
+            clock_held: AtomicU64::new(0),
+            tick,
+            hooks: Line(hooks),
+            slab,
+            mailbox: Line::default(),
+            parker: Line::default(),
+            remote_generation: Line(AtomicU64::new(1)),
+            gate: Line(Gate::new(limit)),
+            gauges: Line(Gauges::new(has_name)),
+            name,
+            drop_within,
+        }
+    }
+
+    /// Announces the owner's sleep, until `until` at most. `is_long` says that no payload may wait
+    /// for its end. Returns `None` if the owner must not sleep: a backlog or an urgent message is
+    /// in the mailbox, or the owner is being woken right now.
+    pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
+        let reachable = self.hooks.sleeper_is_this_thread();
+        let announcement = self.parker.announce(until, is_long);
+        if reachable && !self.mailbox.keeps_awake(DEBT_MAX, is_long) {
+            return Some(announcement);
+        }
+        self.parker.awake(&announcement);
+        None
+    }
+
+    /// Wakes the owner from a sleep. Returns true if this call has woken it.
+    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+        let has_woken = self.hooks.wake(asleep);
+        if has_woken {
+            self.parker.was_woken(asleep);
+        }
+        has_woken
+    }
+
+    /// Wakes the owner after a refused add, if cancelled timers wait in the mailbox. The owner
+    /// makes room when it consumes them.
+    #[cold]
+    pub(crate) fn ask_for_room(&self) {
+        if self.mailbox.depth() > 0
+            && let Some(asleep) = self.parker.must_wake()
+        {
+            self.wake(asleep);
+        }
+    }
+
+    /// Records the owner's reading of a clock that may go back. The clock is held there until it
+    /// has caught up.
+    #[inline]
+    pub(crate) fn hold_clock(&self, nanos: u64) {
+        // Relaxed: the owner alone writes it, and a slightly older reading is a valid answer to
+        // other threads.
+        self.clock_held.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Adds a timer that is due at `nanos` from a remote thread. The error carries the callback
+    /// back.
+    pub(crate) fn add(
+        &self,
+        nanos: u64,
+        origin: Origin,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        if self.mailbox.is_closed() {
+            return Err((AddErrorReason::ShutDown, callback));
+        }
+        if !self.gate.admits(|| self.mailbox.cancelled().min(DEBT_MAX)) {
+            return Err((AddErrorReason::Full, callback));
+        }
+        self.arm_and_push(nanos, origin, callback).inspect_err(|_| self.gate.left())
+    }
+
+    /// Adds a timer that is due at once, even beyond the limit.
+    pub(crate) fn post(
+        &self,
+        origin: Origin,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        self.gate.lets_in();
+        self.arm_and_push(0, origin, callback).inspect_err(|_| self.gate.left())
+    }
+
+    fn arm_and_push(
+        &self,
+        nanos: u64,
+        origin: Origin,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        // Relaxed: the values need only be distinct, and later than the node's previous one.
+        let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
+        let pinned = pin();
+        let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
+        let Some(node) = free else { return Err((AddErrorReason::Full, callback)) };
+        let armed = Armed { index: node.index(), generation: counted | REMOTE_GENERATION };
+        node.arm(armed.generation, nanos, origin, callback);
+        match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
+            Push::Queued { depth, .. } => {
+                Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
+            }
+            // The node stays taken: after the end, no node is reused.
+            Push::Closed => match node.disarm() {
+                Some(callback) => Err((AddErrorReason::ShutDown, callback)),
+                // The add took effect, and the timer has ended with the shard.
+                None => Ok(Remote::quiet(armed)),
+            },
+        }
+    }
+
+    /// Sets the first generation of remote timers. Called before any is added.
+    pub(crate) fn start_remote_generations_at(&self, generation: u64) {
+        // Relaxed: published with the shard.
+        self.remote_generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// Returns the generation after the last one of a remote timer.
+    pub(crate) fn next_remote_generation(&self) -> u64 {
+        // Relaxed: a later adder finds the mailbox closed, and gives its generation to no handle.
+        self.remote_generation.load(Ordering::Relaxed)
+    }
+
+    /// The reading of the clock at `delay` from now.
+    pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
+        // Relaxed: a slightly older reading is a valid answer, as in `hold_clock`.
+        let now = self.clock.nanos().max(self.clock_held.load(Ordering::Relaxed));
+        now.saturating_add(saturating_nanos(delay))
+    }
+
+    /// Returns the deadline of a timer that is added now with this delay. For a zero delay it is
+    /// the last tick that has begun.
+    pub(crate) fn due_after(&self, delay: Duration) -> u64 {
+        let due = self.nanos_after(delay);
+        if delay.is_zero() { due.saturating_sub(self.tick.all_but_a_nano()) } else { due }
+    }
+
+    /// Returns true if the clock shows `nanos` or more.
+    pub(crate) fn has_come(&self, nanos: u64) -> bool {
+        self.nanos_after(Duration::ZERO) >= nanos
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// A period in nanoseconds, at least a tick.
+    pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
+        self.tick.period(period)
+    }
+
+    /// Returns the sleep from which this thread must wake the owner. The thread has pushed the
+    /// mailbox's `depth`-th message about a deadline.
+    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
+        let due = || self.tick.round_up(nanos());
+        self.parker.must_wake_before(due).or_else(|| self.must_wake_for_debt(depth))
+    }
+
+    /// Returns the sleep to end for a backlog. The count passes a multiple of the backlog once per
+    /// batch; later multiples matter, since a wake-up may have failed. An owner that announces its
+    /// sleep later checks the backlog itself.
+    #[inline]
+    fn must_wake_for_debt(&self, depth: u32) -> Option<Asleep> {
+        if depth > 0 && depth.is_multiple_of(DEBT_MAX) { self.parker.must_wake() } else { None }
+    }
+}
+
+/// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
+impl Seen<'_, Shared> {
+    /// Cancels a timer: one swap, and one push if the cancel wins. It takes two swaps if this
+    /// thread takes the payload.
+    #[inline]
+    pub(crate) fn cancel(
+        &self,
+        index: u32,
+        generation: u64,
+        taken: &mut Option<Sent>,
+    ) -> Remote<Cancel> {
+        let cancelled = self.look(index, |node| {
+            let (answer, next) = node.cancel(generation, taken);
+            let urgency = if taken.is_some() { Urgency::Empty } else { Urgency::CanWait };
+            let is_behind = answer == Cancel::Cancelled && next == Next::Nothing;
+            let wake = if is_behind && taken.is_none() {
+                // The payload waits behind a message about the deadline. That may be far away.
+                self.parker.must_wake_from_long()
+            } else {
+                self.push_cancelled(index, &node, next, urgency)
+            };
+            Remote { answer, wake }
+        });
+        // Without a page, the timer and its page have ended, or an earlier shard of this number had
+        // more pages.
+        cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
+    }
+
+    /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push if no
+    /// message of it is queued.
+    #[inline]
+    pub(crate) fn reset(
+        &self,
+        index: u32,
+        generation: u64,
+        nanos: u64,
+        taken: &mut Option<Sent>,
+    ) -> Remote<bool> {
+        let moved = self.look(index, |node| match node.state.begin_move(generation) {
+            Move::Refused => Remote::quiet(false),
+            Move::Overtaken => Remote::quiet(true),
+            Move::Begun => {
+                node.requested.write(nanos);
+                let (answer, next) = node.end_move(taken);
+                if taken.is_some() {
+                    // It was cancelled during the move.
+                    let wake = self.push_cancelled(index, &node, next, Urgency::Empty);
+                    return Remote { answer, wake };
+                }
+                let depth = match next {
+                    Next::Push => match self.mailbox.push(index, node.link, Urgency::Urgent) {
+                        Push::Queued { depth, .. } => depth,
+                        Push::Closed => return Remote::quiet(answer),
+                    },
+                    _ => 0,
+                };
+                // Reads the requested deadline again: another thread may have written a new one,
+                // and relied on this thread's message.
+                let mut wake = self.must_wake(depth, || node.requested.read());
+                // Reads the word after the fence of that: a thread that has cancelled the timer
+                // relies on this message too, and the payload must not wait for a long sleep.
+                if wake.is_none() && !node.state.is_pending(generation) {
+                    wake = self.parker.must_wake_from_long();
+                }
+                Remote { answer, wake }
+            }
+        });
+        moved.unwrap_or(Remote::quiet(false))
+    }
+
+    /// Pushes the message of a cancelled timer, if one is needed.
+    #[inline]
+    fn push_cancelled(
+        &self,
+        index: u32,
+        node: &NodeView<'_>,
+        next: Next,
+        urgency: Urgency,
+    ) -> Option<Asleep> {
+        if next != Next::Push {
+            return None;
+        }
+        match self.mailbox.push(index, node.link, urgency) {
+            // It is the first payload since the owner's last look: the owner must not sleep long
+            // before it drops the payload.
+            Push::Queued { depth, is_first_payload: true } => {
+                self.parker.must_wake_from_long().or_else(|| self.must_wake_for_debt(depth))
+            }
+            Push::Queued { depth, .. } => self.must_wake_for_debt(depth),
+            Push::Closed => None,
+        }
+    }
+
+    /// Returns what a timer is doing.
+    pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
+        self.look(index, |node| node.state.status(generation)).unwrap_or(TimerStatus::Ended)
+    }
+
+    pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
+        self.look(index, |node| node.state.is_pending(generation)).unwrap_or(false)
+    }
+
+    pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
+        self.look(index, |node| node.state.is_running(generation)).unwrap_or(false)
+    }
+
+    #[inline]
+    fn look<R>(&self, index: u32, look: impl FnOnce(NodeView<'_>) -> R) -> Option<R> {
+        self.slab.with(index, self.pinned(), look)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+    use crate::limits::INDEX_MAX;
+
+    /// The size that processors fetch at a time.
+    const LINES: usize = 128;
+
+    /// Returns the cache lines of a part of [`Shared`].
+    fn lines<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
+        offset / LINES..(offset + size_of::<T>()).div_ceil(LINES)
+    }
+
+    /// A thread reads the fields that others write only when it needs them, and no thread writes
+    /// the fields that the owner reads in each turn. The parts share no line with each other, nor
+    /// with their neighbours in memory. The default wake-up is an exception: the owner locks it
+    /// before each sleep.
+    #[test]
+    fn what_is_written_by_different_threads_shares_no_line() {
+        let parts = [
+            lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
+            lines(offset_of!(Shared, parker), |shared| &shared.parker),
+            lines(offset_of!(Shared, remote_generation), |shared| &shared.remote_generation),
+            lines(offset_of!(Shared, gate), |shared| &shared.gate),
+            lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
+            lines(offset_of!(Shared, hooks), |shared| &shared.hooks),
+        ];
+        let read = [
+            lines(offset_of!(Shared, clock), |shared| &shared.clock),
+            lines(offset_of!(Shared, tick), |shared| &shared.tick),
+            lines(offset_of!(Shared, slab), |shared| &shared.slab),
+            lines(offset_of!(Shared, name), |shared| &shared.name),
+        ];
+        for (number, part) in parts.iter().enumerate() {
+            let others = parts
+                .iter()
+                .enumerate()
+                .filter(|&(other, _)| other != number)
+                .map(|(_, other)| other);
+            for other in others.chain(&read) {
+                assert!(
+                    part.end <= other.start || other.end <= part.start,
+                    "{part:?} and {other:?}"
+                );
+            }
+        }
+        assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
+    }
+
+    /// The owner may end between the adder's check and its push.
+    #[test]
+    fn an_add_that_comes_too_late_returns_the_callback() {
+        let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
+        let (slab, _nodes) = Slab::of_callbacks();
+        let shared =
+            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, 0, slab);
+        let _ = shared.mailbox.close();
+        let callback = Arc::new(());
+        for _ in 0..5 {
+            let captured = Arc::clone(&callback);
+            let sent = shared.arm_and_push(0, Origin::caller(), Sent::new(move || drop(captured)));
+            assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));
+            drop(sent);
+            assert_eq!(Arc::strong_count(&callback), 1);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Pages of nodes in memory: typed for the owner, untyped for other threads.
+
+use std::{
+    alloc::{Layout, alloc, handle_alloc_error},
+    fmt,
+    mem::MaybeUninit,
+    ptr::NonNull,
+};
+
+use crate::{
+    cross_core::{mailbox::Link, origin::Added, state::StateWord},
+    util::{
+        pages::{PAGE, as_u32, fill, first_link},
+        sync::{AtomicU64, Looks, Ordering, UnsafeCell, Unseen},
+    },
+    wheel::{Links, Location},
+};
+
+/// A value that one thread at a time uses: the owner, or the adder that has taken the node.
+#[derive(Debug)]
+pub(super) struct OwnerCell<T>(UnsafeCell<T>);
+
+impl<T: Copy> OwnerCell<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// The thread is the owner of the page, or has taken the node from a free list.
+    #[inline]
+    pub(super) unsafe fn get(&self) -> T {
+        // SAFETY: no other thread uses the cell at the same time (caller).
+        self.0.with_mut(|value| unsafe { *value })
+    }
+
+    /// # Safety
+    ///
+    /// The thread is the owner of the page, or has taken the node from a free list.
+    #[inline]
+    pub(super) unsafe fn set(&self, value: T) {
+        // SAFETY: no other thread uses the cell at the same time (caller).
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+}
+
+/// The part of a node that other threads may read, and the fields of the owner's wheel.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct NodeHeader {
+    pub(crate) state: StateWord,
+    pub(super) deadline: OwnerCell<u64>,
+    pub(crate) link: Link,
+    pub(super) location: OwnerCell<Location>,
+}
+
+/// A timer: 64 bytes with the callback of a thread's wheel.
+#[repr(C, align(64))]
+pub(super) struct Node<T> {
+    pub(super) header: NodeHeader,
+    /// Initialised while the state says so; see `StateWord`.
+    pub(super) payload: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in
+/// `state`.
+#[derive(Debug)]
+pub(crate) struct Requested(AtomicU64);
+
+impl Requested {
+    /// Called by the thread with exclusive use of the node, before it publishes the deadline by the
+    /// word.
+    pub(crate) fn write(&self, nanos: u64) {
+        // Relaxed: the word publishes it (S3 in `state`).
+        self.0.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        // Relaxed: the word was acquired (S3 in `state`). The value may belong to a later move that
+        // has not ended yet.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The beginning of every page.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct PageHeader {
+    /// The free nodes of a page that belongs to the adders.
+    pub(super) free: FreeHead,
+    pub(super) is_remote: bool,
+    pub(super) looks: Looks,
+    /// The page has been retracted, and no thread can read it any more.
+    pub(super) unseen: Unseen,
+    /// Frees a page of the right type.
+    drop: unsafe fn(NonNull<PageHeader>),
+}
+
+/// Nodes, with separate arrays for the fields that are rarely used or used alone.
+#[repr(C)]
+pub(super) struct Page<T> {
+    pub(super) header: PageHeader,
+    pub(super) nodes: [Node<T>; PAGE],
+    pub(super) requested: [Requested; PAGE],
+    /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
+    pub(super) links: [OwnerCell<Links>; PAGE],
+    pub(super) added: [OwnerCell<Added>; PAGE],
+}
+
+/// The layout of a slab's pages, for threads that do not know the type of their payloads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    nodes: usize,
+    stride: usize,
+    requested: usize,
+}
+
+/// A page whose payload type is not known. Its slab decides how long it lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct PagePtr(NonNull<PageHeader>);
+
+// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested
+// deadlines through the functions below. These are atomics. Everything else is used by the owner,
+// or by the adder that has taken a node (`slab`).
+unsafe impl Send for PagePtr {}
+
+impl fmt::Debug for PagePtr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PagePtr").field(&self.0).finish()
+    }
+}
+
+impl Shape {
+    pub(super) const fn of<T>() -> Self {
+        Self {
+            nodes: std::mem::offset_of!(Page<T>, nodes),
+            stride: size_of::<Node<T>>(),
+            requested: std::mem::offset_of!(Page<T>, requested),
+        }
+    }
+}
+
+impl<T> Page<T> {
+    /// Allocates a page and initialises it in place, since it may be larger than the stack. All
+    /// nodes are idle and have no payload. In a page for adders all nodes but the first are in the
+    /// free list; the caller takes the first.
+    pub(super) fn allocate(is_remote: bool, location: Location) -> PagePtr {
+        let layout = Layout::new::<Self>();
+        // SAFETY: a page is not of size zero.
+        let Some(page) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else {
+            handle_alloc_error(layout)
+        };
+        let header = PageHeader {
+            free: FreeHead::new(if is_remote { PAGE - 1 } else { 0 }),
+            is_remote,
+            looks: Looks::default(),
+            unseen: Unseen::default(),
+            drop: Self::free,
+        };
+        let page = page.as_ptr();
+        let node = |place: usize| Node {
+            header: NodeHeader {
+                state: StateWord::default(),
+                deadline: OwnerCell::new(0),
+                link: Link::new(if is_remote && place + 1 < PAGE { as_u32(place + 2) } else { 0 }),
+                location: OwnerCell::new(location),
+            },
+            payload: UnsafeCell::new(MaybeUninit::uninit()),
+        };
+        let free_links = |place| OwnerCell::new(Links { previous: 0, next: first_link(place) });
+        let places = (
+            // SAFETY: the memory was allocated for the page, and no other thread knows it yet.
+            unsafe { &raw mut (*page).header },
+            // SAFETY: as above.
+            unsafe { &raw mut (*page).nodes },
+            // SAFETY: as above.
+            unsafe { &raw mut (*page).requested },
+            // SAFETY: as above.
+            unsafe { &raw mut (*page).links },
+            // SAFETY: as above.
+            unsafe { &raw mut (*page).added },
+        );
+        // SAFETY: as above.
+        unsafe { places.0.write(header) };
+        // SAFETY: as above.
+        unsafe { fill(places.1, node) };
+        // SAFETY: as above.
+        unsafe { fill(places.2, |_| Requested(AtomicU64::new(0))) };
+        // SAFETY: as above.
+        unsafe { fill(places.3, free_links) };
+        // SAFETY: as above.
+        unsafe { fill(places.4, |_| OwnerCell::new(Added::default())) };
+        // SAFETY: it was not null.
+        PagePtr(unsafe { NonNull::new_unchecked(page.cast()) })
+    }
+
+    /// # Safety
+    ///
+    /// As for [`PagePtr::free`]; the page is a `Page<T>`.
+    unsafe fn free(page: NonNull<PageHeader>) {
+        // SAFETY: the page was allocated by `allocate` with the layout of a box, and is used no
+        // more (caller).
+        drop(unsafe { Box::from_raw(page.cast::<Self>().as_ptr()) });
+    }
+}
+
+impl PagePtr {
+    pub(super) fn pointer(self) -> NonNull<PageHeader> {
+        self.0
+    }
+
+    pub(super) fn of(pointer: NonNull<PageHeader>) -> Self {
+        Self(pointer)
+    }
+
+    /// # Safety
+    ///
+    /// The page is alive for `'p`.
+    #[inline]
+    pub(super) unsafe fn header<'p>(self) -> &'p PageHeader {
+        // SAFETY: the page is alive (caller) and begins with its header, which is never borrowed
+        // mutably.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Returns the header of the node at `place`.
+    ///
+    /// # Safety
+    ///
+    /// The page is alive for `'p`, and of this shape.
+    #[inline]
+    pub(super) unsafe fn node<'p>(self, shape: &Shape, place: usize) -> &'p NodeHeader {
+        // SAFETY: nodes of the page's shape (caller) are that far apart, and a place is below
+        // `PAGE`.
+        let node = unsafe { self.0.byte_add(shape.nodes + shape.stride * (place % PAGE)) };
+        // SAFETY: a node begins with its header, which is never borrowed mutably.
+        unsafe { node.cast::<NodeHeader>().as_ref() }
+    }
+
+    /// Returns the requested deadline of the node at `place`.
+    ///
+    /// # Safety
+    ///
+    /// The page is alive for `'p`, and of this shape.
+    #[inline]
+    pub(super) unsafe fn requested<'p>(self, shape: &Shape, place: usize) -> &'p Requested {
+        // SAFETY: the page's shape says where they are (caller), and a place is below `PAGE`.
+        let requested = unsafe { self.0.byte_add(shape.requested) };
+        // SAFETY: as above.
+        let requested = unsafe { requested.cast::<Requested>().add(place % PAGE) };
+        // SAFETY: as above; it is never borrowed mutably.
+        unsafe { requested.as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// The page is a `Page<T>`, alive for `'p`.
+    #[inline]
+    pub(super) unsafe fn typed<'p, T>(self) -> &'p Page<T> {
+        // SAFETY: the caller says so; a page is never borrowed mutably, and consists of atomics and
+        // cells.
+        unsafe { self.0.cast::<Page<T>>().as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// No thread uses the page any more, and it is freed once.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: the caller says so.
+        let drop = unsafe { self.0.as_ref() }.drop;
+        // SAFETY: as above; the function was stored by the maker of the page, for its type.
+        unsafe { drop(self.0) };
+    }
+}
+
+impl<T> Node<T> {
+    /// # Safety
+    ///
+    /// The thread is the owner of the page, or has taken the node from a free list. The state says
+    /// that there is no payload, and `write` initialises the place that it is given.
+    #[inline]
+    pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
+        self.payload.with_mut(|payload| write(payload.cast::<T>()));
+    }
+
+    /// Returns where the payload is.
+    #[inline]
+    pub(super) fn payload(&self) -> NonNull<T> {
+        // SAFETY: a field of a node is not at address zero.
+        self.payload.with_mut(|payload| unsafe { NonNull::new_unchecked(payload.cast::<T>()) })
+    }
+
+    /// # Safety
+    ///
+    /// The thread is the owner of the page, or has taken the node from a free list. There is a
+    /// payload, and the state says from here on that there is none.
+    #[inline]
+    pub(super) unsafe fn take_payload(&self) -> T {
+        // SAFETY: the payload is initialised, and no other thread uses it (caller).
+        self.payload.with_mut(|payload| unsafe { payload.cast::<T>().read() })
+    }
+}
+
+/// The free nodes of a page that belongs to the adders, as a stack through their mailbox links.
+///
+/// A thread may stall between reading the link of the first node and its swap, and must not install
+/// a stale link then. So the head has a tag that counts the nodes taken.
+///
+/// ```text
+///  63                      32 31             16 15              0
+/// +--------------------------+-----------------+-----------------+
+/// |  nodes taken (32 bits)   |  nodes in it    |  1 + the first  |     0: none
+/// +--------------------------+-----------------+-----------------+
+/// ```
+///
+/// G1: returning nodes releases, and taking one acquires: the links, and everything that the node's
+/// last user did (S2 in `state` continues from there). Swaps continue the release sequence.
+#[derive(Debug)]
+pub(super) struct FreeHead(AtomicU64);
+
+const _: () = assert!(PAGE < 1 << 16, "a place fits a head");
+
+impl FreeHead {
+    /// The nodes of a new page from the second on, if there are any.
+    fn new(count: usize) -> Self {
+        let first = if count == 0 { 0 } else { 2 };
+        Self(AtomicU64::new((count as u64) << 16 | first))
+    }
+
+    /// Takes the first node, whose link `link` returns. Also returns how many are left.
+    pub(super) fn pop<'n>(&self, link: impl Fn(usize) -> &'n Link) -> Option<(usize, usize)> {
+        // Acquire: the links (G1).
+        let mut head = self.0.load(Ordering::Acquire);
+        loop {
+            let place = first_of(head)?;
+            let next = link(place).get();
+            let new = (head >> 32).wrapping_add(1) << 32
+                | (count_of(head) as u64 - 1) << 16
+                | u64::from(next);
+            // Acquire: the work of the node's last user, or the links from another head (G1).
+            match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some((place, count_of(new))),
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Returns `count` nodes, linked from `first` to the one whose link is `last`. Returns how many
+    /// there were before, and are now.
+    pub(super) fn push(&self, first: usize, last: &Link, count: u32) -> (usize, usize) {
+        // Relaxed: checked by the swap.
+        let mut head = self.0.load(Ordering::Relaxed);
+        loop {
+            last.set(as_u32(first_of(head).map_or(0, |place| place + 1)));
+            let counted = count_of(head) + count as usize;
+            let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
+            // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at
+            // again.
+            match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return (count_of(head), counted),
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Takes all nodes of the page, if all are free.
+    pub(super) fn take_all(&self) -> bool {
+        // Relaxed: checked by the swap.
+        let head = self.0.load(Ordering::Relaxed);
+        count_of(head) == PAGE
+            && self
+                .0
+                .compare_exchange(
+                    head,
+                    (head >> 32).wrapping_add(1) << 32,
+                    // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not
+                    // looked at.
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    /// Returns true if there is a node.
+    pub(super) fn has_any(&self) -> bool {
+        // Relaxed: a hint, ordered by the swap of the room bits before it.
+        count_of(self.0.load(Ordering::Relaxed)) > 0
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // Masked.
+fn count_of(head: u64) -> usize {
+    (head as u32 >> 16) as usize
+}
+
+#[allow(clippy::cast_possible_truncation)] // Masked.
+fn first_of(head: u64) -> Option<usize> {
+    (head as u32 as usize & 0xFFFF).checked_sub(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Otherwise a thread that has seen an earlier head could take it for the same one.
+    #[test]
+    fn a_head_that_comes_back_has_another_tag() {
+        let (head, links) = (FreeHead::new(PAGE - 1), [Link::new(0), Link::new(0)]);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..10 {
+            // Relaxed: one thread.
+            assert!(seen.insert(head.0.load(Ordering::Relaxed)));
+            assert_eq!(head.pop(|place| &links[place]), Some((1, 0)));
+            assert_eq!(head.pop(|place| &links[place]), None);
+            assert_eq!(head.push(1, &links[1], 1), (0, 1));
+        }
+        assert!(!head.take_all());
+        assert_eq!(head.push(0, &links[0], 1), (1, 2));
+        assert!(head.take_all() && !head.has_any());
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_timer_of_a_threads_wheel_fills_a_line() {
+        use crate::cross_core::callback::Callback;
+        assert_eq!(size_of::<Node<Callback>>(), 64);
+        let nodes = PAGE * (64 + 8 + 8 + size_of::<Added>());
+        let all = size_of::<PageHeader>() + nodes;
+        assert_eq!(size_of::<Page<Callback>>(), all.next_multiple_of(128));
+        assert_eq!((align_of::<Page<Callback>>(), size_of::<PageHeader>()), (128, 128));
+    }
+}

@@ -1,0 +1,107 @@
+//! Pages that an owner has retracted. They are kept until no other thread reads them.
+
+use std::{collections::VecDeque, ptr::NonNull};
+
+use crossbeam_queue::SegQueue;
+
+use super::page::{PageHeader, PagePtr};
+use crate::{
+    cross_core::reclaim,
+    limits::{FLUSHES, FREED_MAX, RETIRED_MAX},
+};
+
+/// Retracted pages of ended shards. Only threads that end a shard push and pop.
+static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
+
+/// Retracted pages of one owner, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Retired(VecDeque<PagePtr>);
+
+/// Marks a page when the last thread that could read it has unpinned. It frees nothing, because it
+/// may run inside a canceller.
+pub(super) fn mark_unseen(page: NonNull<PageHeader>) {
+    // SAFETY: a page is freed after it is marked.
+    let header = unsafe { PagePtr::of(page).header() };
+    header.looks.are_over();
+    header.unseen.set();
+}
+
+impl Retired {
+    /// Keeps a page that is being retracted with [`mark_unseen`], and that the owner no longer
+    /// uses.
+    pub(super) fn push(&mut self, page: PagePtr) {
+        self.0.push_back(page);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if one more page may wait (P8).
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.0.len() >= RETIRED_MAX {
+            self.free_some();
+        }
+        self.0.len() < RETIRED_MAX
+    }
+
+    /// Advances the epochs by one step, and frees up to [`FREED_MAX`] pages that no thread can see
+    /// any more.
+    pub(super) fn free_some(&mut self) {
+        if !self.0.is_empty() {
+            reclaim::help();
+            self.free_unseen(FREED_MAX);
+        }
+    }
+
+    /// Advances the epochs as far as possible without other threads, and frees every page that no
+    /// thread can see any more. Returns true if there is room for more.
+    pub(super) fn free_all(&mut self) -> bool {
+        for _ in 0..FLUSHES {
+            reclaim::help();
+        }
+        self.free_unseen(usize::MAX);
+        self.0.len() < RETIRED_MAX
+    }
+
+    fn free_unseen(&mut self, max: usize) {
+        let unseen = self.0.iter().take(max).take_while(|page| is_unseen(**page)).count();
+        self.0.drain(..unseen).for_each(free);
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        self.free_unseen(usize::MAX);
+        self.0.drain(..).for_each(|page| ORPHANS.push(page));
+    }
+}
+
+/// Frees retracted pages of ended shards. Called by a thread that ends a shard.
+pub(crate) fn free_orphans() {
+    for _ in 0..ORPHANS.len() {
+        // Another thread may be taking them at the same time.
+        let Some(page) = ORPHANS.pop() else { break };
+        if is_unseen(page) {
+            free(page);
+        } else {
+            ORPHANS.push(page);
+        }
+    }
+}
+
+fn is_unseen(page: PagePtr) -> bool {
+    // SAFETY: a page is here until it is freed.
+    unsafe { page.header() }.unseen.is_set()
+}
+
+fn free(page: PagePtr) {
+    // SAFETY: the page has left the table, its owner does not use it, and no other thread can see
+    // it. It has just been taken out of the only place from which pages are freed.
+    unsafe { page.free() }
+}

@@ -1,0 +1,326 @@
+//! Pages that are retired and replaced, and nodes that change hands.
+
+use std::{cell::Cell, rc::Rc};
+
+use super::*;
+use crate::{
+    cross_core::{
+        reclaim::pin,
+        state::{Cancel, Collected, Freed, Kind, Swept},
+    },
+    limits::RETIRED_MAX,
+};
+
+/// Adds a timer.
+fn arm(own: &mut OwnerNodes<u32>, generation: u64) -> u32 {
+    own.arm(generation, Kind::Shared, Ready(7)).expect("there is a node")
+}
+
+/// Cancels a timer on the owner's thread.
+fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
+    assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
+    assert_eq!(own.take_payload(index), 7);
+    own.free(index);
+}
+
+fn is_there(slab: &Slab, index: u32) -> bool {
+    slab.with(index, &pin(), |_| ()).is_some()
+}
+
+fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
+    slab.with(index, &pin(), |node| node.state.cancel(generation).0)
+}
+
+/// Trims until `done` returns true. This can take many attempts, because other tests pin the epoch
+/// now and then.
+fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
+    let is_done = (0..100_000).any(|_| {
+        own.trim();
+        done(own)
+    });
+    assert!(is_done);
+}
+
+#[test]
+fn every_index_has_its_own_node_in_both_views() {
+    let (slab, mut own) = Slab::new();
+    let mut indices: Vec<u32> =
+        (1..=INDEX_MAX).map(|number| arm(&mut own, number.into())).collect();
+    assert!(own.arm(1, Kind::Shared, Ready(7)).is_err(), "no index is left");
+    for (&index, generation) in indices.iter().zip(1..) {
+        assert!(own.state(index).is_pending(generation));
+        let seen = slab.with(index, &pin(), |node| std::ptr::eq(node.state, own.state(index)));
+        assert_eq!(seen, Some(true));
+    }
+    indices.sort_unstable();
+    assert!(indices.into_iter().eq(1..=INDEX_MAX));
+    for index in [INDEX_MAX + 1, u32::MAX] {
+        assert!(!is_there(&slab, index));
+    }
+}
+
+/// Payloads of all sizes, which are dropped once and moved whole.
+#[test]
+fn payloads_of_any_type_are_kept() {
+    fn keeps<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
+        let (_slab, mut own) = Slab::new();
+        let indices: Vec<u32> = (1..6)
+            .map(|generation| {
+                own.arm(generation, Kind::Shared, Ready(payload.clone())).expect("there is a node")
+            })
+            .collect();
+        for (index, generation) in indices.into_iter().zip(1..) {
+            assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
+            assert_eq!(&own.take_payload(index), payload);
+            own.free(index);
+        }
+    }
+
+    #[repr(align(128))]
+    #[derive(Clone, PartialEq, Debug)]
+    struct Aligned(u8);
+
+    let text = String::from("borrowed");
+    keeps(&());
+    keeps(&Aligned(3));
+    keeps(&[5_u64; 128]);
+    keeps(&text.as_str());
+    let (counted, cell) = (Rc::new(Cell::new(1)), Cell::new(2));
+    keeps(&counted);
+    keeps(&&cell);
+    assert_eq!(Rc::strong_count(&counted), 1);
+}
+
+#[test]
+fn the_sweep_takes_every_payload() {
+    let (_slab, mut own) = Slab::new();
+    let payload = Rc::new(());
+    for generation in 1..20 {
+        assert!(own.arm(generation, Kind::Private, Ready(Rc::clone(&payload))).is_ok());
+    }
+    let swept: Vec<_> = own
+        .indices()
+        .map(|index| own.sweep(index))
+        .filter(|(_, payload)| payload.is_some())
+        .collect();
+    assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { moved: false }));
+    assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
+}
+
+#[test]
+fn a_retired_page_is_gone_from_both_views_and_comes_again() {
+    let (slab, mut own) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let most = own.known_pages();
+    for (&index, generation) in indices.iter().zip(1..) {
+        end(&mut own, index, generation);
+    }
+    trim_until(&mut own, |own| own.known_pages() == 2);
+    assert!(most >= 10);
+    let gone: Vec<u32> = indices.iter().copied().filter(|&index| !is_there(&slab, index)).collect();
+    assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
+    // A stale handle finds no node, or a timer of another generation.
+    assert!((1..20).zip(&indices).all(|(generation, &index)| {
+        matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
+    }));
+    let again: Vec<u32> = (20..39).map(|generation| arm(&mut own, generation)).collect();
+    for (generation, &index) in (1..20).zip(&indices) {
+        assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
+    }
+    for (generation, index) in (20..).zip(again) {
+        assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
+        assert_eq!(
+            (own.collect(index), own.take_payload(index)),
+            (Collected::Cancelled { has_payload: true }, 7)
+        );
+        own.free(index);
+    }
+}
+
+#[test]
+fn reserved_pages_are_kept() {
+    let (_slab, mut own) = Slab::new();
+    own.reserve(9);
+    assert_eq!(own.known_pages(), 5);
+    let indices: Vec<u32> = (1..30).map(|generation| arm(&mut own, generation)).collect();
+    for (index, generation) in indices.into_iter().zip(1..) {
+        end(&mut own, index, generation);
+    }
+    // The first page is never free.
+    trim_until(&mut own, |own| own.known_pages() == 6);
+    for _ in 0..1_000 {
+        own.trim();
+        assert_eq!(own.known_pages(), 6);
+    }
+}
+
+#[test]
+fn a_page_that_is_looked_at_is_not_freed() {
+    let (slab, mut own) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let last = indices[18];
+    let pinned = pin();
+    let answer = slab.with(last, &pinned, |node| {
+        for (&index, generation) in indices.iter().zip(1..) {
+            end(&mut own, index, generation);
+        }
+        for _ in 0..1_000 {
+            own.trim();
+        }
+        assert!(own.retired() > 0 && own.retired() <= RETIRED_MAX, "{}", own.retired());
+        node.state.cancel(19).0
+    });
+    assert_eq!(answer, Some(Cancel::Ended));
+    drop(pinned);
+    trim_until(&mut own, |own| own.retired() == 0 && own.known_pages() == 2);
+}
+
+/// Adds a timer as another thread would.
+fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>, generation: u64) -> u32 {
+    let pinned = pin();
+    let node = slab.take_remote(&pinned).expect("there is a node");
+    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+    let index = node.index();
+    own.meet(index);
+    assert!(own.is_not_admitted(index));
+    assert_eq!(own.requested(index).read(), 5);
+    index
+}
+
+#[test]
+fn a_node_taken_by_an_adder_comes_back() {
+    let (slab, mut own) = Slab::of_callbacks();
+    let mut seen = std::collections::HashSet::new();
+    for generation in 1..200 {
+        let index = add_and_collect(&slab, &mut own, generation);
+        seen.insert(index);
+        own.admit(index);
+        assert!(!own.is_not_admitted(index));
+        assert!(matches!(own.collect(index), Collected::Moved { periodic: false }));
+        assert!(own.cancel(index, generation).is_ok());
+        own.free(index);
+        own.return_nodes();
+    }
+    assert!(seen.len() <= 2, "{seen:?}");
+    let other = Slab::new::<u64>().0;
+    assert!(other.take_remote(&pin()).is_none(), "its payloads are no callbacks");
+}
+
+#[test]
+fn an_adder_that_stalls_keeps_one_page() {
+    let (slab, mut own) = Slab::of_callbacks();
+    let pinned = pin();
+    let stalled = slab.take_remote(&pinned).expect("there is a node");
+    let indices: Vec<u32> =
+        (1..20).map(|generation| add_and_collect(&slab, &mut own, generation)).collect();
+    for (index, generation) in indices.into_iter().zip(1..) {
+        assert!(own.cancel(index, generation).is_ok());
+        assert!(matches!(own.collect(index), Collected::Freed));
+        own.free(index);
+    }
+    own.return_nodes();
+    for _ in 0..1_000 {
+        own.trim();
+    }
+    assert!(is_there(&slab, stalled.index()));
+    // The stalled adder is pinned as well, so no more can be retired for now.
+    assert_eq!(own.retired(), RETIRED_MAX);
+    stalled.arm(50, 5, Origin::caller(), Sent::new(|| ()));
+    assert!(stalled.disarm().is_some());
+}
+
+/// Threads take nodes and the owner returns them.
+#[test]
+fn no_node_is_taken_twice() {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
+    };
+
+    let (slab, mut own) = Slab::of_callbacks();
+    let (generation, used) = (AtomicU64::new(1), Mutex::new(std::collections::HashSet::new()));
+    let rounds = if cfg!(miri) { 20 } else { 3_000 };
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..2 {
+            let (slab, generation, used, sender) = (&slab, &generation, &used, sender.clone());
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let pinned = pin();
+                    let Some(node) = slab.take_remote(&pinned) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    assert!(used.lock().unwrap().insert(node.index()), "it is in use");
+                    let generation = generation.fetch_add(1, SeqCst);
+                    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+                    sender.send((node.index(), generation)).unwrap();
+                }
+            });
+        }
+        drop(sender);
+        for (index, generation) in receiver {
+            own.meet(index);
+            assert!(own.cancel(index, generation).is_ok());
+            assert!(matches!(own.collect(index), Collected::Freed));
+            assert!(used.lock().unwrap().remove(&index));
+            own.free(index);
+            if generation % 3 == 0 {
+                own.return_nodes();
+            }
+            own.trim();
+        }
+    });
+}
+
+/// Threads with stale handles, and with handles of timers that live, while pages come and go.
+#[test]
+fn other_threads_may_ask_at_any_time() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    let rounds = if cfg!(miri) { 30 } else { 3_000 };
+    let (slab, mut own) = Slab::new();
+    let live = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let others = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut won = 0;
+                loop {
+                    let now = live.load(SeqCst);
+                    if now == u64::MAX {
+                        return won;
+                    }
+                    let (index, generation) = ((now >> 32) as u32, now & 0xFFFF_FFFF);
+                    let answer = cancel(&slab, index, generation);
+                    let old = cancel(&slab, index, generation.saturating_sub(1));
+                    assert!(matches!(old, None | Some(Cancel::Ended)));
+                    won += u64::from(answer == Some(Cancel::Cancelled));
+                }
+            })
+        });
+        let mut lost = 0;
+        // Pages are retired now and then.
+        let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
+            (0..9).map(|extra| arm(own, (1 << 40) + extra)).collect()
+        };
+        for generation in 1..=rounds {
+            let others = many(&mut own);
+            let index = arm(&mut own, generation);
+            live.store(u64::from(index) << 32 | generation, SeqCst);
+            if own.cancel(index, generation).is_err() {
+                assert_eq!(own.collect(index), Collected::Cancelled { has_payload: true });
+                lost += 1;
+            }
+            own.free(index);
+            for (index, extra) in others.into_iter().zip(0..) {
+                end(&mut own, index, (1 << 40) + extra);
+            }
+            for _ in 0..9 {
+                own.trim();
+            }
+        }
+        live.store(u64::MAX, SeqCst);
+        assert_eq!(others.map(|other| other.join().unwrap()).iter().sum::<u64>(), lost);
+    });
+}

@@ -1,0 +1,157 @@
+//! The operations of any thread on a word: it swaps, and never waits.
+
+use super::{
+    Cancel, GENERATION_SHIFT, GONE, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED, StateWord,
+    TAKEN, TimerStatus,
+};
+use crate::{limits::REMOTE_GENERATION, util::sync::Ordering};
+
+impl StateWord {
+    /// Arms a new timer in a node that this thread has taken from a free list. The caller must push
+    /// the node on the owner's mailbox. The timer is due at the deadline beside the word.
+    pub(crate) fn arm_remote(&self, generation: u64) {
+        debug_assert!(self.is_free());
+        let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | QUEUED | MOVED);
+        // Release (S3): the deadline beside it, and the payload. (S2): a stale handle may read this
+        // word.
+        self.0.store(word, Ordering::Release);
+    }
+
+    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
+    /// handle. Returns false if the owner's last sweep has ended the timer.
+    pub(crate) fn disarm_remote(&self) -> bool {
+        let word = self.own_word();
+        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failure is not
+        // read.
+        Phase::of(word) == Phase::Armed
+            && self
+                .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Cancels from another thread.
+    #[inline]
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next) {
+        // Tries the likely word without a load. A load before the swap would fetch the cache line
+        // twice, once to read and once to write.
+        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        loop {
+            if word >> GENERATION_SHIFT != generation {
+                return (Cancel::Ended, Next::Nothing);
+            }
+            let (to, answer, next) = match Phase::of(word) {
+                Phase::Armed if generation & REMOTE_GENERATION != 0 => {
+                    (Phase::Withdrawn.in_place_of(word) | GONE, Cancel::Cancelled, Next::Take)
+                }
+                Phase::Armed => {
+                    let to = Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED;
+                    (to, Cancel::Cancelled, Next::unless_queued(word))
+                }
+                Phase::Moving => {
+                    (Phase::Withdrawn.in_place_of(word), Cancel::Cancelled, Next::Nothing)
+                }
+                Phase::Running if word & PERIODIC != 0 => {
+                    (Phase::Stopping.in_place_of(word), Cancel::Running, Next::Nothing)
+                }
+                Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
+                _ => return (Cancel::Ended, Next::Nothing),
+            };
+            // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
+            // It acquires the link, with which the owner has finished (S4). It acquires the runs of
+            // a periodic timer, which may have run again and returned to the same word (S2). If
+            // this thread takes the payload, it also acquires the adder's writes. Acquire (S2): the
+            // answer may become `Ended`.
+            match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(()) => return (answer, next),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
+    /// deadline beside the word until [`end_move`](Self::end_move).
+    pub(crate) fn begin_move(&self, generation: u64) -> Move {
+        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        loop {
+            match Phase::of(word) {
+                _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
+                Phase::Armed => (),
+                Phase::Moving => return Move::Overtaken,
+                _ => return Move::Refused,
+            }
+            // Acquire (S3): the deadline of an earlier move was written before. A refusal acquires
+            // too (S2).
+            match self.swap(
+                word,
+                Phase::Moving.in_place_of(word),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(()) => return Move::Begun,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
+    /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
+    /// may go to another thread.
+    pub(crate) fn end_move(&self, by: Mover) -> (bool, Next) {
+        loop {
+            // Relaxed: the swap confirms it.
+            let word = self.0.load(Ordering::Relaxed);
+            let to = match Phase::of(word) {
+                Phase::Moving => Phase::Armed.in_place_of(word) | MOVED | QUEUED,
+                Phase::Withdrawn
+                    if by == Mover::Other && is_sent(word) && word & (GONE | TAKEN) == 0 =>
+                {
+                    word | GONE
+                }
+                Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
+                _ => return (false, Next::Nothing),
+            };
+            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload,
+            // which is over (S1). If it queues the node anew, it acquires the link, with which the
+            // owner has finished (S4). If this thread takes the payload, it acquires that too.
+            // Relaxed: a failure is read again.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let takes = to & GONE != 0 && word & GONE == 0;
+                return (true, if takes { Next::Take } else { Next::unless_queued(word) });
+            }
+        }
+    }
+
+    /// Returns what the timer of this generation is doing.
+    pub(crate) fn status(&self, generation: u64) -> TimerStatus {
+        // Acquire (S2): after `Ended`, the caller sees what the callback did.
+        let word = self.0.load(Ordering::Acquire);
+        match Phase::of(word) {
+            _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
+            Phase::Private | Phase::Armed | Phase::Moving => TimerStatus::Pending,
+            Phase::Running | Phase::Stopping => TimerStatus::Running,
+            Phase::Idle | Phase::Cancelled | Phase::Withdrawn => TimerStatus::Ended,
+        }
+    }
+
+    /// Returns true if the timer waits for its deadline.
+    pub(crate) fn is_pending(&self, generation: u64) -> bool {
+        // Relaxed: the answer describes the past, and no other access depends on it; the owner sees
+        // its own last write.
+        let word = self.0.load(Ordering::Relaxed);
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
+    }
+
+    /// Returns true if the timer's callback runs.
+    pub(crate) fn is_running(&self, generation: u64) -> bool {
+        // Acquire (S2): a thread that reads the end of the run sees the callback's work.
+        let word = self.0.load(Ordering::Acquire);
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
+    }
+}
+
+/// Returns true if another thread has added the timer: its payload may go to any thread.
+fn is_sent(word: u64) -> bool {
+    (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
+}

@@ -1,0 +1,298 @@
+//! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
+//!
+//! The owner counts in its own fields. It copies them here when its loop asks how long it may
+//! sleep, and at least every 64 turns, so that a timer costs it only the counting. Only the owner
+//! writes here, except the stalls and the request for the levels. Any thread reads at any time: a
+//! reader never delays the owner, and a stalled owner never delays a reader.
+//!
+//! The [`Counts`] are one consistent [`Snapshot`]. All other words are read
+//! independently.
+
+mod counts;
+mod histogram;
+
+pub(crate) use self::counts::WORDS;
+use self::histogram::Cells;
+pub use self::{counts::Counts, histogram::Histogram};
+use crate::{
+    limits::SHARD_LEVELS,
+    util::{
+        snapshot::Snapshot,
+        sync::{AtomicU64, IS_MODEL, Ordering},
+    },
+};
+
+/// Why a timer fired late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateBy {
+    /// No turn came earlier.
+    Loop = 0,
+    /// An earlier turn left it.
+    Turn = 1,
+}
+
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    has_name: bool,
+    /// The number of shards that the process had created, this one included.
+    serial: AtomicU64,
+    counts: Snapshot<WORDS>,
+    turns_begun: AtomicU64,
+    turns_ended: AtomicU64,
+    /// The clock's reading at the beginning of the last turn.
+    turn_began: AtomicU64,
+    /// When the loop wants its next turn, by its last question.
+    next_due: AtomicU64,
+    longest_turn: AtomicU64,
+    lateness: [Cells; 2],
+    callbacks: Cells,
+    /// Nonzero if a thread requests the levels, which cost more than the rest.
+    levels_wanted: AtomicU64,
+    /// The number of occupied slots of each level.
+    occupied: [AtomicU64; SHARD_LEVELS],
+    stalls: AtomicU64,
+}
+
+/// The value of a level that was never published.
+const UNTOLD: u64 = u64::MAX;
+
+/// A shard's turns, in nanoseconds of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turns {
+    /// Identifies the shard.
+    pub(crate) serial: u64,
+    pub(crate) begun: u64,
+    pub(crate) is_in_turn: bool,
+    pub(crate) began: u64,
+    /// `u64::MAX` if no timer was pending.
+    pub(crate) next_due: u64,
+}
+
+impl Turns {
+    /// The moment at which a turn was due that has not begun, between two turns. `None` if no turn
+    /// is asked for.
+    pub(crate) fn due_since(self) -> Option<u64> {
+        let Self { is_in_turn, began, next_due, .. } = self;
+        (!is_in_turn && began < next_due && next_due < u64::MAX).then_some(next_due)
+    }
+}
+
+impl Gauges {
+    /// Creates the gauges of a shard. In models, where each word adds interleavings, shards without
+    /// a name publish nothing.
+    pub(crate) fn new(has_name: bool) -> Self {
+        Self {
+            has_name,
+            serial: AtomicU64::new(0),
+            counts: Snapshot::default(),
+            turns_begun: AtomicU64::new(0),
+            turns_ended: AtomicU64::new(0),
+            turn_began: AtomicU64::new(0),
+            next_due: AtomicU64::new(u64::MAX),
+            longest_turn: AtomicU64::new(0),
+            lateness: Default::default(),
+            callbacks: Cells::default(),
+            levels_wanted: AtomicU64::new(0),
+            occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNTOLD)),
+            stalls: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the serial, before the shard is published.
+    pub(crate) fn set_serial(&self, serial: u64) {
+        if self.tells() {
+            // Relaxed: published with the shard.
+            self.serial.store(serial, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the serial, which no other shard of the process has.
+    pub(crate) fn serial(&self) -> u64 {
+        // Relaxed: constant since the shard was published.
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn tells(&self) -> bool {
+        !IS_MODEL || self.has_name
+    }
+
+    /// Records that the owner begins its `begun`-th turn.
+    #[inline]
+    pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
+        if self.tells() {
+            // Relaxed: published by the next store.
+            self.turn_began.store(now, Ordering::Relaxed);
+            // Release: publishes the beginning, and the end of earlier turns; pairs with the
+            // Acquire in `turns`.
+            self.turns_begun.store(begun, Ordering::Release);
+        }
+    }
+
+    /// Records that the owner has ended its `begun`-th turn.
+    #[inline]
+    pub(crate) fn turn_ends(&self, begun: u64) {
+        if self.tells() {
+            // Relaxed: an independent word. A thread that sees it late takes the turn for a little
+            // longer.
+            self.turns_ended.store(begun, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes the owner's counts.
+    #[inline]
+    pub(crate) fn tell(&self, counts: &[u64; WORDS]) {
+        if self.tells() {
+            self.counts.publish(counts);
+        }
+    }
+
+    /// Records when the loop wants its next turn.
+    #[inline]
+    pub(crate) fn wants_turn_at(&self, next_due: u64) {
+        if self.tells() {
+            // Relaxed: an independent word.
+            self.next_due.store(next_due, Ordering::Relaxed);
+        }
+    }
+
+    /// Records the length of the last turn.
+    #[inline]
+    pub(crate) fn turn_took(&self, nanos: u64) {
+        // Relaxed: only the owner writes this independent word.
+        if self.tells() && nanos > self.longest_turn.load(Ordering::Relaxed) {
+            self.longest_turn.store(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that `timers` timers fired `nanos` late.
+    pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
+        if self.tells() {
+            self.lateness[by as usize].add(nanos, timers);
+        }
+    }
+
+    /// Records the length of a measured callback.
+    pub(crate) fn callback_took(&self, nanos: u64) {
+        if self.tells() {
+            self.callbacks.add(nanos, 1);
+        }
+    }
+
+    /// Returns true if a thread requests the levels. Never true in models.
+    #[inline]
+    pub(crate) fn wants_levels(&self) -> bool {
+        // Relaxed: a request, which may be seen a little later.
+        !IS_MODEL && self.levels_wanted.load(Ordering::Relaxed) != 0
+    }
+
+    /// Publishes the number of occupied slots of each level.
+    pub(crate) fn tell_levels(&self, occupied: impl Iterator<Item = u32>) {
+        for (place, slots) in self.occupied.iter().zip(occupied) {
+            // Relaxed: each word is read independently.
+            place.store(slots.into(), Ordering::Relaxed);
+        }
+        // Relaxed: a thread that asks again at this moment may have to ask once more.
+        self.levels_wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// Asks the owner to publish the levels.
+    pub(crate) fn want_levels(&self) {
+        // Relaxed: as in `wants_levels`.
+        self.levels_wanted.store(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of occupied slots of each level, or `None` if the owner has not published
+    /// it.
+    pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
+        // Relaxed: as in `tell_levels`.
+        let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
+        (!occupied.contains(&UNTOLD)).then_some(occupied)
+    }
+
+    /// Counts a stall that a watch has found.
+    pub(crate) fn stalled(&self) {
+        // Relaxed: a counter of all watches.
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stalls(&self) -> u64 {
+        // Relaxed: an independent counter.
+        self.stalls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counts(&self) -> [u64; WORDS] {
+        self.counts.read()
+    }
+
+    pub(crate) fn lateness(&self, by: LateBy) -> Histogram {
+        self.lateness[by as usize].read()
+    }
+
+    pub(crate) fn callback_durations(&self) -> Histogram {
+        self.callbacks.read()
+    }
+
+    pub(crate) fn longest_turn(&self) -> u64 {
+        // Relaxed: an independent word.
+        self.longest_turn.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn turns(&self) -> Turns {
+        // Acquire: sees the beginning of that turn or a later one; pairs with the Release in
+        // `turn_begins`.
+        let begun = self.turns_begun.load(Ordering::Acquire);
+        // Relaxed, here and below: independent words. The end is read after the beginning, so a
+        // turn that ends in between counts as ended.
+        let ended = self.turns_ended.load(Ordering::Relaxed);
+        Turns {
+            serial: self.serial(),
+            begun,
+            is_in_turn: begun > ended,
+            began: self.turn_began.load(Ordering::Relaxed),
+            next_due: self.next_due.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_told_once_to_who_has_asked() {
+        let gauges = Gauges::new(true);
+        assert_eq!((gauges.wants_levels(), gauges.occupied()), (false, None));
+        gauges.want_levels();
+        assert!(gauges.wants_levels());
+        gauges.tell_levels(0..);
+        assert!(
+            !gauges.wants_levels()
+                && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])
+        );
+    }
+
+    /// Otherwise a watch would count the sleep before the turn too.
+    #[test]
+    fn who_sees_a_turn_sees_when_it_began() {
+        const NANOS: u64 = 1_000;
+        let (gauges, last) = (Gauges::new(true), if cfg!(miri) { 30 } else { 100_000 });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 1..=last {
+                    gauges.turn_begins(turn * NANOS, turn);
+                    gauges.turn_ends(turn);
+                }
+            });
+            let mut begun = 0;
+            while begun < last {
+                let turns = gauges.turns();
+                assert!(turns.begun >= begun && turns.began >= turns.begun * NANOS, "{turns:?}");
+                begun = turns.begun;
+            }
+        });
+        assert!(!gauges.turns().is_in_turn);
+    }
+}

@@ -1,0 +1,625 @@
+//! `Cores`: one pinned thread per core, each with its own wheel, from start to join.
+
+use std::{
+    fmt, io,
+    num::NonZeroUsize,
+    panic,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use core_affinity::CoreId;
+
+use super::{ShardRef, local_timer};
+use crate::{
+    config::Config,
+    error::ConfigError,
+    limits::SHARDS_MAX,
+    util::sync::{AtomicBool, Ordering},
+};
+
+type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
+
+/// The threads of a thread-per-core program, each pinned to a core and with its own wheel.
+///
+/// [`stop`](Cores::stop) asks them to end, and [`join`](Cores::join) waits for them. Dropping this
+/// value lets them run on.
+///
+/// # Examples
+///
+/// Each thread has a poll, whose waker ends its sleep when another thread adds an earlier timer:
+///
+/// ```
+/// use corewheel::{Config, Cores, local_timer};
+/// use mio::{Events, Poll, Token, Waker};
+/// use std::{io::ErrorKind, sync::Arc, time::Duration};
+///
+/// let polls = [Poll::new()?, Poll::new()?];
+/// let waker = |poll: &Poll| Waker::new(poll.registry(), Token(usize::MAX)).map(Arc::new);
+/// let wakers = polls.iter().map(waker).collect::<Result<Vec<_>, _>>()?;
+/// let config = move |index: usize| {
+///     let waker = Arc::clone(&wakers[index]);
+///     Config::new().on_wake(move || waker.wake().expect("the poll is open"))
+/// };
+///
+/// let cores = Cores::builder().config(config).start_with(Vec::from(polls), |core, mut poll| {
+///     let mut events = Events::with_capacity(1024);
+///     let hello = move || println!("hello from core {}", core.index());
+///     local_timer().add(Duration::from_millis(5), hello);
+///     while !local_timer().is_empty() {
+///         match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
+///             Err(error) if error.kind() != ErrorKind::Interrupted => panic!("poll: {error}"),
+///             _ => (), // a signal ends a poll as well
+///         }
+///         local_timer().turn();
+///     }
+///     local_timer().counts().fired
+/// })?;
+/// for fired in cores.join() {
+///     assert_eq!(fired.unwrap(), 1);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "dropped, the threads run on and nobody waits for them"]
+pub struct Cores<R> {
+    /// Each thread that was admitted returns `Some`.
+    threads: Vec<JoinHandle<Option<R>>>,
+    pinned: Vec<Option<usize>>,
+    all: Arc<All>,
+}
+
+/// One of the threads of [`Cores`], as its function gets it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cores, local_timer};
+///
+/// let cores = Cores::builder().shards(2).start(|core| {
+///     println!("thread {} of {}", core.index(), core.shards().len());
+///     println!("pinned to core {:?}", core.pinned_to());
+///     core.run_timers();
+///     core.index()
+/// })?;
+/// cores.stop();
+/// assert_eq!(cores.join().into_iter().map(Result::unwrap).collect::<Vec<_>>(), [0, 1]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Core {
+    index: usize,
+    pinned: Option<usize>,
+    all: Arc<All>,
+}
+
+/// The part that all threads share.
+#[derive(Debug)]
+struct All {
+    shards: Box<[ShardRef]>,
+    /// Which threads know that they should end.
+    stopping: Box<[AtomicBool]>,
+}
+
+/// How the threads are created; from [`Cores::builder`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, Cores, local_timer};
+/// use std::time::Duration;
+///
+/// let cores = Cores::builder()
+///     .shards(2)
+///     .pin(false)
+///     .config(|index| {
+///         Config::new().name(format!("core {index}")).tick(Duration::from_micros(100))
+///     })
+///     .start(|_| local_timer().metrics().map(|metrics| metrics.name))?;
+/// let names: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
+/// assert_eq!(names, [Some("core 0".to_owned()), Some("core 1".to_owned())]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "nothing runs before `start`"]
+pub struct CoresBuilder {
+    shards: Option<usize>,
+    pin: bool,
+    config: Arc<MakeConfig>,
+}
+
+impl Core {
+    /// Returns the index of this thread, from 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// println!("{} threads", cores.len());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the core that the thread is pinned to, or `None` if it is not pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.pinned_to())?;
+    /// assert_eq!(cores.pinned().len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pinned_to(&self) -> Option<usize> {
+        self.pinned
+    }
+
+    /// Returns references to the wheels of all threads, by index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     let next = (core.index() + 1) % core.shards().len();
+    ///     core.shards()[next].run(|| println!("from the previous core"));
+    /// })?;
+    /// assert_eq!(cores.shards().len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.all.shards
+    }
+
+    /// Drives the thread's timer until the thread [is to end](Self::is_stopping): the loop of a
+    /// thread of nothing but timers.
+    ///
+    /// It parks between its turns. If the configuration has a wake hook
+    /// ([`Config::on_wake`]), that must unpark the thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    /// use std::time::Duration;
+    ///
+    /// let cores = Cores::builder().start(|core| core.run_timers())?;
+    /// cores.shards()[0].add(Duration::from_millis(1), || println!("on the first core"));
+    /// cores.stop();
+    /// cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn run_timers(&self) {
+        local_timer().run_until(|| self.is_stopping());
+    }
+
+    /// Returns true if [`Cores::stop`] was called and one of the thread's turns has processed the
+    /// request. A loop checks it after each turn. Cost: a load.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    ///
+    /// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
+    /// cores.stop();
+    /// cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        // Relaxed: the thread itself stores it. Other threads may see it late.
+        self.all.stopping[self.index].load(Ordering::Relaxed)
+    }
+}
+
+impl Cores<()> {
+    /// Builds threads for all available cores, each with a wheel in the default configuration.
+    ///
+    /// Their number is [`thread::available_parallelism`], which respects affinity and the quota of
+    /// a container. In a thread that is pinned to one core it is one.
+    ///
+    /// The threads are pinned to the cores that the process may use, in the system's order, and
+    /// from the first core again if there are more threads than cores. To keep them off a core,
+    /// start the program under `taskset` or in a cpuset. Where containers share a machine by quotas
+    /// alone, do not [pin](CoresBuilder::pin), because all would use the first cores.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().start(|core| core.index())?;
+    /// for index in cores.join() {
+    ///     println!("thread {} has ended", index.unwrap());
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn builder() -> CoresBuilder {
+        CoresBuilder { shards: None, pin: true, config: Arc::new(|_| Config::new()) }
+    }
+}
+
+impl<R> Cores<R> {
+    /// Returns the number of threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.len(), 2);
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Returns true if there is no thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert!(!cores.is_empty());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// Returns the core of each thread, or `None` for a thread that is not pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// println!("the threads run on the cores {:?}", cores.pinned());
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pinned(&self) -> &[Option<usize>] {
+        &self.pinned
+    }
+
+    /// Returns references to the wheels of the threads, by index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     while local_timer().turn().fired == 0 {
+    ///         local_timer().prepare_sleep().park();
+    ///     }
+    ///     core.index()
+    /// })?;
+    /// for shard in cores.shards() {
+    ///     shard.add(Duration::from_millis(1), || println!("on {:?}", thread::current().name()));
+    /// }
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shards(&self) -> &[ShardRef] {
+        &self.all.shards
+    }
+
+    /// Asks all threads to end.
+    ///
+    /// Each thread sees the request in its next turn, for which a sleeping thread is woken. From
+    /// then on [`Core::is_stopping`] is true. Each thread decides when to end, and
+    /// [`join`](Self::join) waits for them. Further calls, and threads that have ended, change
+    /// nothing.
+    ///
+    /// Adds and resets that the caller made before are processed first. A closure given to
+    /// [`ShardRef::run`] has run when the loop sees the request, also if the caller is one of the
+    /// threads. Work that the budgets of two turns defer is not waited for.
+    ///
+    /// The request goes twice through each mailbox, and counts as two timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    ///
+    /// let cores = Cores::builder().start(|core| core.run_timers())?;
+    /// cores.stop();
+    /// assert!(cores.join().iter().all(Result::is_ok));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stop(&self) {
+        for (index, shard) in self.all.shards.iter().enumerate() {
+            let all = Arc::clone(&self.all);
+            shard.post(move || {
+                // Requests of a thread to itself are processed in the next turn, and so is a
+                // message sent now.
+                let heard = Arc::clone(&all);
+                // Relaxed: see the load in `is_stopping`.
+                all.shards[index]
+                    .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
+            });
+        }
+    }
+
+    /// Waits for all threads, and returns the result of each or the panic that ended it. It does
+    /// not ask them to end; [`stop`](Self::stop) does. A thread's wheel ends with it, and drops its
+    /// pending callbacks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     assert_eq!(core.index(), 0, "the second thread panics");
+    ///     "done"
+    /// })?;
+    /// let results = cores.join();
+    /// assert_eq!(results[0].as_ref().unwrap(), &"done");
+    /// assert!(results[1].is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join(self) -> Vec<thread::Result<R>> {
+        let let_in = |returned: Option<R>| {
+            returned.unwrap_or_else(|| unreachable!("every thread was let in"))
+        };
+        self.threads.into_iter().map(|thread| thread.join().map(let_in)).collect()
+    }
+}
+
+impl<R> fmt::Debug for Cores<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cores").field("pinned", &self.pinned).finish_non_exhaustive()
+    }
+}
+
+impl CoresBuilder {
+    /// Sets the number of threads, each with its wheel. It may exceed the number of cores. Zero
+    /// counts as one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards.max(1));
+        self
+    }
+
+    /// Sets whether each thread is pinned to a core. The default is true.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).pin(false).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Sets the configuration of each thread's wheel. The function is called on that thread, with
+    /// its index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Cores};
+    ///
+    /// let config = |_index| Config::new().capacity(10_000);
+    /// let cores = Cores::builder().shards(2).config(config).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn config(mut self, config: impl Fn(usize) -> Config + Send + Sync + 'static) -> Self {
+        self.config = Arc::new(config);
+        self
+    }
+
+    /// Starts the threads and runs `run` on each.
+    ///
+    /// # Errors
+    ///
+    /// If a thread cannot be started, or a configuration is invalid; see
+    /// [`start_with`](Self::start_with).
+    ///
+    /// # Panics
+    ///
+    /// If the function given to [`config`](Self::config) panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// assert_eq!(cores.join().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn start<R: Send + 'static>(
+        self,
+        run: impl Fn(Core) -> R + Send + Sync + 'static,
+    ) -> io::Result<Cores<R>> {
+        let shards = self
+            .shards
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+        self.start_with(vec![(); shards], move |core, ()| run(core))
+    }
+
+    /// Starts a thread for each of the `seats`, and runs `run` on it with its seat.
+    ///
+    /// A seat is a value that was prepared for the thread, such as a poll whose waker the
+    /// configuration uses. The number of seats is the number of threads; [`shards`](Self::shards)
+    /// is for [`start`](Self::start). No thread enters `run` before all threads are pinned, as far
+    /// as possible, and have their wheels. [`Cores`] has an example.
+    ///
+    /// # Errors
+    ///
+    /// If a thread cannot be started, or a configuration is invalid; then [`io::Error::get_ref`] is
+    /// the [`ConfigError`]. In both cases no thread enters `run`, and threads that were started
+    /// have ended.
+    ///
+    /// # Panics
+    ///
+    /// If the function given to [`config`](Self::config) panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let seats = vec!["north", "south"];
+    /// let name = |core: corewheel::Core, seat| format!("{seat} {}", core.index());
+    /// let cores = Cores::builder().start_with(seats, name)?;
+    /// let names: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
+    /// assert_eq!(names, ["north 0", "south 1"]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn start_with<S: Send + 'static, R: Send + 'static>(
+        self,
+        seats: Vec<S>,
+        run: impl Fn(Core, S) -> R + Send + Sync + 'static,
+    ) -> io::Result<Cores<R>> {
+        if seats.len() > SHARDS_MAX as usize {
+            return Err(ConfigError::TooManyShards { max: SHARDS_MAX }.into());
+        }
+        let core_ids =
+            if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let run = Arc::new(run);
+        let mut starting = Starting { threads: Vec::new(), reports: Vec::new(), gates: Vec::new() };
+        for (index, seat) in seats.into_iter().enumerate() {
+            let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
+            let place = Place {
+                index,
+                core_id,
+                config: Arc::clone(&self.config),
+                run: Arc::clone(&run),
+                seat,
+            };
+            if let Err(error) = starting.spawn(place) {
+                starting.give_up();
+                return Err(error);
+            }
+        }
+        starting.finish()
+    }
+}
+
+impl fmt::Debug for CoresBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoresBuilder")
+            .field("shards", &self.shards)
+            .field("pin", &self.pin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arguments of a thread.
+struct Place<F, S> {
+    index: usize,
+    core_id: Option<CoreId>,
+    config: Arc<MakeConfig>,
+    run: Arc<F>,
+    seat: S,
+}
+
+impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
+    /// Runs the thread. Returns `None` if it was not admitted to `run`.
+    fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<All>>) -> Option<R> {
+        let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
+        let ready =
+            (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
+        // The receiver of the report opens the gate or drops it.
+        let _ = report.send(ready);
+        let all = gate.recv().ok()?;
+        Some((self.run)(Core { index: self.index, pinned, all }, self.seat))
+    }
+}
+
+/// The thread's core, and its wheel.
+type Report = Result<(Option<usize>, ShardRef), ConfigError>;
+
+/// Threads that have started and wait at their gates.
+struct Starting<R> {
+    threads: Vec<JoinHandle<Option<R>>>,
+    reports: Vec<mpsc::Receiver<Report>>,
+    gates: Vec<mpsc::Sender<Arc<All>>>,
+}
+
+impl<R: Send + 'static> Starting<R> {
+    fn spawn<F, S>(&mut self, place: Place<F, S>) -> io::Result<()>
+    where
+        F: Fn(Core, S) -> R + Send + Sync + 'static,
+        S: Send + 'static,
+    {
+        let (report, reports) = mpsc::channel();
+        let (gate, gated) = mpsc::channel();
+        let builder = thread::Builder::new().name(format!("corewheel-{}", place.index));
+        self.threads.push(builder.spawn(move || place.live(&report, &gated))?);
+        self.reports.push(reports);
+        self.gates.push(gate);
+        Ok(())
+    }
+
+    /// Opens the gates if all threads are ready.
+    fn finish(self) -> io::Result<Cores<R>> {
+        let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
+        let Ok(reports) = reports else {
+            let panics = self.give_up();
+            panic::resume_unwind(
+                panics
+                    .into_iter()
+                    .next()
+                    .unwrap_or_else(|| Box::new("a thread ended without a report")),
+            );
+        };
+        match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
+            Ok((pinned, shards)) => Ok(self.open(pinned, shards.into_boxed_slice())),
+            Err(error) => {
+                self.give_up();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
+        let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
+        let all = Arc::new(All { shards, stopping });
+        for gate in self.gates {
+            // A waiting thread holds the other end.
+            let _ = gate.send(Arc::clone(&all));
+        }
+        Cores { threads: self.threads, pinned, all }
+    }
+
+    /// Drops the gates, waits for the threads, and returns their panics.
+    fn give_up(self) -> Vec<Box<dyn std::any::Any + Send>> {
+        drop(self.gates);
+        self.threads.into_iter().filter_map(|thread| thread.join().err()).collect()
+    }
+}

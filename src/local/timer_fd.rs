@@ -1,0 +1,243 @@
+//! A file descriptor that is readable when a thread's wheel wants a turn.
+//!
+//! It is one timerfd. The owner arms it at the next deadline, and a thread that must wake the owner
+//! arms it at once. The owner's arming must not undo a wake, so it comes before the announcement of
+//! the sleep:
+//!
+//! ```text
+//! owner                             requesting thread
+//! arm at the next deadline          the request is in the mailbox
+//! announce the sleep, fence         fence
+//! is there a request?               asleep, and for too long?
+//!   then arm at once                  then arm at once
+//! ```
+//!
+//! A thread that arms at once and is overtaken by the owner's arming had found an earlier sleep.
+//! Its request was there before, so the owner has seen it in a turn or sees it now. After the
+//! announcement every arming is at once. Timers that the owner adds while a sleep is announced take
+//! the requesting thread's path.
+
+use std::{
+    cell::Cell,
+    fmt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{LocalTimer, Turn, inner::Local, local_timer};
+use crate::{
+    cross_core::descriptor::{Descriptor, TimerFdError},
+    shard::PreparedSleep,
+};
+
+/// A file descriptor that is readable when its thread's wheel wants a turn: at the next deadline,
+/// and at once when another thread must wake the owner. From [`LocalTimer::timer_fd`]; with the
+/// feature `fd`, on Linux.
+///
+/// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
+/// a foreign loop. Call [`turn`](Self::turn) when it is readable. Nothing has to be read from it.
+/// It works with edge-triggered pollers, because arming it makes it unreadable and expiring is an
+/// edge.
+///
+/// It follows the wheel's clock. With [`Clock::boot_time`](crate::Clock::boot_time) it also counts
+/// suspensions, so a machine that resumes after a deadline finds it readable.
+///
+/// Cost: a system call each time it is armed for another deadline, and one for each wake by another
+/// thread. If the thread itself adds an earlier timer outside of a turn, the descriptor becomes
+/// readable at once, which costs a system call and a turn. A loop that can give its poll a timeout
+/// is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// [`Config::on_wake`](crate::Config::on_wake).
+///
+/// It belongs to its thread. Dropping it ends the announced sleep, after which other threads no
+/// longer make it readable. Another `TimerFd` of the same thread, which is the same descriptor,
+/// becomes readable then. The descriptor stays open until the thread's wheel has ended and no
+/// [`ShardRef`](crate::ShardRef) of it is left. It is closed by `exec`, and does not block.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use std::time::Duration;
+///
+/// let timer = local_timer().timer_fd()?;
+/// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+/// timer.arm();
+/// while !local_timer().is_empty() {
+///     poll(&mut [PollFd::new(&timer, PollFlags::IN)], None)?; // together with sockets
+///     timer.turn();
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct TimerFd {
+    descriptor: Arc<Descriptor>,
+    /// The sleep that it ends. A cell, so that a poller may hold a shared borrow.
+    sleep: Cell<Option<PreparedSleep<'static>>>,
+}
+
+impl LocalTimer {
+    /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
+    /// calls return the same descriptor.
+    ///
+    /// It stays silent until it is [armed](TimerFd::arm). The hook of
+    /// [`Config::on_wake`](crate::Config::on_wake) is still called.
+    ///
+    /// # Errors
+    ///
+    /// If the wheel's time is virtual, the thread has no wheel, or the system refuses a descriptor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// println!("poll the descriptor {}", timer.as_raw_fd());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
+        Ok(TimerFd { descriptor: Self::descriptor()?, sleep: Cell::new(None) })
+    }
+
+    /// Returns the descriptor that becomes readable at every wake; opens it on first use.
+    fn descriptor() -> Result<Arc<Descriptor>, TimerFdError> {
+        Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)?
+    }
+
+    /// Announces a sleep that ends when `descriptor` is readable. Returns `None` in an exiting
+    /// thread.
+    fn prepare_sleep_on(descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+        let prepared = Local::with(|local| local.prepare_sleep_on(descriptor));
+        prepared.map_err(|_| descriptor.arm(None, || None)).ok()
+    }
+}
+
+impl Local {
+    fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
+        let descriptor = self.shared.hooks.descriptor().get_or_open(|| {
+            let clock = self
+                .step(|shard| shard.clock().of_the_kernel())
+                .ok_or(TimerFdError::VirtualTime)?;
+            Descriptor::open(clock).map_err(TimerFdError::System)
+        })?;
+        self.register_driver();
+        Ok(descriptor)
+    }
+
+    fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
+        self.flush();
+        // Before the announcement: afterwards it might undo a wake.
+        let (until, _) = self.step(|shard| shard.sleep());
+        descriptor.arm(until, || self.step(|shard| shard.time_until(until)));
+        let sleep = self.announce_sleep();
+        if sleep.timeout() == Some(Duration::ZERO) {
+            descriptor.fire();
+        }
+        sleep
+    }
+}
+
+impl TimerFd {
+    /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
+    /// deadline. Call it when the descriptor is readable; at other times it does no harm.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// local_timer().add(Duration::ZERO, || println!("at once"));
+    /// # std::thread::sleep(Duration::from_millis(2));
+    /// assert_eq!(timer.turn().fired, 1); // the descriptor is readable
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn turn(&self) -> Turn {
+        self.turn_within(usize::MAX)
+    }
+
+    /// Runs the due callbacks within the budget of [`LocalTimer::turn_within`], and arms the
+    /// descriptor. If due timers are left, it is readable at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// for _ in 0..100 {
+    ///     local_timer().add(Duration::ZERO, || ());
+    /// }
+    /// # std::thread::sleep(Duration::from_millis(2));
+    /// let turn = timer.turn_within(64);
+    /// assert!(turn.behind && turn.live == 36);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn turn_within(&self, budget: usize) -> Turn {
+        // Timers that callbacks add need no wake: the descriptor is armed afterwards.
+        self.sleep.set(None);
+        let turn = local_timer().turn_within(budget);
+        self.arm();
+        turn
+    }
+
+    /// Arms the descriptor at the next deadline, without a turn, and announces the sleep until
+    /// then.
+    ///
+    /// Call it once before the first poll. Call it again after another announcement
+    /// ([`LocalTimer::prepare_sleep`]), because a thread has only one at a time. In an exiting
+    /// thread, whose wheel has ended, it does nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// use std::time::Duration;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// local_timer().add(Duration::from_secs(3600), || println!("an hour later"));
+    /// timer.arm();
+    /// let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+    /// let readable = poll(&mut [PollFd::new(&timer, PollFlags::IN)], Some(&no_wait))?;
+    /// assert_eq!(readable, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn arm(&self) {
+        self.sleep.set(None);
+        self.sleep.set(LocalTimer::prepare_sleep_on(&self.descriptor));
+    }
+}
+
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        let had_announced = self.sleep.take().is_some();
+        // The wheel holds one reference, and each `TimerFd` another. The next one turns now, and
+        // announces the next sleep.
+        if had_announced && Arc::strong_count(&self.descriptor) > 2 {
+            self.descriptor.fire();
+        }
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for TimerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl fmt::Debug for TimerFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimerFd").field(&self.as_raw_fd()).finish()
+    }
+}

@@ -1,0 +1,108 @@
+//! The report of the live timers, by the code that added them.
+
+use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
+
+use crate::cross_core::origin::Added;
+
+/// The live timers of a shard, by the call that added them.
+///
+/// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A timer that a
+/// program adds again and again without cancelling is the first line, or has the oldest timer. `{}`
+/// prints a table.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// for _ in 0..3 {
+///     local_timer().add(Duration::from_secs(30), || ()); // leaked
+/// }
+/// let report = local_timer().live_report();
+/// println!("{report}");
+/// assert_eq!(report.most_frequent()[0].live, 3);
+/// assert_eq!(report.oldest().len(), 1);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LiveReport {
+    places: Vec<LivePlace>,
+}
+
+/// A call in the program, and the live timers that it added. [`LiveReport`] has an example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LivePlace {
+    /// The call that added them. For a sleep or a timeout, the call that created the future.
+    pub location: &'static Location<'static>,
+    /// The number of live timers that it added.
+    pub live: usize,
+    /// The age of the oldest of them, regardless of resets. A remote add counts from when the owner
+    /// admitted it.
+    pub oldest: Duration,
+}
+
+impl LiveReport {
+    /// Builds the report at the time `now`.
+    pub(crate) fn new(live: impl Iterator<Item = Added>, now: u64) -> Self {
+        let mut places = HashMap::new();
+        for (location, nanos) in live.filter_map(Added::get) {
+            let place = places.entry(location).or_insert(LivePlace {
+                location,
+                live: 0,
+                oldest: Duration::ZERO,
+            });
+            place.live += 1;
+            place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
+        }
+        let mut places: Vec<_> = places.into_values().collect();
+        places.sort_by_key(|place| Reverse((place.live, place.oldest, place.location)));
+        Self { places }
+    }
+
+    /// Returns the calls, the one with the most live timers first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let report = local_timer().live_report();
+    /// let place = report.most_frequent()[0];
+    /// println!("{} live timers from {}", place.live, place.location);
+    /// ```
+    pub fn most_frequent(&self) -> &[LivePlace] {
+        &self.places
+    }
+
+    /// Returns the calls, the one with the oldest timer first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let report = local_timer().live_report();
+    /// let place = report.oldest()[0];
+    /// println!("a timer from {} is {:?} old", place.location, place.oldest);
+    /// ```
+    pub fn oldest(&self) -> Vec<LivePlace> {
+        let mut places = self.places.clone();
+        places.sort_by_key(|place| Reverse(place.oldest));
+        places
+    }
+}
+
+impl fmt::Display for LiveReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>10}  {:>12}  added at", "live", "oldest")?;
+        self.places.iter().try_for_each(|LivePlace { location, live, oldest }| {
+            writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest.as_secs_f64())
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! The counts of every shard, and how late its timers fire.
+//!
+//! Every shard counts, at the cost of a few instructions per timer. It publishes its counts when
+//! its loop asks how long it may sleep, and at least every 64 turns. Any thread reads them at any
+//! time without delaying the owner: [`shards`] for the whole process,
+//! [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) for one shard.
+//!
+//! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
+//! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
+//! panic, a warning for each stall that a watch finds, and an error, once for each thread without
+//! a loop, when it adds a timer while another one is overdue by 100 ms. Without that feature this
+//! error is a line on the standard error. With the feature `origins`,
+//! `LocalTimer::live_report` lists the code that added the live timers.
+//!
+//! # Which numbers to watch
+//!
+//! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
+//!   that fired it, if no turn came earlier. It shows the cost of the loop's other work. If it
+//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, the
+//!   callbacks take the time, or the loop's work between its turn and its next question. If it is
+//!   short, other work takes the time.
+//! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
+//!   left to a later one, because its budget was used up or its pass was abandoned.
+//! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
+//!   [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
+//! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
+//!   return to zero at each turn.
+//! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
+//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with live timers
+//!   that never turns has no loop that drives its timer. Before its first turn it publishes each
+//!   add.
+//! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
+//!   a healthy program on a healthy machine.
+//!
+//! # Examples
+//!
+//! ```
+//! use corewheel::{local_timer, metrics};
+//! use std::{thread, time::Duration};
+//!
+//! local_timer().add(Duration::from_millis(1), || ());
+//! thread::sleep(Duration::from_millis(3)); // the loop is busy
+//! local_timer().turn();
+//!
+//! // On any thread:
+//! for shard in metrics::shards() {
+//!     let p99 = shard.loop_lateness.percentile(99.0);
+//!     println!("{}: {} live, p99 {p99:?} late", shard.name, shard.counts.live);
+//! }
+//! # let metrics = local_timer().metrics().expect("there is one");
+//! # assert_eq!((metrics.counts.fired, metrics.loop_lateness.count()), (1, 1));
+//! ```
+
+#[cfg(feature = "metrics")]
+mod export;
+#[cfg(feature = "origins")]
+mod live_report;
+mod watch;
+
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+pub use self::export::Exporter;
+#[cfg(feature = "origins")]
+pub use self::live_report::{LivePlace, LiveReport};
+pub use self::watch::{Stall, Watch};
+pub use crate::gauges::{Counts, Histogram};
+use crate::{
+    clock::tick::TickLength,
+    cross_core::{registry, shared::Shared},
+    gauges::LateBy,
+    wheel::shard_levels,
+};
+
+/// The metrics of one shard, as its owner last published them.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, local_timer};
+/// use std::time::Duration;
+///
+/// Config::new().name("core 0").install()?;
+/// local_timer().add(Duration::from_secs(30), || ());
+/// let metrics = local_timer().metrics().expect("the thread has a wheel");
+/// assert_eq!(metrics.name, "core 0");
+/// assert_eq!(metrics.counts.live, 1);
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardMetrics {
+    /// The shard's number. A later shard may have it after this one has ended.
+    pub number: u32,
+    /// [`Config::name`](crate::Config::name), or the name of the thread that created the shard;
+    /// empty without either.
+    pub name: String,
+    /// The counts of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and the
+    /// messages in the mailbox, a part of [`held`](Counts::held) and [`queued`](Counts::queued),
+    /// are current. The other counts are one snapshot.
+    pub counts: Counts,
+    /// The lateness of timers that the first turn after their deadline fired: from the deadline,
+    /// rounded up to a tick, to the beginning of that turn.
+    pub loop_lateness: Histogram,
+    /// The lateness of timers that an earlier turn left to a later one.
+    ///
+    /// After such a turn, timers that are added when they are already due count here too, and so
+    /// does a [`run`](crate::ShardRef::run) on the own thread. A remote `run` never counts.
+    pub turn_lateness: Histogram,
+    /// The longest turn, callbacks included.
+    ///
+    /// It is measured from the beginning of the turn to the next question of the loop
+    /// (`prepare_sleep`, `time_until_next`), which reads the clock anyway. So work between the turn
+    /// and that question counts too. Of several turns between two questions only the last is
+    /// measured. It is zero for a loop that never asks.
+    pub longest_turn: Duration,
+    /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
+    ///
+    /// On a thread that no loop drives it grows from the first deadline on.
+    pub overdue: Duration,
+    /// How long the measured callbacks ran. Empty unless
+    /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
+    pub callback_durations: Histogram,
+    /// The levels of the shard's wheel, the finest first.
+    ///
+    /// Reading them costs the owner a few microseconds, so it publishes them only after another
+    /// thread has read its metrics. The first reading is empty, and each later one dates from the
+    /// time between the readings.
+    pub levels: Vec<Level>,
+    /// How often a [`Watch`] found that the loop did not turn.
+    pub stalls: u64,
+    /// Identifies the shard: no other shard of the process ever has it.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
+    pub(crate) serial: u64,
+}
+
+/// A level of a shard's wheel, and how many of its slots hold timers.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{local_timer, metrics};
+///
+/// local_timer().turn();
+/// for shard in metrics::shards() {
+///     for level in &shard.levels {
+///         println!("{} of {} slots of {:?}", level.occupied, level.slots, level.slot);
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Level {
+    /// The time that one slot covers, at most 584 years.
+    pub slot: Duration,
+    /// The number of slots.
+    pub slots: u64,
+    /// The number of slots that hold timers.
+    pub occupied: u64,
+}
+
+impl Level {
+    /// Returns all levels of a shard with this tick.
+    fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
+        let levels = shard_levels().zip(occupied);
+        let level = |((ticks, slots), &occupied)| Self {
+            slot: Duration::from_nanos(tick.start(ticks)),
+            slots,
+            occupied,
+        };
+        levels.map(level).collect()
+    }
+}
+
+impl ShardMetrics {
+    /// Reads the metrics of a shard, and asks its owner to publish its levels.
+    pub(crate) fn wanted(number: u32, shared: &Shared) -> Self {
+        shared.gauges.want_levels();
+        Self::of(number, shared)
+    }
+
+    /// Reads the metrics of a shard.
+    pub(crate) fn of(number: u32, shared: &Shared) -> Self {
+        let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
+        // Before the turns: if this thread is held up in between, the delay seems shorter, not
+        // longer.
+        let now = shared.clock().nanos();
+        let turns = gauges.turns();
+        let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
+        let counts = Counts {
+            held: told.held + u64::from(shared.mailbox.cancelled()),
+            queued: told.queued + u64::from(shared.mailbox.depth()),
+            panicked: shared.hooks.panicked(),
+            turns: turns.begun,
+            ..told
+        };
+        Self {
+            number,
+            name: shared.name.to_string(),
+            counts,
+            loop_lateness: gauges.lateness(LateBy::Loop),
+            turn_lateness: gauges.lateness(LateBy::Turn),
+            longest_turn: Duration::from_nanos(gauges.longest_turn()),
+            overdue: Duration::from_nanos(due_since.map_or(0, |due| now.saturating_sub(due))),
+            callback_durations: gauges.callback_durations(),
+            levels: gauges
+                .occupied()
+                .map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
+            stalls: gauges.stalls(),
+            serial: gauges.serial(),
+        }
+    }
+}
+
+/// Returns the metrics of all shards of the process, by number.
+///
+/// Cost: a few microseconds per shard. It takes a lock that otherwise only creating and ending a
+/// shard take.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{local_timer, metrics};
+/// use std::time::Duration;
+///
+/// local_timer().add(Duration::from_secs(30), || ());
+/// drop(local_timer().prepare_sleep()); // publishes the counts
+/// let live: u64 = metrics::shards().iter().map(|shard| shard.counts.live).sum();
+/// assert_eq!(live, 1);
+/// ```
+pub fn shards() -> Vec<ShardMetrics> {
+    let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, seen?)));
+    registry::numbers().filter_map(read).collect()
+}

@@ -1,0 +1,723 @@
+//! Delayed operations: each completes early, when a condition on a key holds, or times out; never
+//! both.
+//!
+//! Kafka calls this a purgatory. A produce request waits until followers have caught up, a fetch
+//! waits for enough bytes, a join waits for all members. An operation is parked on one core, with a
+//! timer and a watch on each of its keys. An event on a key has the operation check its condition
+//! again.
+//!
+//! # Exactly once
+//!
+//! An operation lives and completes on its own core, so no thread races for it. Its timer is the
+//! only completion flag: the code that completes an operation has cancelled its timer, or is its
+//! timer. While its `try_complete` runs, an operation is *checked out*. If it is completed then, by
+//! the timer in a turn of the user's or by a `force_complete` inside, the operation ends when it is
+//! checked in.
+//!
+//! # No sweep
+//!
+//! A completed operation leaves all its lists at once, in one step per key (`table`). It leaves
+//! lists of other cores when a message arrives there ([`PurgatoryCounts::unsent`]). So nothing
+//! searches for completed operations.
+//!
+//! # Several cores
+//!
+//! A [`PurgatoryGroup`] says which core a key belongs to. An operation that watches a key of
+//! another core has a watch there, and an event there sends a message back. The operation checks
+//! its condition once more when it hears that such a watch is in place, so no event falls between.
+//!
+//! A purgatory that ends notifies the operations that watch its keys. A message that cannot be
+//! delivered is answered (`group`). So the watch ends, and the operation checks its condition a
+//! last time.
+
+mod group;
+mod hash;
+mod operation;
+mod table;
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell, RefMut},
+    collections::VecDeque,
+    fmt,
+    hash::BuildHasher,
+    mem,
+    rc::Rc,
+    time::Duration,
+};
+
+pub use self::{
+    group::PurgatoryGroup,
+    operation::{Completion, DelayedOperation, OperationId, Outcome, PurgatoryCounts, WatchKey},
+};
+use self::{
+    group::{Batch, Member, Message, Receiver},
+    hash::KeyHash,
+    operation::Id,
+    table::{NONE, Next, Parked, RemoteWatch, Table, Watcher},
+};
+use crate::{
+    cross_core::{hooks::PanicPlace, origin::Origin},
+    error::{AddError, AddErrorReason},
+    limits::ENDS_NESTED_MAX,
+    local::{Client, ClientPlace, Expiry, LocalTimer, ShardRef},
+    util::sync::per_thread,
+};
+
+/// The delayed operations of one core. Clones share the operations; none leaves the thread.
+///
+/// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
+/// last clone is dropped, the waiting operations are dropped too, and `on_complete` does not run.
+///
+/// # Memory
+///
+/// Beside the operation and its timer: about 50 bytes for an operation and its first watch, 40 for
+/// each further watch, and 32 plus the key for each key. The memory of a burst is used again. When
+/// nothing waits, memory that 64 turns did not need is freed in the next turn. Equal bursts
+/// allocate nothing. Before a sleep of a second or more, all memory is freed that nothing uses.
+///
+/// # Keys
+///
+/// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so
+/// clients cannot choose keys that collide. The hash is not cryptographic. A client that can time
+/// single lookups to some nanoseconds may learn the secret.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Completion, DelayedOperation, Outcome, Purgatory};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// /// A fetch that waits until there are enough bytes.
+/// struct Fetch {
+///     there: Rc<Cell<usize>>,
+///     wanted: usize,
+/// }
+///
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         self.there.get() >= self.wanted
+///     }
+///
+///     fn on_complete(self, how: Completion) {
+///         println!("{how:?}: {} bytes", self.there.get());
+///     }
+/// }
+///
+/// let there = Rc::new(Cell::new(0));
+/// let purgatory = Purgatory::new();
+/// let fetch = Fetch { there: Rc::clone(&there), wanted: 100 };
+/// let timeout = Duration::from_millis(500);
+/// let waits = purgatory.try_complete_else_watch(fetch, ["partition 7"], timeout).unwrap();
+/// assert!(matches!(waits, Outcome::Waits(_)));
+///
+/// there.set(120); // something was written:
+/// assert_eq!(purgatory.check_and_complete(&"partition 7"), 1);
+/// assert!(purgatory.is_empty());
+/// ```
+pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
+
+per_thread! {
+    /// A `Purgatory<K, Op>` for each pair of types.
+    static LOCAL: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
+}
+
+/// Returns this thread's purgatory for these types of keys and operations.
+///
+/// It is made on first use and ends with the thread. A thread that is exiting gets a new one each
+/// time.
+///
+/// Cost: a comparison for each pair of types that the thread has used.
+pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
+    let local = LOCAL.try_with(|all| {
+        let mut all = all.borrow_mut();
+        let found = all.iter().find_map(|any| any.downcast_ref::<Purgatory<K, Op>>());
+        found.cloned().unwrap_or_else(|| {
+            let new = Purgatory::new();
+            all.push(Box::new(new.clone()));
+            new
+        })
+    });
+    local.unwrap_or_default()
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
+    /// Makes a purgatory of this thread alone. For several cores see [`PurgatoryGroup`].
+    pub fn new() -> Self {
+        Self(Inner::new(None))
+    }
+
+    /// Completes `operation` at once if its condition holds. Otherwise parks it until an event on
+    /// one of the `keys` finds that it holds, or `timeout` has elapsed.
+    ///
+    /// A key that is given twice is watched twice. An operation without keys completes by its
+    /// timeout or by force. An operation that completes at once touches neither the wheel nor the
+    /// keys.
+    ///
+    /// Cost: constant per key on average. A table that has to grow moves all its entries.
+    ///
+    /// # Errors
+    ///
+    /// If the thread's timer is full or has ended; see
+    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
+    #[track_caller]
+    pub fn try_complete_else_watch(
+        &self,
+        operation: Op,
+        keys: impl IntoIterator<Item = K>,
+        timeout: Duration,
+    ) -> Result<Outcome, AddError<Op>> {
+        self.0.add(operation, keys, timeout)
+    }
+
+    /// Checks the operations that watch `key`, in the order in which they came, and completes those
+    /// whose condition holds. Returns how many operations of this core have completed by their
+    /// condition.
+    ///
+    /// For a key of another core it does nothing: use [`notify`](Self::notify).
+    ///
+    /// Cost: one lookup in a hash table, and the conditions of the operations that watch the key.
+    pub fn check_and_complete(&self, key: &K) -> usize {
+        self.0.check_key(key)
+    }
+
+    /// Checks the operations that wait on `key`, on whichever core.
+    ///
+    /// Events for other cores are sent in batches, when the loop next turns or prepares to sleep.
+    ///
+    /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
+    /// For another core's key, a place in a batch of up to 64 messages.
+    pub fn notify(&self, key: &K) {
+        self.0.notify(key);
+    }
+
+    /// Completes an operation by force. Returns false if it has completed or is being completed.
+    ///
+    /// Cost: constant per key that the operation watches.
+    pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
+        self.0.complete(id, Completion::Forced)
+    }
+
+    /// Takes out the operations of this core that watch `key` and returns them in the order in
+    /// which they came. `on_complete` does not run.
+    ///
+    /// An operation whose `try_complete` is running stays. The watches on a key of another core are
+    /// on that core, so this finds none for such a key.
+    ///
+    /// Cost: constant per operation and key that it watches.
+    #[must_use = "the operations that were taken out"]
+    pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
+        self.0.cancel_for_key(key)
+    }
+
+    /// Takes out all operations and returns them in no particular order. `on_complete` does not
+    /// run.
+    ///
+    /// An operation whose `try_complete` is running stays.
+    ///
+    /// Cost: constant per operation and key that it watches.
+    #[must_use = "the operations that were taken out"]
+    pub fn drain(&self) -> Vec<Op> {
+        self.0.drain()
+    }
+
+    /// Returns the number of watches on `key` here, including those of other cores' operations.
+    ///
+    /// Cost: one step per watch.
+    pub fn watched(&self, key: &K) -> usize {
+        let hash = self.0.hash.hash_one(key);
+        self.0.table.borrow().watchers(hash, key).count()
+    }
+
+    /// Returns the number of waiting operations.
+    pub fn len(&self) -> usize {
+        self.0.table.borrow().len()
+    }
+
+    /// Returns true if no operation waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the counts of operations, by how they have ended.
+    pub fn counts(&self) -> PurgatoryCounts {
+        let unsent = self.0.member.as_ref().map_or(0, Member::unsent);
+        PurgatoryCounts { unsent, ..self.0.table.borrow().counts() }
+    }
+}
+
+impl<K: WatchKey> PurgatoryGroup<K> {
+    /// Makes this thread's purgatory in the group, as core `index` of `shards`.
+    ///
+    /// `shards` are the timers of all the group's cores ([`Core::shards`](crate::Core::shards)),
+    /// the same for each core. Call it once per core, and on each core: requests to a core that has
+    /// not joined are kept until it joins or ends. They are served in the call.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such core, it is not this thread's, it has joined before, or another core has
+    /// joined with another number of cores.
+    pub fn join<Op: DelayedOperation>(
+        &self,
+        index: usize,
+        shards: &[ShardRef],
+    ) -> Purgatory<K, Op> {
+        let inner = Inner::new(Some(self.member(index, shards)));
+        // A thread that is exiting has no timer to register with.
+        let _ = inner.register();
+        let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
+        let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
+        for (from, watch) in watches.into_iter().flatten() {
+            inner.take_contained(from, watch);
+        }
+        Purgatory(inner)
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Clone for Purgatory<K, Op> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Default for Purgatory<K, Op> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purgatory").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+/// The operations of one core. Nothing is borrowed while an operation's own code runs (P5).
+struct Inner<K: WatchKey, Op: DelayedOperation> {
+    table: RefCell<Table<K, Op>>,
+    hash: KeyHash,
+    /// Counts events. An operation that is being added checks again if there was one.
+    events: Cell<u64>,
+    /// How many operations are ending, one inside the other.
+    ending: Cell<usize>,
+    /// Operations that have completed too deep inside others to end there.
+    deferred: RefCell<VecDeque<(Op, Completion)>>,
+    /// How it reaches other cores.
+    member: Option<Member<K>>,
+    /// Where the thread's timer finds it, once it has a timer.
+    place: Cell<Option<ClientPlace>>,
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
+    fn new(member: Option<Member<K>>) -> Rc<Self> {
+        Rc::new(Self {
+            table: RefCell::new(Table::new()),
+            hash: KeyHash::new(),
+            events: Cell::new(0),
+            ending: Cell::new(0),
+            deferred: RefCell::default(),
+            member,
+            place: Cell::new(None),
+        })
+    }
+
+    #[track_caller]
+    fn add(
+        self: &Rc<Self>,
+        mut operation: Op,
+        keys: impl IntoIterator<Item = K>,
+        timeout: Duration,
+    ) -> Result<Outcome, AddError<Op>> {
+        let events = self.events.get();
+        if is_met(&mut operation) {
+            let mut table = self.table.borrow_mut();
+            table.ended.added += 1;
+            table.count(Completion::Condition);
+            drop(table);
+            self.end(operation, Completion::Condition);
+            return Ok(Outcome::Completed);
+        }
+        let id = self.park(operation, timeout)?;
+        let mut waits = true;
+        for key in keys {
+            // The code of the keys may complete the operation.
+            waits = self.watch(id, key);
+            if !waits {
+                break;
+            }
+        }
+        // An event may have come before the watch on its key, from `try_complete` or the code of
+        // the keys.
+        if self.events.get() != events {
+            self.check_one(id);
+            waits = self.table.borrow_mut().get(id).is_some();
+        }
+        Ok(if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed })
+    }
+
+    /// Gives the operation a name and a timer.
+    #[track_caller]
+    fn park(self: &Rc<Self>, operation: Op, timeout: Duration) -> Result<Id, AddError<Op>> {
+        let place = match self.place.get().map_or_else(|| self.register(), Ok) {
+            Ok(place) => place,
+            Err(reason) => return Err(AddError::new(reason, operation)),
+        };
+        let id = self.table.borrow_mut().insert(operation);
+        let timer = Expiry { number: id.number, index: id.index };
+        match LocalTimer::add_expiry(place, timer, timeout, Origin::caller()) {
+            Ok(timer) => {
+                let mut table = self.table.borrow_mut();
+                table.ended.added += 1;
+                // A wake hook that this add has called may have completed the operation.
+                if let Some(parked) = table.get(id) {
+                    parked.timer = Some(timer);
+                }
+                Ok(id)
+            }
+            Err(reason) => Err(self.refuse(id, reason)),
+        }
+    }
+
+    #[cold]
+    fn register(self: &Rc<Self>) -> Result<ClientPlace, AddErrorReason> {
+        let this: Rc<dyn Client> = Rc::clone(self) as _;
+        let place = LocalTimer::register(Rc::downgrade(&this))?;
+        self.place.set(Some(place));
+        Ok(place)
+    }
+
+    #[cold]
+    fn refuse(&self, id: Id, reason: AddErrorReason) -> AddError<Op> {
+        let mut table = self.table.borrow_mut();
+        let operation = table.at(id.index).operation.take();
+        self.remove(table, id.index);
+        AddError::new(reason, operation.unwrap_or_else(|| unreachable!("it has no timer")))
+    }
+
+    /// Has an operation watch a key. Returns false if the operation has completed.
+    fn watch(&self, id: Id, key: K) -> bool {
+        if let Some((member, core)) = self.other_core_of(&key) {
+            let waits = self.table.borrow_mut().get(id).is_some();
+            if waits {
+                member.send(core, Message::Watch { key, operation: id });
+            }
+            return waits;
+        }
+        let hash = self.hash.hash_one(&key);
+        let waits = self.table.borrow_mut().watch(id, hash, key);
+        self.drop_keys();
+        waits
+    }
+
+    fn notify(&self, key: &K) {
+        match self.other_core_of(key) {
+            Some((member, core)) => member.send(core, Message::Event { key: key.clone() }),
+            None => _ = self.check_key(key),
+        }
+    }
+
+    fn check_key(&self, key: &K) -> usize {
+        self.events.set(self.events.get() + 1);
+        let hash = self.hash.hash_one(key);
+        let mut table = self.table.borrow_mut();
+        let Some(mut event) = table.begin_event(hash, key) else { return 0 };
+        let mut completed = 0;
+        loop {
+            let next = table.step(&mut event);
+            drop(table);
+            match next {
+                Next::Check(index, operation) => {
+                    completed += usize::from(self.check(index, operation));
+                }
+                Next::Tell { core, operation, watch } => {
+                    self.send(core, Message::Recheck { operation, watch });
+                }
+                Next::Nothing => (),
+            }
+            if event.is_over() {
+                return completed;
+            }
+            table = self.table.borrow_mut();
+        }
+    }
+
+    /// Has an operation check its condition, if it waits.
+    fn check_one(&self, id: Id) {
+        let mut table = self.table.borrow_mut();
+        let operation = table.get(id).is_some().then(|| table.check_out(id.index)).flatten();
+        drop(table);
+        if let Some(operation) = operation {
+            self.check(id.index, operation);
+        }
+    }
+
+    /// Has an operation that is checked out check its condition. Returns true if that has completed
+    /// it.
+    ///
+    /// An event in between was caused by its own code, so it checks once more. It does so only
+    /// once, because each check may cause an event.
+    fn check(&self, index: u32, mut operation: Op) -> bool {
+        let mut is_again = false;
+        loop {
+            let is_met = is_met(&mut operation);
+            let mut table = self.table.borrow_mut();
+            let parked = table.at(index);
+            let how = match parked.completed {
+                None if is_met && parked.claim() => Some(Completion::Condition),
+                completed => completed,
+            };
+            if let Some(how) = how {
+                table.count(how);
+                self.remove(table, index);
+                self.end(operation, how);
+                return how == Completion::Condition;
+            }
+            if !mem::take(&mut parked.check_again) || mem::replace(&mut is_again, true) {
+                parked.operation = Some(operation);
+                return false;
+            }
+        }
+    }
+
+    /// Completes a waiting operation. Returns false if it has completed. The timer is the flag:
+    /// this code has cancelled it, or is its callback.
+    fn complete(&self, id: Id, how: Completion) -> bool {
+        let mut table = self.table.borrow_mut();
+        let Some(parked) = table.get(id) else { return false };
+        if how != Completion::Expired && !parked.claim() {
+            return false;
+        }
+        let Some(operation) = parked.operation.take() else {
+            // It ends when its check returns.
+            parked.completed = Some(how);
+            return true;
+        };
+        table.count(how);
+        self.remove(table, id.index);
+        self.end(operation, how);
+        true
+    }
+
+    /// Removes an operation that was taken out: it leaves all its keys.
+    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
+        let remote = table.remove(index);
+        let has_spare_memory = table.has_spare_memory();
+        drop(table);
+        self.drop_keys();
+        if has_spare_memory {
+            LocalTimer::wants_trim();
+        }
+        if remote != NONE {
+            self.unwatch_remote(remote);
+        }
+    }
+
+    /// Drops the keys that have lost their last watch.
+    #[inline]
+    fn drop_keys(&self) {
+        while mem::needs_drop::<K>() {
+            let key = self.table.borrow_mut().take_dropped();
+            let Some(key) = key else { break };
+            LocalTimer::isolate(PanicPlace::Drop, || drop(key));
+        }
+    }
+
+    /// Runs `on_complete`. Operations that it completes end inside it, up to a depth.
+    #[inline]
+    fn end(&self, operation: Op, how: Completion) {
+        let outer = self.ending.get();
+        if outer == ENDS_NESTED_MAX {
+            self.deferred.borrow_mut().push_back((operation, how));
+            return;
+        }
+        self.ending.set(outer + 1);
+        LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        if outer == 0 && !self.deferred.borrow().is_empty() {
+            self.end_deferred();
+        }
+        self.ending.set(outer);
+    }
+
+    #[cold]
+    fn end_deferred(&self) {
+        loop {
+            let next = self.deferred.borrow_mut().pop_front();
+            let Some((operation, how)) = next else { break };
+            LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        }
+    }
+
+    fn cancel_for_key(&self, key: &K) -> Vec<Op> {
+        let hash = self.hash.hash_one(key);
+        let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
+        self.hand_back(watchers.into_iter().filter_map(|watcher| match watcher {
+            Watcher::Own(id) => Some(id),
+            Watcher::Other { .. } => None,
+        }))
+    }
+
+    fn drain(&self) -> Vec<Op> {
+        let ids: Vec<Id> = self.table.borrow().ids().collect();
+        self.hand_back(ids.into_iter())
+    }
+
+    /// Takes operations out for good, except those that are checked out.
+    fn hand_back(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+        let take_out = |id| {
+            let mut table = self.table.borrow_mut();
+            let parked = table.get(id)?;
+            if parked.operation.is_none() || !parked.claim() {
+                return None;
+            }
+            let operation = parked.operation.take();
+            self.remove(table, id.index);
+            operation
+        };
+        let operations: Vec<Op> = ids.filter_map(take_out).collect();
+        self.table.borrow_mut().ended.handed_back += operations.len() as u64;
+        operations
+    }
+
+    // ---- other cores
+
+    /// Returns the core that a key belongs to, and how to reach it, if it is another core.
+    #[inline]
+    fn other_core_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
+        let member = self.member.as_ref()?;
+        Some((member, member.other_core_of(key)?))
+    }
+
+    fn send(&self, core: u32, message: Message<K>) {
+        if let Some(member) = &self.member {
+            member.send(core, message);
+        }
+    }
+
+    fn take(&self, from: u32, message: Message<K>) {
+        match message {
+            Message::Event { key } => _ = self.check_key(&key),
+            Message::Recheck { operation, .. } | Message::OwnerClosed { operation } => {
+                self.check_one(operation);
+            }
+            Message::Watch { key, operation } => {
+                let hash = self.hash.hash_one(&key);
+                let watch = self.table.borrow_mut().watch_for_other(from, operation, hash, key);
+                self.send(from, Message::WatchAck { operation, watch });
+                self.drop_keys();
+            }
+            Message::WatchAck { operation, watch } => {
+                let waits = self.table.borrow_mut().add_remote(operation, from, watch);
+                if waits {
+                    // There may have been an event on the key before the watch. This check does not
+                    // wait for the other watches, because a core may be slow or have ended.
+                    self.check_one(operation);
+                } else {
+                    self.send(from, Message::Unwatch { watch });
+                }
+            }
+            Message::Unwatch { watch } => {
+                self.table.borrow_mut().unwatch(watch);
+                self.drop_keys();
+            }
+        }
+    }
+
+    /// Takes a message and contains a panic of its key. A sender that waits for an answer gets one.
+    fn take_contained(&self, from: u32, message: Message<K>) {
+        let refusal = if message.is_watch() { message.answer() } else { None };
+        let mut is_taken = false;
+        LocalTimer::isolate(PanicPlace::Operation, || {
+            self.take(from, message);
+            is_taken = true;
+        });
+        if let Some(refusal) = refusal.filter(|_| !is_taken) {
+            self.send(from, refusal);
+        }
+    }
+
+    /// Ends the watches of an operation on other cores.
+    fn unwatch_remote(&self, mut latest: u32) {
+        while latest != NONE {
+            let taken = self.table.borrow_mut().take_remote(latest);
+            let Some(RemoteWatch { core, watch, sibling }) = taken else { break };
+            self.send(core, Message::Unwatch { watch });
+            latest = sibling;
+        }
+    }
+
+    /// Tells the operations of other cores that watch a key here that there will be no more events.
+    fn tell_watchers_of_the_end(&self) {
+        let Some(member) = &self.member else { return };
+        // Sending may call a wake hook.
+        let others: Vec<_> = self.table.borrow().operations_of_others().collect();
+        for (core, operation) in others {
+            member.send(core, Message::OwnerClosed { operation });
+        }
+        member.flush();
+    }
+}
+
+impl<Op> Parked<Op> {
+    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once
+    /// the thread's timer has ended nothing cancels it, and nothing else completes the operation.
+    fn claim(&self) -> bool {
+        self.timer.is_some_and(LocalTimer::cancel_expiry)
+            || self.completed.is_none() && LocalTimer::has_ended()
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
+    fn receive(&self, batch: Batch<K>) {
+        if let Some(member) = &self.member {
+            member.read(batch, |from, message| self.take_contained(from, message));
+        }
+    }
+
+    fn close(&self) {
+        self.tell_watchers_of_the_end();
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
+    fn expire(&self, Expiry { number, index }: Expiry) {
+        self.complete(Id { number, index }, Completion::Expired);
+    }
+
+    fn flush(&self) {
+        if let Some(member) = &self.member {
+            member.flush();
+        }
+    }
+
+    fn trim(&self, is_long_sleep: bool) -> bool {
+        self.table.borrow_mut().trim(is_long_sleep)
+    }
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
+    fn drop(&mut self) {
+        let ids: Vec<Id> = self.table.get_mut().ids().collect();
+        // First all timers, because code that runs below may make a purgatory in this one's place.
+        for &id in &ids {
+            let timer = self.table.get_mut().get(id).and_then(|parked| parked.timer);
+            timer.map(LocalTimer::cancel_expiry);
+        }
+        for id in ids {
+            let operation = self.table.get_mut().at(id.index).operation.take();
+            self.remove(self.table.borrow_mut(), id.index);
+            LocalTimer::isolate(PanicPlace::Drop, || drop(operation));
+        }
+        self.tell_watchers_of_the_end();
+        // The keys that other cores watch.
+        let table = mem::replace(self.table.get_mut(), Table::new());
+        LocalTimer::isolate(PanicPlace::Drop, || drop(table));
+    }
+}
+
+/// Returns true if the condition holds. A panic counts as false.
+#[inline]
+fn is_met<Op: DelayedOperation>(operation: &mut Op) -> bool {
+    let mut is_met = false;
+    LocalTimer::isolate(PanicPlace::Operation, || is_met = operation.try_complete());
+    is_met
+}

@@ -1,0 +1,9 @@
+//! What any module may use: the primitives of concurrency, and tables of pages.
+
+pub(crate) mod pages;
+pub(crate) mod prefetch;
+#[cfg(feature = "std")]
+pub(crate) mod snapshot;
+pub(crate) mod spare;
+#[cfg(feature = "std")]
+pub(crate) mod sync;

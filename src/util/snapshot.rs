@@ -1,0 +1,100 @@
+//! A snapshot: words that one thread writes together, and any thread reads together.
+//!
+//! There are two copies, written in turn. The version selects the newest: the writer fills the
+//! other copy and then raises the version. A reader reads the newest copy, and then the version
+//! again. If it has not changed, the writer at most filled the other copy. So a writer never waits,
+//! and a reader tries again only if the writer published during the read.
+//!
+//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that saw a
+//! word of the next but one version sees that the version has changed. The writer's fence is
+//! between raising the version and overwriting the copy that it no longer selects. The reader's
+//! fence is between the copy and its second look at the version.
+//!
+//! loom: `what_is_counted_is_read_together`.
+
+use crate::util::sync::{AtomicU64, Ordering, fence};
+
+/// Words that one thread publishes together.
+#[derive(Debug)]
+pub(crate) struct Snapshot<const N: usize> {
+    version: AtomicU64,
+    copies: [[AtomicU64; N]; 2],
+}
+
+impl<const N: usize> Default for Snapshot<N> {
+    fn default() -> Self {
+        let copy = || [(); N].map(|()| AtomicU64::new(0));
+        Self { version: AtomicU64::new(0), copies: [copy(), copy()] }
+    }
+}
+
+impl<const N: usize> Snapshot<N> {
+    /// Publishes all words. Only one thread may call it.
+    pub(crate) fn publish(&self, words: &[u64; N]) {
+        // Relaxed: only this thread writes it.
+        let version = self.version.load(Ordering::Relaxed) + 1;
+        // Release: V2, pairs with the fence in `read`.
+        fence(Ordering::Release);
+        for (place, &word) in self.copy(version).iter().zip(words) {
+            // Relaxed: V1 and V2 order them.
+            place.store(word, Ordering::Relaxed);
+        }
+        // Release: V1, pairs with the Acquire in `read`.
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// Returns the words of one `publish`.
+    pub(crate) fn read(&self) -> [u64; N] {
+        loop {
+            // Acquire: V1, pairs with the Release in `publish`.
+            let version = self.version.load(Ordering::Acquire);
+            // Relaxed: as in `publish`.
+            let words = self.copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
+            // Acquire: V2, pairs with the fence in `publish`.
+            fence(Ordering::Acquire);
+            // Relaxed: the fence orders it.
+            if self.version.load(Ordering::Relaxed) == version {
+                return words;
+            }
+        }
+    }
+
+    fn copy(&self, version: u64) -> &[AtomicU64; N] {
+        &self.copies[usize::from(!version.is_multiple_of(2))]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_last_is_read() {
+        let snapshot = Snapshot::<3>::default();
+        assert_eq!(snapshot.read(), [0; 3]);
+        for round in 1..5 {
+            snapshot.publish(&[round, round * 2, round * 3]);
+            assert_eq!(snapshot.read(), [round, round * 2, round * 3]);
+        }
+    }
+
+    #[test]
+    fn what_is_written_together_is_read_together() {
+        let snapshot = Snapshot::<8>::default();
+        let rounds = if cfg!(miri) { 50 } else { 200_000 };
+        thread::scope(|scope| {
+            scope.spawn(|| (1..=rounds).for_each(|round| snapshot.publish(&[round; 8])));
+            let mut last = 0;
+            while last < rounds {
+                let words = snapshot.read();
+                assert!(
+                    words.iter().all(|&word| word == words[0]) && words[0] >= last,
+                    "{words:?} after {last}"
+                );
+                last = words[0];
+            }
+        });
+    }
+}

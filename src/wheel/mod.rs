@@ -1,0 +1,355 @@
+//! The hierarchical timing wheel of one core, in ticks: finds the due entries.
+//!
+//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
+//! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
+//! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
+//! level is wide, because most timers of a server are shorter than a minute. Together the levels
+//! reach every `u64` tick, so no deadline is out of range and no list of far timers is needed. With
+//! the default geometry and ticks of a millisecond:
+//!
+//! | level | slots | a slot covers | the level reaches, at least |
+//! |---|---|---|---|
+//! | 0 | 131,072 | 1 ms | 2 minutes |
+//! | 1 | 4,096 | 2 s | 70 minutes |
+//! | 2 | 4,096 | 70 minutes | 99 days |
+//! | 3 | 4,096 | 99 days | 557 years |
+//! | 4 | 4,096 | 557 years | a million years |
+//! | 5 | 4,096 | a million years | the end of `u64` |
+//!
+//! An entry goes to the lowest level that reaches its deadline. Before the start of a slot above
+//! the first level, its entries cascade to lower levels, some per tick, so that no turn pauses for
+//! them. In the first level a slot holds one tick's entries, so entries fire at exactly their tick
+//! at any distance. A bitmap per level skips empty slots, so an empty tick or an empty year costs
+//! some nanoseconds.
+//!
+//! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of
+//! entries), `raw` (the wheel over indices), `advance` and `ahead` (the passage of time), `entries`
+//! (the storage of a `Wheel`), this file (the wheel over values), `contents` (lookups),
+//! `check` (the invariants).
+
+mod advance;
+mod ahead;
+#[cfg(any(test, debug_assertions))]
+mod check;
+mod contents;
+mod entries;
+mod level;
+mod raw;
+mod slot;
+mod storage;
+
+use core::{fmt, iter::FusedIterator};
+
+use self::entries::Entries;
+pub(crate) use self::raw::RawWheel;
+#[cfg(feature = "std")]
+pub(crate) use self::{
+    raw::shard_levels,
+    storage::{Links, Location, Placement, Storage},
+};
+
+/// A hierarchical timing wheel that holds values until their tick.
+///
+/// Time is a tick number, a plain `u64`; the caller decides its unit. The wheel fires nothing on a
+/// timer or thread: [`advance`](Self::advance) moves its time and returns the due entries.
+///
+/// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the
+/// number of levels. Together they must reach 64 bits, which is checked when the wheel is compiled.
+/// Memory: 24 bytes and an `Option` of the value per entry, in pages that are freed when they are
+/// empty. Each slot takes 4 bytes and a bit, 0.8 MB with the default geometry. The operating system
+/// commits that memory on first use.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::Wheel;
+///
+/// let mut wheel: Wheel<&str> = Wheel::new();
+/// let lease = wheel.insert(30_000, "lease");
+/// let retry = wheel.insert(250, "retry");
+/// assert_eq!(wheel.next_deadline(), Some(250));
+///
+/// assert!(wheel.reset(retry, 400));
+/// assert_eq!(wheel.remove(lease), Some("lease"));
+/// assert_eq!(wheel.remove(lease), None);
+///
+/// assert_eq!(wheel.advance(399).next(), None);
+/// assert_eq!(wheel.advance(1_000).next(), Some((400, "retry")));
+/// assert!(wheel.is_empty());
+/// ```
+pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
+    raw: RawWheel<BITS, LEVELS>,
+    entries: Entries<T>,
+}
+
+/// Identifies one entry of a [`Wheel`]. A key outlives its entry: a stale key finds no entry.
+///
+/// Use a key only with the wheel that returned it: in another wheel it may find an unrelated entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl Key {
+    /// Returns the key as a number, for the `user_data` of `io_uring` or epoll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Key, Wheel};
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let user_data: u64 = wheel.insert(30_000, "idle").to_bits();
+    ///
+    /// // The completion arrives:
+    /// assert_eq!(wheel.remove(Key::from_bits(user_data)), Some("idle"));
+    /// ```
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// Returns the key that [`to_bits`](Self::to_bits) made a number of.
+    ///
+    /// A number that was made up gives a key that finds nothing, or any entry.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the index")]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+impl<T> Wheel<T> {
+    /// Creates an empty wheel of the default geometry at tick 0. For another geometry use
+    /// [`starting_at`](Self::starting_at).
+    pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
+    /// Creates an empty wheel whose time is `now`.
+    pub fn starting_at(now: u64) -> Self {
+        Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
+    }
+
+    /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
+    /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches its deadline
+    /// returns it. A pass that is still being iterated never returns it.
+    ///
+    /// Cost: constant; it allocates when it needs another page, of 512 entries.
+    ///
+    /// # Panics
+    ///
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    #[inline]
+    pub fn insert(&mut self, deadline: u64, value: T) -> Key {
+        let key = self.store(value);
+        self.raw.link(&self.entries, key.index, deadline);
+        key
+    }
+
+    /// Adds an entry that is due at tick `deadline`, as [`insert`](Self::insert) does, or returns
+    /// the value.
+    ///
+    /// # Errors
+    ///
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let lease = wheel.try_insert(30_000, "lease")?;
+    /// assert!(wheel.contains(lease));
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[inline]
+    pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
+        let (index, generation) = self.entries.try_insert(value)?;
+        self.raw.link(&self.entries, index, deadline);
+        Ok(Key { index, generation })
+    }
+
+    /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
+    /// the multiple of the largest power of two among them. Most entries with slack share such
+    /// ticks, so that one wake-up serves many, and far entries need not cascade.
+    ///
+    /// Cost: constant; it allocates when it needs another page, of 512 entries.
+    ///
+    /// # Panics
+    ///
+    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
+        let key = self.store(value);
+        self.raw.link_within(&self.entries, key.index, deadline, slack);
+        key
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // A key is two numbers, which a function would return in memory.
+    fn store(&mut self, value: T) -> Key {
+        let Ok((index, generation)) = self.entries.try_insert(value) else {
+            panic!("a wheel was asked for more entries than it can hold")
+        };
+        Key { index, generation }
+    }
+
+    /// Removes an entry and returns its value; `None` if it has been returned or removed before.
+    ///
+    /// Cost: constant.
+    #[inline]
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        if !self.entries.contains(key.index, key.generation) {
+            return None;
+        }
+        self.raw.unlink(&self.entries, key.index);
+        self.entries.remove(key.index)
+    }
+
+    /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
+    /// the entry has been returned or removed before.
+    ///
+    /// Cost: constant. A later deadline is one store: the entry stays in its slot and is moved at
+    /// its old tick, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
+    #[inline]
+    pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
+        let placement = self.entries.placement(key.index, key.generation);
+        let Some((own_deadline, location)) = placement else { return false };
+        if self.raw.can_defer(own_deadline.get(), location, deadline) {
+            own_deadline.set(deadline);
+        } else {
+            self.raw.relink_at_once(&self.entries, key.index, deadline);
+        }
+        true
+    }
+
+    /// Moves time to `now` and returns the due entries in the order of the deadlines; the order
+    /// within a tick is unspecified. The wheel's time never goes back: an earlier `now` has no
+    /// effect.
+    ///
+    /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
+    ///
+    /// Cost: constant per returned entry, and a few nanoseconds for any stretch of time without due
+    /// entries. A call also cascades a share of the upper levels' entries, each at most `LEVELS` -
+    /// 1 times over its life. It cascades at most 8,192 of them, if it comes no later than
+    /// [`next_deadline`](Self::next_deadline). Each elapsed tick also moves at most 96 entries that
+    /// were reset away from it.
+    #[inline]
+    pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
+        self.advance_within(now, usize::MAX)
+    }
+
+    /// Moves time to `now` and touches at most `budget` entries; an entry is touched when it is
+    /// returned or moved. The rest comes first in the next call, in order;
+    /// [`is_behind`](Self::is_behind) returns true if there is a rest.
+    #[inline]
+    pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
+        self.entries.turn();
+        self.raw.begin(&self.entries, now, budget);
+        Due { wheel: self }
+    }
+
+    /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
+    /// used up, or its iterator was dropped before its end.
+    pub fn is_behind(&self) -> bool {
+        self.raw.is_behind()
+    }
+
+    /// Returns the tick until which there is nothing to do; `None` if the wheel is empty.
+    ///
+    /// It is never later than the earliest deadline, and equal to it if its entry is in the first
+    /// level. Otherwise it may be the start of the entry's slot, at which the wheel must be
+    /// advanced once to move the entry down. This happens at most once per level on the way to a
+    /// deadline, and never for entries that have left. It also happens once per tick that entries
+    /// were reset away from, or once per entry if more than 96 entries shared the tick. If more
+    /// than 8,192 entries share a slot of an upper level, it is also earlier by a tick for each
+    /// 8,192 of them, so that no call moves more.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.raw.next_deadline()
+    }
+
+    /// Returns the wheel's time: the latest tick it was advanced to.
+    pub fn now(&self) -> u64 {
+        self.raw.now()
+    }
+
+    /// Returns the number of live entries.
+    pub fn len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Returns true if no entry is live.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of entries linked, moved, returned or removed since the wheel was
+    /// created, as a measure of its work.
+    pub fn touched(&self) -> u64 {
+        self.raw.touched()
+    }
+
+    /// Verifies the whole structure. For tests: its cost grows with the geometry and the entries.
+    ///
+    /// # Panics
+    ///
+    /// If an invariant is broken.
+    #[cfg(any(test, debug_assertions))]
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.entries.check();
+        self.raw.check(&self.entries, self.entries.indices());
+    }
+}
+
+impl<T> Default for Wheel<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVELS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wheel")
+            .field("now", &self.now())
+            .field("len", &self.len())
+            .field("next_deadline", &self.next_deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The due entries of [`Wheel::advance`]: deadline and value of each.
+#[must_use = "lazy: what is not taken comes first in the next call"]
+pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
+    wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVELS> {
+    type Item = (u64, T);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let wheel = &mut *self.wheel;
+        let (index, deadline) = wheel.raw.pop_due(&wheel.entries)?;
+        wheel.entries.remove(index).map(|value| (deadline, value))
+    }
+}
+
+impl<T, const BITS: u32, const LEVELS: usize> FusedIterator for Due<'_, T, BITS, LEVELS> {}
+
+impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LEVELS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Due").field("wheel", &self.wheel).finish()
+    }
+}
+
+#[cfg(all(test, feature = "std", not(loom)))]
+#[path = "../../tests/model/mod.rs"]
+mod model;
+
+#[cfg(test)]
+mod tests;
