@@ -44,7 +44,9 @@ use crate::clock::tick::saturating_nanos;
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
+// With a tag of its own, which costs a reading less than one within an `Instant`.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 enum Source {
     Monotonic {
         origin: Instant,

@@ -292,38 +292,35 @@ impl Local {
         contain(|| trace::undriven(number, &self.shared.name, overdue));
     }
 
-    /// Runs a turn. Most turns of a busy loop find no work and cost little more than a reading of
-    /// the clock.
+    /// Runs a turn that finds no work, and returns the number of live timers. Most turns of a busy
+    /// loop find none. Returns `None` if there may be work.
     #[inline]
-    pub(super) fn turn(&self, budget: usize, turn: &mut Turn) {
+    pub(super) fn turn_is_idle() -> Option<usize> {
+        let turned = LOCAL
+            .try_with(|place| place.get()?.step(|shard| shard.turn_is_idle().then(|| shard.len())));
+        turned.ok().flatten()
+    }
+
+    /// Runs a turn that may find work, after [`turn_is_idle`](Self::turn_is_idle).
+    #[inline(never)]
+    pub(super) fn turn(budget: usize) -> Turn {
+        let mut turn = Turn::default();
+        let _ = Self::with(|local| local.pass(budget, &mut turn));
+        turn
+    }
+
+    #[inline]
+    fn pass(&self, budget: usize, turn: &mut Turn) {
         if !self.drives() {
             (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
             return;
         }
-        let is_idle = self.step(|shard| {
-            turn.live = shard.len();
-            shard.turn_is_idle()
-        });
-        if !is_idle || self.wanted.get() != Wanted::default() {
-            self.pass(is_idle, budget, turn);
-        }
-    }
-
-    /// Runs a pass and the work at the end of a turn.
-    #[inline(never)]
-    fn pass(&self, is_idle: bool, budget: usize, turn: &mut Turn) {
         self.driver.set(Driver::InTurn);
         let _turning = Turning(&self.driver);
-        let begun = self.step(|shard| {
-            let touched_before = shard.touched();
-            let has_work = !is_idle && shard.begin_or_end(budget);
-            has_work.then(|| (touched_before, shard.begins_with_urgent()))
+        let (touched_before, is_urgent) = self.step(|shard| {
+            shard.begin(budget);
+            (shard.touched(), shard.begins_with_urgent())
         });
-        let Some((touched_before, is_urgent)) = begun else {
-            self.end_turn();
-            turn.live = self.step(|shard| shard.len());
-            return;
-        };
         if is_urgent {
             self.take_in(turn);
         }
@@ -334,11 +331,16 @@ impl Local {
         if self.step(Shard::look_again) {
             self.take_in(turn);
         }
-        self.end_turn();
+        self.flush();
+        self.trim(false);
+        let is_wanted = self.wanted.get() != Wanted::default();
         self.step(|shard| {
             turn.behind = shard.end_pass();
             turn.live = shard.len();
             turn.touched = shard.touched() - touched_before;
+            if is_wanted {
+                shard.leaves_work();
+            }
         });
     }
 
@@ -500,6 +502,7 @@ impl Local {
     pub(super) fn wants_flush(&self) {
         if !self.has_to_flush() {
             self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
+            self.step(|shard| shard.leaves_work());
             // An announced sleep would delay the flush.
             self.wake_if_earlier(0);
         }
@@ -507,17 +510,12 @@ impl Local {
 
     pub(super) fn wants_trim(&self) {
         self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
+        self.step(|shard| shard.leaves_work());
     }
 
     #[inline]
     pub(super) fn has_to_flush(&self) -> bool {
         self.wanted.get().flush
-    }
-
-    #[inline]
-    fn end_turn(&self) {
-        self.flush();
-        self.trim(false);
     }
 
     #[inline]

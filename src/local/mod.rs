@@ -114,9 +114,10 @@ impl LocalTimer {
     /// entry is touched when it fires or moves. The rest comes first in the next turn, in order.
     /// Until then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
-        let mut turn = Turn::default();
-        let _ = Local::with(|local| local.turn(budget, &mut turn));
-        turn
+        match Local::turn_is_idle() {
+            Some(live) => Turn { live, ..Turn::default() },
+            None => Local::turn(budget),
+        }
     }
 
     /// Returns the moment at which the wheel next needs a turn. See

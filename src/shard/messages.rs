@@ -105,7 +105,7 @@ impl<T> Shard<T> {
         self.nodes.meet(index);
         self.opened.meet_cancelled(self.nodes.link(index).get());
         // The others are out of the mailbox, where an idle turn looks.
-        self.leaves_something();
+        self.leaves_backlog();
         match self.nodes.collect(index) {
             Collected::Cancelled { has_payload } => {
                 Some(Message::Cancelled(self.collect_cancelled(index, has_payload, take)))

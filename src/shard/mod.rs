@@ -34,7 +34,7 @@ use crate::{
     cross_core::{
         callback::{Callback, Running},
         handle::TimerHandle,
-        mailbox::{Arrived, Opened},
+        mailbox::Opened,
         registry,
         shared::Shared,
         slab::{OwnerNodes, Slab},
@@ -97,8 +97,6 @@ pub struct Shard<T> {
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
     opened: Opened,
-    /// The messages that were in the mailbox when the turn began.
-    arrived: Arrived,
     /// The counts that the owner keeps itself; the other fields stay zero.
     counts: Counts,
     /// Narrower than the counters. At the same width, the compiler merges it with a counter into
@@ -159,7 +157,6 @@ impl<T> Shard<T> {
             short_sleeps_until: 0,
             limit,
             opened: Opened::default(),
-            arrived: Arrived::default(),
             counts: Counts::default(),
             live: 0,
             telling: Telling::default(),

@@ -21,8 +21,9 @@ pub(super) struct Telling {
     has_left: bool,
     /// The clock's reading at the beginning of the preceding turn.
     before: u64,
-    /// Until this moment, an idle turn has nothing to publish. It is the wake-up time that the loop
-    /// last published; zero if a pass has not ended or has left a backlog.
+    /// Until this moment, a turn has nothing to do besides due timers and messages. It is the
+    /// wake-up time that the loop last published. It is zero if a pass has not ended or has left
+    /// work.
     quiet_until: Cell<u64>,
     /// The common deadline, as a tick, of the timers that fired last, and their number.
     due: u64,
@@ -31,7 +32,8 @@ pub(super) struct Telling {
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     told: Cell<(u64, u32)>,
-    told_in: Cell<u64>,
+    /// The turn that publishes the counts at the latest.
+    tell_at: Cell<u64>,
 }
 
 impl<T> Shard<T> {
@@ -78,31 +80,25 @@ impl<T> Shard<T> {
     /// Begins a turn, idle or not.
     #[inline]
     pub(super) fn turn_at(&mut self, now: u64) {
-        // An abandoned pass is published with the time of its turn.
-        if self.telling.in_pass {
-            self.give_up_pass();
-        }
         self.telling.before = mem::replace(&mut self.turn_nanos, now);
         self.counts.turns += 1;
     }
 
-    #[cold]
-    #[inline(never)]
-    fn give_up_pass(&mut self) {
-        self.tell_firing();
-    }
-
-    /// Returns true if an idle turn has nothing to publish: no pass has left a backlog, the loop
-    /// did not announce this turn, and the counts were published recently.
+    /// Returns true if a turn in which nothing is due has nothing to do: no pass has left a
+    /// backlog, the loop did not announce this turn, and the counts were published recently.
     #[inline]
     pub(super) fn is_quiet(&self, now: u64) -> bool {
-        now < self.telling.quiet_until.get()
-            && self.counts.turns - self.telling.told_in.get() < TURNS_UNTOLD
+        now < self.telling.quiet_until.get() && self.counts.turns < self.telling.tell_at.get()
     }
 
-    /// Notes that the next turn has something to do, although no pass has left it.
-    pub(super) fn leaves_something(&mut self) {
+    /// Notes that messages wait outside the mailbox, although no pass has left them.
+    pub(super) fn leaves_backlog(&mut self) {
         self.telling.has_left = true;
+        self.leaves_work();
+    }
+
+    /// Notes that the next turn has work, although no pass has left it.
+    pub(crate) fn leaves_work(&self) {
         self.telling.quiet_until.set(0);
     }
 
@@ -115,6 +111,11 @@ impl<T> Shard<T> {
     /// Begins a pass of a turn that is published.
     #[inline]
     pub(super) fn begin_pass(&mut self) {
+        if self.telling.in_pass {
+            // An abandoned pass is published with the time of its turn.
+            self.tell_firing();
+        }
+        self.turn_at(self.latest.lo);
         // An abandoned pass keeps its backlog.
         self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
         self.telling.quiet_until.set(0);
@@ -133,7 +134,7 @@ impl<T> Shard<T> {
             self.shared.gauges.turn_ends(self.counts.turns);
             self.telling.is_untimed.set(true);
             self.tell_gate();
-            if self.counts.turns - self.telling.told_in.get() >= TURNS_UNTOLD {
+            if self.counts.turns >= self.telling.tell_at.get() {
                 self.tell();
             }
         }
@@ -150,7 +151,7 @@ impl<T> Shard<T> {
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.opened.count());
-        self.telling.told_in.set(turns);
+        self.telling.tell_at.set(turns + TURNS_UNTOLD);
         if self.telling.told.replace(changed) != changed {
             let held = self.opened.cancelled().into();
             let counts = Counts { held, queued: self.opened.count().into(), ..self.counted() };
@@ -230,8 +231,7 @@ impl<T> Shard<T> {
         }
         self.tell();
         let wanted_at = self.wanted_at(next);
-        let is_quiet = !self.telling.in_pass && !self.telling.has_left;
-        self.telling.quiet_until.set(if is_quiet { wanted_at } else { 0 });
+        self.telling.quiet_until.update(|quiet_until| quiet_until.min(wanted_at));
         self.shared.gauges.wants_turn_at(wanted_at);
         if self.telling.in_pass {
             // The pass was given up.

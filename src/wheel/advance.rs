@@ -27,16 +27,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// entries. The target never goes back.
     #[inline]
     pub(crate) fn begin(&mut self, storage: &impl Storage, target: u64, budget: usize) {
-        if target < self.idle_until && target >= self.target {
-            (self.target, self.position, self.budget) = (target, target, budget);
-        } else {
-            self.begin_to_look(storage, target, budget);
+        self.budget = budget;
+        if self.has_late() {
+            self.join_late(storage);
         }
+        self.target = self.target.max(target);
     }
 
     /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may
     /// be work.
-    #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn pass_is_idle(&mut self, target: u64) -> bool {
         let is_idle = target < self.idle_until && target >= self.target;
@@ -46,20 +45,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_idle
     }
 
-    /// Begins a pass even if nothing is due. So entries that are placed in order (`place_in_order`)
-    /// before the first one is returned are returned in order.
-    #[inline(never)]
-    pub(crate) fn begin_to_look(&mut self, storage: &impl Storage, target: u64, budget: usize) {
-        self.budget = budget;
-        if self.has_late() {
-            self.join_late(storage);
-        }
-        self.target = self.target.max(target);
+    /// Returns the tick before which a pass would have nothing to do and need not begin.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn idle_until(&self) -> u64 {
+        self.idle_until
     }
 
-    /// The entries that were inserted late, since the last pass began, had its target as their
-    /// deadline. Joins the late entries, which were inserted since the last pass began. Their
-    /// deadline is that pass's target. If the position is far behind, the slot of that tick is in
+    /// Moves the late entries, which were inserted since the last pass began, to the slot of their
+    /// deadline, which is that pass's target. If the position is far behind, the slot of that tick is in
     /// an upper level. The late entries stay in it as near ones and are not counted in `waiting`: a
     /// tick hands down at least one of them, and the cascade the rest. Of the two crowd counts, the
     /// slot keeps the late one.
@@ -76,32 +70,34 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.slots.splice(storage, slot);
         if tick == self.position && self.here != Here::Cascading {
             // Also while an aligned slot of this tick expires: no later step would visit this slot.
-            self.here = Here::Firing;
+            self.here = Here::Expiring(0);
         }
     }
 
     /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns its
     /// index and deadline.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs 24 instructions for each entry")]
     pub(crate) fn pop_due(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
-        if self.is_done() { None } else { self.pop_in_pass(storage) }
-    }
-
-    #[inline(never)]
-    fn pop_in_pass(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
         loop {
-            let slot = match self.here {
-                Here::Firing => Geometry::<BITS, LEVELS>::near_at(self.position),
-                Here::Nothing if self.position == self.target => return None,
-                Here::FiringAligned(level) => {
-                    Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
+            if self.here == Here::Nothing {
+                if self.position == self.target {
+                    return None;
                 }
-                Here::Nothing | Here::Cascading => {
-                    if !self.go_on(storage) {
+                self.step(storage);
+            }
+            let slot = match self.here {
+                Here::Expiring(0) => Geometry::<BITS, LEVELS>::near_at(self.position),
+                Here::Expiring(level) => {
+                    Geometry::<BITS, LEVELS>::aligned_at(level.into(), self.position)
+                }
+                Here::Cascading => {
+                    if !self.cascade(storage) {
                         return None;
                     }
                     continue;
                 }
+                Here::Nothing => continue,
             };
             if self.budget == 0 && !self.slots.is_empty(slot) {
                 return None;
@@ -129,13 +125,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves on from an empty slot to the aligned slots that start at the position, if any.
     #[inline]
     fn slot_has_expired(&mut self) {
-        let next = match self.here {
-            Here::FiringAligned(level) => level + 1,
-            _ => 1,
-        };
+        let next = if let Here::Expiring(level) = self.here { level + 1 } else { 1 };
         let is_start = Geometry::<BITS, LEVELS>::starts(1, self.position);
-        self.here = if is_start && next <= self.highest_here() {
-            Here::FiringAligned(next)
+        self.here = if is_start && usize::from(next) <= self.highest_here() {
+            Here::Expiring(next)
         } else {
             Here::Nothing
         };
@@ -181,16 +174,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.is_busy_here() || self.position < self.target && is_due()
     }
 
-    /// Moves on from a position without expiring slots. Returns false if the pass ends.
-    #[inline(never)]
-    fn go_on(&mut self, storage: &impl Storage) -> bool {
-        if self.here == Here::Cascading {
-            return self.cascade(storage);
-        }
-        self.step(storage);
-        true
-    }
-
     /// Moves the position to the next occupied slot, or to the target if that comes first.
     #[inline]
     fn step(&mut self, storage: &impl Storage) {
@@ -206,7 +189,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
             self.note_idle();
         } else {
-            self.here = Here::Firing;
+            self.here = Here::Expiring(0);
             self.look_ahead(storage);
         }
     }
@@ -225,7 +208,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.hand_down(storage);
         }
         if next == start {
-            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Firing };
+            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring(0) };
             self.look_ahead(storage);
         } else {
             self.note_idle();
@@ -273,7 +256,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return false;
             }
         }
-        self.here = Here::Firing;
+        self.here = Here::Expiring(0);
         true
     }
 

@@ -249,8 +249,15 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
         self.entries.turn();
-        self.raw.begin(&self.entries, now, budget);
+        if !self.raw.pass_is_idle(now) {
+            self.raw.begin(&self.entries, now, budget);
+        }
         Due { wheel: self }
+    }
+
+    fn pop_due(&mut self) -> Option<(u64, T)> {
+        let (index, deadline) = self.raw.pop_due(&self.entries)?;
+        self.entries.remove(index).map(|value| (deadline, value))
     }
 
     /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
@@ -333,9 +340,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let wheel = &mut *self.wheel;
-        let (index, deadline) = wheel.raw.pop_due(&wheel.entries)?;
-        wheel.entries.remove(index).map(|value| (deadline, value))
+        if self.wheel.raw.is_done() { None } else { self.wheel.pop_due() }
     }
 }
 

@@ -69,10 +69,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
 pub(super) enum Here {
     /// The upper slots that start here may have entries, which cascade first.
     Cascading,
-    /// The slot of this tick expires.
-    Firing,
-    /// The aligned slot of this level expires.
-    FiringAligned(usize),
+    /// The slot of this tick expires (0), or the aligned slot of this level.
+    Expiring(u8),
     Nothing,
 }
 

@@ -107,20 +107,6 @@ pub(crate) struct Messages {
     count: u32,
 }
 
-/// The kinds of messages that wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Arrived {
-    urgent: bool,
-    can_wait: bool,
-}
-
-impl Arrived {
-    #[inline]
-    pub(crate) fn is_none(self) -> bool {
-        !self.urgent && !self.can_wait
-    }
-}
-
 /// The priority of a message: whether an owner may sleep before it has consumed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -185,10 +171,12 @@ impl Mailbox {
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns the kinds of messages that wait, as far as the owner can see.
+    /// Returns true if no message waits, as far as the owner can see. The mailbox is open.
     #[inline]
-    pub(crate) fn arrived(&self) -> Arrived {
-        Arrived { urgent: self.urgent.has_any(), can_wait: self.can_wait.has_any() }
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed, both: as in `Stack::has_any`.
+        let [urgent, can_wait] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
+        urgent | can_wait == EMPTY
     }
 
     /// Returns true if a message is about a deadline.

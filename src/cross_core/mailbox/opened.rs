@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use super::{Arrived, Link, MANY, Mailbox, Messages, Stack};
+use super::{Link, MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
 
 /// The index of each kind.
@@ -94,26 +94,18 @@ impl Opened {
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, can_wait] = mailbox.stacks();
-        self.take_kind(URGENT, urgent, Stack::has_any);
-        self.take_kind(CAN_WAIT, can_wait, Stack::has_any);
-    }
-
-    /// Takes the messages of the kinds that have arrived, once in a pass.
-    #[inline]
-    pub(crate) fn take_arrived(&mut self, mailbox: &Mailbox, arrived: Arrived) {
-        let [urgent, can_wait] = mailbox.stacks();
-        self.take_kind(URGENT, urgent, |_| arrived.urgent);
-        self.take_kind(CAN_WAIT, can_wait, |_| arrived.can_wait);
+        self.take_kind(URGENT, urgent);
+        self.take_kind(CAN_WAIT, can_wait);
     }
 
     #[inline]
-    fn take_kind(&mut self, kind: usize, stack: &Stack, has_any: impl FnOnce(&Stack) -> bool) {
+    fn take_kind(&mut self, kind: usize, stack: &Stack) {
         let is_left = if kind == URGENT { self.has_urgent() } else { self.left[kind].first != 0 };
         if is_left || self.is_looked_for[kind] {
             return;
         }
         self.is_looked_for[kind] = true;
-        if has_any(stack) {
+        if stack.has_any() {
             let taken = stack.take();
             self.is_taken[kind] = true;
             let place = if kind == URGENT && taken.second != 0 {
