@@ -274,9 +274,9 @@ impl LocalTimer {
     ) -> Result<LocalHandle, AddErrorReason> {
         let added = Local::with(|local| {
             local.assert_driven();
-            local.add(Kind::Private, origin, |_| Due::at(nanos), RunOnce(callback))
+            local.add(Kind::Private, origin, |_| Due::at(nanos), &mut Some(RunOnce(callback)))
         });
-        added?.map(LocalHandle::new).map_err(|_| Local::refusal())
+        added?.map(LocalHandle::new)
     }
 
     /// Adds a periodic timer.
@@ -300,17 +300,10 @@ impl LocalTimer {
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
         callback: B,
     ) -> Result<TimerHandle, (AddErrorReason, B)> {
-        // The callback stays here until the add can no longer fail before accepting it.
         let mut callback = Some(callback);
-        let added = Local::with(|local| match callback.take() {
-            Some(accepted) => local.add(kind, origin, due, accepted),
-            None => unreachable!("a callback is added once"),
-        });
-        match (added, callback) {
-            (Ok(Ok(handle)), _) => Ok(handle),
-            (Ok(Err(refused)), _) => Err((Local::refusal(), refused)),
-            (Err(reason), Some(callback)) => Err((reason, callback)),
-            (Err(_), None) => unreachable!("there was a timer to add it to"),
-        }
+        let added = Local::with(|local| local.add(kind, origin, due, &mut callback));
+        added
+            .and_then(|added| added)
+            .map_err(|reason| (reason, callback.expect("a refused callback stays")))
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         hooks::{PanicPlace, contain},
         origin::Origin,
         shared::Shared,
-        slab::{Build, OwnerNodes},
+        slab::{Build, NodeRef, OwnerNodes},
         state::Kind,
     },
     error::{AddErrorReason, ConfigError},
@@ -167,69 +167,40 @@ impl Local {
         step(&mut self.shard.borrow_mut())
     }
 
-    /// Adds a timer, and ends an announced sleep that would miss it. Returns the callback as the
-    /// error if it is refused.
+    /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless it
+    /// is refused.
     #[inline]
     pub(super) fn add<B: Build<Callback>>(
         &self,
         kind: Kind,
         origin: Origin,
         due: impl FnOnce(&mut Shard<Callback>) -> Due,
-        callback: B,
-    ) -> Result<TimerHandle, B> {
-        let added = self.step(|shard| {
-            if shard.refusal().is_some() {
-                return Err((due, callback));
-            }
+        callback: &mut Option<B>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        if self.step(|shard| shard.refusal().is_some()) {
+            self.make_room()?;
+        }
+        let handle = self.step(|shard| {
             let due = due(shard);
-            Ok(shard.insert(due, kind, origin, callback))
-        });
-        let handle = match added {
-            Ok(added) => added?,
-            Err((due, callback)) => self.add_to_full(kind, origin, due, callback)?,
-        };
+            shard.insert(due, kind, origin, callback)
+        })?;
         if self.sleeps_until.get() != AWAKE {
             self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
         }
         Ok(handle)
     }
 
-    /// Adds a timer if timers that other threads have cancelled leave room for it.
+    /// Drops timers that other threads have cancelled, until there is room for another timer.
     #[cold]
     #[inline(never)]
-    fn add_to_full<B: Build<Callback>>(
-        &self,
-        kind: Kind,
-        origin: Origin,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
-        callback: B,
-    ) -> Result<TimerHandle, B> {
-        if !self.makes_room() {
-            return Err(callback);
-        }
-        self.step(|shard| {
-            let due = due(shard);
-            shard.insert(due, kind, origin, callback)
-        })
-    }
-
-    /// Drops timers that other threads have cancelled, until there is room for another timer.
-    fn makes_room(&self) -> bool {
-        while self.step(|shard| shard.refusal().is_some()) {
+    fn make_room(&self) -> Result<(), AddErrorReason> {
+        while let Some(reason) = self.step(|shard| shard.refusal()) {
             match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
                 Some(Message::Cancelled(callback)) => self.drop_callback(callback),
-                _ => return false,
+                _ => return Err(reason),
             }
         }
-        true
-    }
-
-    /// Returns the reason why this thread's wheel has refused a timer.
-    #[cold]
-    pub(super) fn refusal() -> AddErrorReason {
-        // A shard without a reason to refuse has no node left.
-        let refusal = Self::with(|local| local.step(|shard| shard.refusal()));
-        refusal.map_or_else(|reason| reason, |refusal| refusal.unwrap_or(AddErrorReason::Full))
+        Ok(())
     }
 
     /// Records that a loop is going to turn the wheel.
@@ -599,8 +570,10 @@ static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share,
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
-        match local.step(|shard| shard.cancel_own(handle, OwnerNodes::take_to_drop)) {
-            Ok(callback) => {
+        let mut callback = None;
+        let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
+        match local.step(|shard| shard.cancel_own(handle, take)) {
+            Ok(()) => {
                 local.note_cancel();
                 local.drop_callback(callback);
                 Cancel::Cancelled

@@ -79,11 +79,9 @@ impl LocalTimer {
         let (ClientPlace(client), Expiry { number, index }) = (client, timer);
         let expire = move || Self::expire(ClientPlace(client), Expiry { number, index });
         let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
-        let add = |local: &Local| local.add(Kind::Private, origin, due, RunOnce(expire)).ok();
-        match Local::with(add)? {
-            Some(handle) => Ok(LocalHandle::new(handle)),
-            None => Err(Local::refusal()),
-        }
+        let callback = &mut Some(RunOnce(expire));
+        let added = Local::with(|local| local.add(Kind::Private, origin, due, callback))?;
+        added.map(LocalHandle::new)
     }
 
     fn expire(client: ClientPlace, timer: Expiry) {
@@ -97,7 +95,7 @@ impl LocalTimer {
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
             // Its callback has nothing to drop.
-            let cancelled = local.step(|shard| shard.cancel_own(timer.handle(), |_, _| ()));
+            let cancelled = local.step(|shard| shard.cancel_own(timer.handle(), |_| ()));
             cancelled.inspect(|()| local.note_cancel())
         });
         cancelled.is_ok_and(|cancelled| cancelled.is_ok())

@@ -125,13 +125,24 @@ impl<T> Shard<T> {
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
+        let mut payload = Some(Ready(payload));
+        let added =
+            self.make_room().and_then(|()| self.insert(due, Kind::Shared, origin, &mut payload));
+        added.map_err(|reason| {
+            let Ready(payload) = payload.expect("a refused payload stays");
+            AddError::new(reason, payload)
+        })
+    }
+
+    /// Drops timers that other threads have cancelled, until there is room for another timer.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), AddErrorReason> {
         while let Some(reason) = self.refusal() {
-            match self.next_cancelled(|nodes, index| Some(nodes.take_payload(index))) {
+            match self.next_cancelled(|node| Some(node.take_payload())) {
                 Some(Message::Cancelled(payload)) => self.shared.hooks.isolate_drop(payload),
-                _ => return Err(AddError::new(reason, payload)),
+                _ => return Err(reason),
             }
         }
-        self.insert(due, Kind::Shared, origin, Ready(payload))
-            .map_err(|Ready(payload)| AddError::new(AddErrorReason::Full, payload))
+        Ok(())
     }
 }

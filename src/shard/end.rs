@@ -3,7 +3,10 @@
 use std::mem;
 
 use super::Shard;
-use crate::cross_core::{mailbox::Opened, registry, state::Swept};
+use crate::{
+    cross_core::{mailbox::Opened, registry, state::Swept},
+    wheel::Storage,
+};
 
 /// Timers found by the sweep so far.
 struct Found<T> {
@@ -47,21 +50,20 @@ impl<T> Shard<T> {
     }
 
     fn sweep(&mut self, index: u32, found: &mut Found<T>) {
-        let (swept, payload) = self.nodes.sweep(index);
+        let node = self.nodes.entry(index);
+        let (swept, payload) = node.sweep();
         if swept == Swept::Idle {
             return;
         }
-        if self.nodes.is_not_admitted(index) {
+        if node.is_not_admitted() {
             self.counts.added += 1;
             self.live += 1;
         }
         let nanos = match swept {
-            Swept::HandedBack { moved: true } => {
-                self.tick.round_up(self.nodes.requested(index).read())
-            }
+            Swept::HandedBack { moved: true } => self.tick.round_up(node.requested().read()),
             _ => self.due_nanos(index),
         };
-        self.wheel.unlink_if_linked(&self.nodes, index);
+        self.wheel.unlink_if_linked(&self.nodes, node);
         if let Swept::Cancelled { .. } = swept {
             found.cancelled_count += 1;
             found.cancelled.extend(payload);

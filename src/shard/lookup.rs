@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::Shard;
-use crate::{cross_core::handle::TimerHandle, limits::RESERVE_MAX, util::pages::as_u32};
+use crate::{
+    cross_core::handle::TimerHandle, limits::RESERVE_MAX, util::pages::as_u32, wheel::Storage,
+};
 
 impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick.
@@ -223,7 +225,7 @@ impl<T> Shard<T> {
         let index = handle.index();
         let will_run_again = handle.shard() == self.number
             && self.nodes.knows(index)
-            && self.nodes.state(index).will_run_again(handle.generation());
+            && self.nodes.entry(index).state().will_run_again(handle.generation());
         if will_run_again {
             self.nodes.periodic(index).period = self.tick.period(period);
         }
@@ -236,8 +238,9 @@ impl<T> Shard<T> {
         if handle.shard() != self.number || !self.nodes.knows(index) {
             return None;
         }
-        if self.nodes.state(index).is_pending_and_moved(handle.generation())? {
-            Some(self.tick.round_up(self.nodes.requested(index).read()))
+        let node = self.nodes.entry(index);
+        if node.state().is_pending_and_moved(handle.generation())? {
+            Some(self.tick.round_up(node.requested().read()))
         } else {
             Some(self.due_nanos(index))
         }

@@ -2,7 +2,7 @@
 
 use super::{Shard, steps::Claimed};
 use crate::{
-    cross_core::{mailbox::Messages, reclaim::pin, slab::OwnerNodes, state::Collected},
+    cross_core::{mailbox::Messages, reclaim::pin, slab::NodeRef, state::Collected},
     wheel::Storage,
 };
 
@@ -42,7 +42,7 @@ impl<T> Shard<T> {
 
     fn take_in(&mut self) -> Option<Claimed> {
         loop {
-            match self.next_message(|nodes, index| Some(nodes.take_payload(index)))? {
+            match self.next_message(|node| Some(node.take_payload()))? {
                 Message::Cancelled(payload) => self.shared.hooks.isolate_drop(payload),
                 Message::Due(claimed) => return Some(claimed),
                 Message::Done => (),
@@ -54,7 +54,7 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn next_message<P>(
         &mut self,
-        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
+        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<Message<P>> {
         if self.opened.has_met_enough() {
             return None;
@@ -66,12 +66,13 @@ impl<T> Shard<T> {
         if index == 0 {
             return None;
         }
-        self.nodes.meet(index);
-        let link = self.nodes.link(index).get();
+        self.nodes.adopt_sender(index);
+        let node = self.nodes.entry(index);
+        let link = node.link().get();
         self.opened.meet(link, &self.shared.mailbox);
         // The message after the next comes from another core's cache. The next one is on its way.
         self.nodes.prefetch(link);
-        Some(match self.nodes.collect(index) {
+        Some(match node.state().collect() {
             Collected::Cancelled { has_payload } => {
                 Message::Cancelled(self.collect_cancelled(index, has_payload, take))
             }
@@ -80,7 +81,7 @@ impl<T> Shard<T> {
                 Message::Done
             }
             Collected::Moved { periodic } => {
-                if self.nodes.is_not_admitted(index) {
+                if node.is_not_admitted() {
                     self.admit(index);
                 } else {
                     self.counts.resets_elsewhere += 1;
@@ -96,17 +97,17 @@ impl<T> Shard<T> {
     #[cold]
     pub(crate) fn next_cancelled<P>(
         &mut self,
-        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
+        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<Message<P>> {
         let index = self.opened.next_cancelled(&self.shared.mailbox);
         if index == 0 {
             return None;
         }
-        self.nodes.meet(index);
-        self.opened.meet_cancelled(self.nodes.link(index).get());
+        self.nodes.adopt_sender(index);
+        self.opened.meet_cancelled(self.nodes.entry(index).link().get());
         // The others are out of the mailbox, where an idle turn looks.
         self.leaves_backlog();
-        match self.nodes.collect(index) {
+        match self.nodes.entry(index).state().collect() {
             Collected::Cancelled { has_payload } => {
                 Some(Message::Cancelled(self.collect_cancelled(index, has_payload, take)))
             }
@@ -121,20 +122,21 @@ impl<T> Shard<T> {
         &mut self,
         index: u32,
         has_payload: bool,
-        take: impl FnOnce(&OwnerNodes<T>, u32) -> Option<P>,
+        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<P> {
+        let node = self.nodes.entry(index);
         let payload = if has_payload {
             self.short_sleeps_until = self.turn_nanos.saturating_add(self.shared.drop_within);
-            take(&self.nodes, index)
+            take(node)
         } else {
             None
         };
         self.counts.cancelled_elsewhere += 1;
-        if self.nodes.is_not_admitted(index) {
+        if node.is_not_admitted() {
             self.count_cancelled_unseen();
         } else {
+            self.wheel.unlink_if_linked(&self.nodes, node);
             self.count_cancelled();
-            self.wheel.unlink_if_linked(&self.nodes, index);
         }
         self.nodes.free(index);
         payload
@@ -162,9 +164,8 @@ impl<T> Shard<T> {
     /// Returns the link of a message, and whether it means a live, remotely cancelled timer.
     fn look_at(&self, index: u32) -> (u32, bool) {
         if self.nodes.knows(index) {
-            let is_live = !self.nodes.is_not_admitted(index);
-            let is_held = is_live && self.nodes.state(index).is_held();
-            return (self.nodes.link(index).get(), is_held);
+            let node = self.nodes.entry(index);
+            return (node.link().get(), !node.is_not_admitted() && node.state().is_held());
         }
         let link = self.shared.slab.with(index, &pin(), |node| node.link.get());
         (link.unwrap_or(0), false)

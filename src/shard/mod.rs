@@ -42,7 +42,7 @@ use crate::{
     error::ConfigError,
     gauges::Counts,
     limits::{SHARD_BITS, SHARD_LEVELS},
-    wheel::RawWheel,
+    wheel::{RawWheel, Storage},
 };
 
 /// One core's timers for a loop that owns its payloads. The shard returns expired timers one at a
@@ -177,7 +177,9 @@ impl<T> Shard<T> {
         if handle.shard() != self.number {
             return None;
         }
-        self.cancel_own(handle, OwnerNodes::take_payload).ok()
+        let mut payload = None;
+        let cancelled = self.cancel_own(handle, |node| payload = Some(node.take_payload()));
+        cancelled.ok().and(payload)
     }
 
     /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant,
@@ -241,7 +243,7 @@ impl<T> Shard<T> {
                 None => self.take_in_or_end()?,
             },
         };
-        let payload = self.nodes.take_payload(index);
+        let payload = self.nodes.entry(index).take_payload();
         self.count_fired();
         self.finish(index);
         let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
@@ -389,7 +391,7 @@ impl Shard<Callback> {
     /// Returns the callback of a claimed timer, to run it. A one-shot timer counts as fired.
     #[inline]
     pub(crate) fn begin_run(&mut self, index: u32) -> Running {
-        let callback = self.nodes.running(index);
+        let callback = self.nodes.entry(index).running();
         if !callback.is_periodic {
             self.count_fired();
         }

@@ -1,7 +1,11 @@
 //! The beginning of a pass: reads the clock and takes remote requests. `telling` has its end.
 
 use super::Shard;
-use crate::limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX};
+use crate::{
+    limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX},
+    util::prefetch::prefetch,
+    wheel::Storage,
+};
 
 impl<T> Shard<T> {
     /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
@@ -114,9 +118,9 @@ impl<T> Shard<T> {
             if index == 0 {
                 break;
             }
-            self.nodes.meet(index);
-            let link = self.nodes.link(index);
-            self.nodes.prefetch_link(link.get());
+            self.nodes.adopt_sender(index);
+            let link = self.nodes.entry(index).link();
+            prefetch(self.nodes.entry(link.get()).link());
             self.opened.reverse(link);
         }
     }

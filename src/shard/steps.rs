@@ -15,12 +15,12 @@ use crate::{
         mailbox::Urgency,
         origin::Origin,
         shared::Shared,
-        slab::{Build, OwnerNodes},
+        slab::{Build, NodeRef},
         state::{Cancel, Claim, Freed, Kind, Movable, Move, Mover, Next},
     },
     error::AddErrorReason,
     limits::{GENERATION_MAX, SETTLES_MAX},
-    wheel::Storage,
+    wheel::{Entry, Storage},
 };
 
 /// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
@@ -163,72 +163,76 @@ impl<T> Shard<T> {
         self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
-    /// Adds a timer to a shard that does not refuse. Returns the payload if there is no node left.
+    /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
     #[inline]
     pub(crate) fn insert<B: Build<T>>(
         &mut self,
         due: Due,
         kind: Kind,
         origin: Origin,
-        payload: B,
-    ) -> Result<TimerHandle, B> {
+        payload: &mut Option<B>,
+    ) -> Result<TimerHandle, AddErrorReason> {
         debug_assert_eq!(self.refusal(), None);
+        let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
-        let index = self.nodes.arm(generation, kind, payload)?;
         self.next_generation += 1;
         self.counts.added += 1;
         self.live += 1;
+        let node = self.nodes.entry(index);
+        let payload = payload.take().expect("a payload is added once");
+        node.arm(generation, kind, payload, origin, || self.clock.nanos().max(self.latest.lo));
         let deadline = self.tick.deadline(due.nanos);
         if due.slack == 0 {
-            self.wheel.link(&self.nodes, index, deadline);
+            self.wheel.link(&self.nodes, node, deadline);
         } else {
             let last = self.tick.now(due.nanos.saturating_add(due.slack));
-            self.wheel.link_within(&self.nodes, index, deadline, last.saturating_sub(deadline));
+            self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
         }
         if kind == Kind::Periodic {
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
-        self.nodes.set_added(index, origin, || self.clock.nanos().max(self.latest.lo));
         Ok(TimerHandle::new(self.number, index, generation))
     }
 
     /// Returns the deadline of a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
-        self.tick.start(self.nodes.deadline(index))
+        self.tick.start(self.nodes.entry(index).deadline())
     }
 
-    /// Cancels a timer of this shard and returns the result of `take`. The error says why the
-    /// cancel failed.
+    /// Cancels a timer of this shard. If the cancel wins, it calls `take`, which takes the payload.
+    /// The error says why the cancel failed.
     #[inline]
-    pub(crate) fn cancel_own<P>(
+    pub(crate) fn cancel_own(
         &mut self,
         handle: TimerHandle,
-        take: impl FnOnce(&OwnerNodes<T>, u32) -> P,
-    ) -> Result<P, Cancel> {
+        take: impl FnOnce(NodeRef<'_, T>),
+    ) -> Result<(), Cancel> {
         let index = handle.index();
         if !self.nodes.finds(index, handle.generation()) {
             return Err(Cancel::Ended);
         }
-        let freed = self.nodes.cancel(index, handle.generation())?;
-        let payload = take(&self.nodes, index);
+        let node = self.nodes.entry(index);
+        let freed = node.state().cancel_own(handle.generation())?;
+        take(node);
         if freed == Freed::Now {
-            self.count_cancelled();
-            self.wheel.unlink(&self.nodes, index);
+            self.wheel.unlink(&self.nodes, node);
             self.nodes.free(index);
+            self.count_cancelled();
         } else {
             self.withdraw(index);
         }
-        Ok(payload)
+        Ok(())
     }
 
     /// Unlinks a cancelled timer whose node stays in use until its message arrives.
     #[cold]
     fn withdraw(&mut self, index: u32) {
-        if self.nodes.is_not_admitted(index) {
+        let node = self.nodes.entry(index);
+        if node.is_not_admitted() {
             self.count_cancelled_unseen();
         } else {
+            self.wheel.unlink_if_linked(&self.nodes, node);
             self.count_cancelled();
-            self.wheel.unlink_if_linked(&self.nodes, index);
         }
     }
 
@@ -264,15 +268,16 @@ impl<T> Shard<T> {
         if !self.nodes.finds(index, handle.generation()) {
             return None;
         }
-        if handle.is_remote() && self.nodes.is_not_admitted(index) {
+        if handle.is_remote() && self.nodes.entry(index).is_not_admitted() {
             let due = due(self);
             return self.reset_not_admitted(handle, due);
         }
-        match self.nodes.state(index).movable(handle.generation()) {
+        match self.nodes.entry(index).state().movable(handle.generation()) {
             // A concurrent remote cancel is ordered after this move.
             Movable::Plainly => {
                 let due = due(self);
-                self.wheel.relink(&self.nodes, index, self.tick.deadline(due));
+                let node = self.nodes.entry(index);
+                self.wheel.relink(&self.nodes, node, self.tick.deadline(due));
                 self.counts.resets += 1;
                 Some(due)
             }
@@ -291,10 +296,11 @@ impl<T> Shard<T> {
     fn reset_otherwise(&mut self, index: u32, due: u64, periodic: bool, astray: bool) {
         let deadline = self.tick.deadline(due);
         self.counts.resets += 1;
+        let node = self.nodes.entry(index);
         if astray {
-            self.wheel.relink_or_link(&self.nodes, index, deadline);
+            self.wheel.relink_or_link(&self.nodes, node, deadline);
         } else {
-            self.wheel.relink(&self.nodes, index, deadline);
+            self.wheel.relink(&self.nodes, node, deadline);
         }
         if periodic {
             self.nodes.periodic(index).due = due;
@@ -306,16 +312,15 @@ impl<T> Shard<T> {
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
         let index = handle.index();
-        let state = self.nodes.state(index);
-        match state.begin_move(handle.generation()) {
+        let node = self.nodes.entry(index);
+        match node.state().begin_move(handle.generation()) {
             Move::Refused => return None,
             // Another thread's move comes directly after this one.
             Move::Overtaken => (),
             Move::Begun => {
-                self.nodes.requested(index).write(due);
-                if state.end_move(Mover::Owner) == (true, Next::Push) {
-                    let _ =
-                        self.shared.mailbox.push(index, self.nodes.link(index), Urgency::Urgent);
+                node.requested().write(due);
+                if node.state().end_move(Mover::Owner) == (true, Next::Push) {
+                    let _ = self.shared.mailbox.push(index, node.link(), Urgency::Urgent);
                 }
             }
         }
@@ -326,7 +331,7 @@ impl<T> Shard<T> {
     /// Makes a private timer one that other threads may cancel.
     pub(crate) fn share_own(&self, handle: TimerHandle) {
         if self.is_pending_here(handle) {
-            self.nodes.state(handle.index()).share();
+            self.nodes.entry(handle.index()).state().share();
         }
     }
 
@@ -335,7 +340,7 @@ impl<T> Shard<T> {
     }
 
     fn is_pending_here(&self, handle: TimerHandle) -> bool {
-        self.nodes.state(handle.index()).is_pending(handle.generation())
+        self.nodes.entry(handle.index()).state().is_pending(handle.generation())
     }
 
     /// Claims the next due timer of this pass. It is running from now on.
@@ -343,7 +348,7 @@ impl<T> Shard<T> {
     pub(crate) fn claim_due(&mut self) -> Option<Claimed> {
         loop {
             let (index, deadline) = self.wheel.pop_due(&self.nodes)?;
-            match self.nodes.claim(index) {
+            match self.nodes.entry(index).state().claim() {
                 Claim::Fires => {
                     self.count_due(deadline);
                     return Some(Claimed { index, due: self.tick.start(deadline) });
@@ -367,15 +372,16 @@ impl<T> Shard<T> {
     #[inline(never)]
     pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
         for _ in 0..SETTLES_MAX {
-            let nanos = self.nodes.requested(index).read();
+            let nanos = self.nodes.entry(index).requested().read();
             let deadline = self.tick.deadline(nanos);
             if periodic {
                 self.nodes.periodic(index).due = nanos;
             }
-            let Err(due) = self.wheel.place_in_order(&self.nodes, index, deadline) else {
+            let node = self.nodes.entry(index);
+            let Err(due) = self.wheel.place_in_order(&self.nodes, node, deadline) else {
                 return None;
             };
-            match self.nodes.claim(index) {
+            match node.state().claim() {
                 Claim::Fires => {
                     self.count_arrived_due(self.tick.start(deadline));
                     return Some(Claimed { index, due: self.tick.start(due) });
@@ -389,15 +395,15 @@ impl<T> Shard<T> {
         }
         // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
         // it is reset again.
-        let deadline = self.tick.deadline(self.nodes.requested(index).read());
-        self.wheel.relink_or_link(&self.nodes, index, deadline);
+        let node = self.nodes.entry(index);
+        let deadline = self.tick.deadline(node.requested().read());
+        self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
 
     /// Admits a remote timer: it counts as live from now on.
     pub(super) fn admit(&mut self, index: u32) {
-        self.nodes.admit(index);
-        self.nodes.set_admitted(index, || self.clock.nanos().max(self.latest.lo));
+        self.nodes.entry(index).admit(|| self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.live += 1;
         // The order matters: the timer is counted in at least one of both places at any moment, see
@@ -416,7 +422,7 @@ impl<T> Shard<T> {
     /// Finishes the run of a claimed timer.
     #[inline]
     pub(crate) fn finish(&mut self, index: u32) {
-        if self.nodes.state(index).finish() == Freed::Now {
+        if self.nodes.entry(index).state().finish() == Freed::Now {
             self.nodes.free(index);
         }
     }
@@ -424,12 +430,13 @@ impl<T> Shard<T> {
     /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If it was cancelled
     /// during its run, returns the payload, to be dropped before the timer is finished.
     pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
-        let payload = self.nodes.rearm(index);
+        let node = self.nodes.entry(index);
+        let payload = node.rearm();
         if payload.is_none() {
-            self.wheel.link(&self.nodes, index, self.tick.deadline(nanos));
+            self.wheel.link(&self.nodes, node, self.tick.deadline(nanos));
         } else {
+            let elsewhere = node.state().was_stopped_elsewhere();
             self.count_cancelled();
-            let elsewhere = self.nodes.state(index).was_stopped_elsewhere();
             self.counts.cancelled_elsewhere += u64::from(elsewhere);
         }
         payload

@@ -90,7 +90,7 @@ fn reserved_pages_are_there_and_stay() {
             due,
             Kind::Shared,
             Origin::caller(),
-            crate::cross_core::slab::Ready(callback()),
+            &mut Some(crate::cross_core::slab::Ready(callback())),
         );
         assert!(added.is_ok());
     }

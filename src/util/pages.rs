@@ -120,35 +120,45 @@ struct FreePage {
 const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
 
 impl FreePlaces {
-    pub(crate) const fn new() -> Self {
-        Self {
+    /// Creates the list of page 0, which is there from now on.
+    pub(crate) fn new() -> Self {
+        let mut free = Self {
             pages: Vec::new(),
             current: 0,
             available: Vec::new(),
             spare: Spare::new(),
             cursor: 0,
-        }
+        };
+        free.add_page(0);
+        free
     }
 
     /// Takes a free place, whose link `link_of` returns. Returns `None` if a page has to be added.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would return three things in memory.
+    #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take(
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<(usize, usize)> {
-        let mut number = self.current;
-        if self.pages.get(number).is_none_or(|page| page.free == 0) {
-            number = self.find_room()?;
+        if self.current_page().free == 0 {
+            self.find_room()?;
         }
-        let page = &mut self.pages[number];
-        let place = usize::from(page.free - 1);
+        let number = self.current;
+        let page = self.current_page();
+        let place = usize::from(page.free - 1) % PAGE;
         page.free = as_u16(link_of(number, place));
         page.used += 1;
         if page.used == 1 {
             self.spare.remove();
         }
         Some((number, place))
+    }
+
+    #[inline]
+    fn current_page(&mut self) -> &mut FreePage {
+        // SAFETY: `current` is the number of a page that is or was there (`new`, `put`,
+        // `find_room`), and `pages` never shrinks.
+        unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
     /// Frees a place. Returns what its link becomes; `None` if its page has other users.
@@ -178,16 +188,16 @@ impl FreePlaces {
         }
     }
 
-    /// Makes a page with room the current one.
+    /// Makes a page with room the current one. Returns `None` if there is none.
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self) -> Option<usize> {
+    fn find_room(&mut self) -> Option<()> {
         while let Some(&number) = self.available.last() {
             let page = &mut self.pages[number as usize];
             if page.free != 0 {
                 // It stays in the list: the next place that is freed makes another page current.
                 self.current = number as usize;
-                return Some(self.current);
+                return Some(());
             }
             page.is_listed = false;
             self.available.pop();
@@ -309,8 +319,9 @@ mod tests {
     /// Places of tiny pages at random, some of which have other users.
     #[test]
     fn a_place_is_used_once_until_it_is_freed() {
-        let (mut free, mut links) = (FreePlaces::new(), vec![[0; PAGE]; 16]);
-        let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::new());
+        let mut free = FreePlaces::new();
+        let mut links: Vec<[u32; PAGE]> = vec![core::array::from_fn(first_link); 16];
+        let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
             if random.bool() && !used.is_empty() {

@@ -118,7 +118,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return Some((popped.index, popped.deadline));
             }
             // It was reset to a later deadline.
-            self.link_by(storage, popped.index, popped.deadline, popped.deadline);
+            let entry = storage.entry(popped.index);
+            self.link_by(storage, entry, popped.deadline, popped.deadline);
         }
     }
 
@@ -201,6 +202,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let goes_round = !self.is_this_revolution(next);
         self.position = next;
         if goes_round {
+            self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
             self.handing_down =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
@@ -238,8 +240,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn is_this_revolution(&self, tick: u64) -> bool {
-        Geometry::<BITS, LEVELS>::revolution(0, tick)
-            == Geometry::<BITS, LEVELS>::revolution(0, self.position)
+        Geometry::<BITS, LEVELS>::revolution_start(tick) == self.revolution_start
     }
 
     fn highest_here(&self) -> usize {
@@ -309,7 +310,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let Some(popped) = self.pop(storage, slot) else {
                 return true;
             };
-            self.link_by(storage, popped.index, popped.deadline, popped.deadline);
+            let entry = storage.entry(popped.index);
+            self.link_by(storage, entry, popped.deadline, popped.deadline);
         }
         self.slots.is_empty(slot)
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{
     level::Geometry,
     raw::{Here, RawWheel},
-    storage::{Location, Storage},
+    storage::{Entry, Location, Storage},
 };
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
@@ -15,7 +15,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let entries: usize = (0..LEVELS).map(|level| self.check_level(storage, level)).sum();
         let late = self.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
-            assert!(storage.deadline(index) >= self.target, "a late entry of another pass");
+            assert!(storage.entry(index).deadline() >= self.target, "a late entry of another pass");
         }
         let is_calm = late.is_empty() && self.here == Here::Nothing && !self.handing_down;
         assert!(
@@ -24,7 +24,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         );
         assert_eq!(entries + late.len(), self.len(), "entries in slots and entries counted");
         let linked: Vec<Location> = indices
-            .map(|index| storage.location(index))
+            .map(|index| storage.entry(index).location())
             .filter(|location| location.is_linked())
             .collect();
         assert_eq!(linked.len(), self.len(), "entries with a location");
@@ -67,7 +67,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             !plain.is_empty() || !aligned.is_empty(),
             "the mark of slot {position} of level {level}"
         );
-        let waiting = plain.iter().filter(|&&index| storage.location(index) == Location::far(slot));
+        let waiting =
+            plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
             self.waiting[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
@@ -85,7 +86,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entries: &[u32],
     ) -> usize {
         for &index in entries {
-            let (deadline, location) = (storage.deadline(index), storage.location(index));
+            let (deadline, location) =
+                (storage.entry(index).deadline(), storage.entry(index).location());
             self.check_entry(level, position, deadline, location);
         }
         entries.len()

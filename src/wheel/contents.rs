@@ -2,7 +2,10 @@
 
 use core::iter;
 
-use super::{Key, Wheel, storage::Storage};
+use super::{
+    Key, Wheel,
+    storage::{Entry, Storage},
+};
 
 impl<T> Wheel<T> {
     /// Creates an empty wheel of the default geometry at tick 0, with memory for `capacity`
@@ -92,7 +95,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        self.entries.placement(key.index, key.generation).map(|(deadline, _)| deadline.get())
+        self.entries.find(key.index, key.generation).map(Entry::deadline)
     }
 
     /// Returns true if the entry is in the wheel. Cost: constant.
@@ -110,7 +113,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn contains(&self, key: Key) -> bool {
-        self.entries.contains(key.index, key.generation)
+        self.entries.find(key.index, key.generation).is_some()
     }
 
     /// Returns the key, the deadline and the value of every entry, in no particular order.
@@ -131,7 +134,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
             iter::successors(self.entries.live_from(0), |index| self.entries.live_from(index + 1));
         live.filter_map(|index| {
             let key = self.key_of(index);
-            Some((key, self.entries.deadline(index), self.get(key)?))
+            Some((key, self.entries.entry(index).deadline(), self.get(key)?))
         })
     }
 
@@ -155,7 +158,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next = 0;
         while let Some(index) = self.entries.live_from(next) {
-            let (key, deadline) = (self.key_of(index), self.entries.deadline(index));
+            let (key, deadline) = (self.key_of(index), self.entries.entry(index).deadline());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);
             }
@@ -182,6 +185,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     fn key_of(&self, index: u32) -> Key {
-        Key { index, generation: self.entries.generation(index) }
+        Key { index, generation: self.entries.entry(index).generation() }
     }
 }

@@ -9,7 +9,7 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
 
-use super::storage::{Links, Location, Placement, Storage};
+use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX},
     util::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// One entry besides its links.
-struct Entry<T> {
+struct Record<T> {
     deadline: Cell<u64>,
     /// Counts the entries of this index that have ended.
     generation: Cell<u32>,
@@ -32,7 +32,7 @@ struct Entry<T> {
 struct Page<T> {
     /// The `next` of a free entry is its link in the list of free places.
     links: [Cell<Links>; PAGE],
-    entries: [Entry<T>; PAGE],
+    entries: [Record<T>; PAGE],
 }
 
 /// All entries of a wheel. Index 0 is never used.
@@ -49,12 +49,98 @@ pub(super) struct Entries<T> {
 // SAFETY: the pages belong to the entries alone.
 unsafe impl<T: Send> Send for Entries<T> {}
 
+/// An entry of a page that has been looked up.
+pub(super) struct Found<'e, T> {
+    page: &'e Page<T>,
+    index: u32,
+}
+
+impl<T> Clone for Found<'_, T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Found<'_, T> {}
+
+impl<'e, T> Found<'e, T> {
+    #[inline]
+    fn links_cell(self) -> &'e Cell<Links> {
+        &self.page.links[place_of(self.index)]
+    }
+
+    #[inline]
+    fn record(self) -> &'e Record<T> {
+        &self.page.entries[place_of(self.index)]
+    }
+
+    #[inline]
+    pub(super) fn generation(self) -> u32 {
+        self.record().generation.get()
+    }
+
+    /// Stores a value in a free entry.
+    #[inline]
+    pub(super) fn fill(self, value: T) {
+        self.record().value.set(Some(value));
+    }
+
+    /// Takes the value of an entry that is in no slot, and ends its generation.
+    #[inline]
+    pub(super) fn take(self) -> Option<T> {
+        let record = self.record();
+        record.generation.set(record.generation.get() + 1);
+        record.value.take()
+    }
+}
+
+impl<T> Entry for Found<'_, T> {
+    #[inline]
+    fn index(self) -> u32 {
+        self.index
+    }
+
+    #[inline]
+    fn links(self) -> Links {
+        self.links_cell().get()
+    }
+
+    #[inline]
+    fn deadline(self) -> u64 {
+        self.record().deadline.get()
+    }
+
+    #[inline]
+    fn set_deadline(self, deadline: u64) {
+        self.record().deadline.set(deadline);
+    }
+
+    #[inline]
+    fn location(self) -> Location {
+        self.record().location.get()
+    }
+
+    #[inline]
+    fn place(self, Placement { deadline, links, location }: Placement) {
+        self.links_cell().set(links);
+        self.record().deadline.set(deadline);
+        self.record().location.set(location);
+    }
+
+    #[inline]
+    fn displace(self) -> Placement {
+        let location = self.record().location.replace(Location::UNLINKED);
+        Placement { deadline: self.deadline(), links: self.links(), location }
+    }
+}
+
 impl<T> Page<T> {
     fn allocate(generation: u32) -> NonNull<Self> {
         let mut page = Box::<Self>::new_uninit();
         let to = page.as_mut_ptr();
         let free_links = |place| Cell::new(Links { previous: 0, next: first_link(place) });
-        let entry = |_| Entry {
+        let entry = |_| Record {
             deadline: Cell::new(0),
             generation: Cell::new(generation),
             location: Cell::default(),
@@ -75,28 +161,21 @@ impl<T> Page<T> {
 
 impl<T> Entries<T> {
     pub(super) fn new() -> Self {
-        let mut free = FreePlaces::new();
-        free.add_page(0);
         Self {
             pages: PageTable::new(Page::allocate(0)),
-            free,
+            free: FreePlaces::new(),
             vacant: Vec::new(),
             len: 1,
             owns: PhantomData,
         }
     }
 
-    /// Stores a value under a free index, and returns the index and its generation. Returns the
-    /// value if every index is in use.
+    /// Takes a free index. Returns `None` if every index is in use.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would return two things in memory.
-    pub(super) fn try_insert(&mut self, value: T) -> Result<(u32, u32), T> {
-        let Some((number, place)) = self.take().or_else(|| self.add_page()) else {
-            return Err(value);
-        };
-        let entry = &self.page(number).entries[place];
-        entry.value.set(Some(value));
-        Ok((index_of(number, place), entry.generation.get()))
+    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
+    pub(super) fn reserve_index(&mut self) -> Option<u32> {
+        let (number, place) = self.take().or_else(|| self.add_page())?;
+        Some(index_of(number, place))
     }
 
     #[inline(always)]
@@ -109,31 +188,26 @@ impl<T> Entries<T> {
     }
 
     #[cfg(test)]
-    pub(super) fn insert(&mut self, value: T) -> (u32, u32) {
-        self.try_insert(value).ok().expect("there is room")
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        let index = self.reserve_index().expect("there is room");
+        self.entry(index).fill(value);
+        index
     }
 
-    /// Returns true if an entry of this generation is in the wheel.
+    /// Returns the entry of this index and generation, if it is in the wheel.
     #[inline]
-    pub(super) fn contains(&self, index: u32, generation: u32) -> bool {
-        self.placement(index, generation).is_some()
-    }
-
-    /// Returns the deadline and the location of an entry of this generation that is in the wheel.
-    #[inline]
-    pub(super) fn placement(&self, index: u32, generation: u32) -> Option<(&Cell<u64>, Location)> {
-        let entry = self.entry(index);
-        let location = entry.location.get();
-        let is_live = entry.generation.get() == generation
-            && location != Location::UNLINKED
+    pub(super) fn find(&self, index: u32, generation: u32) -> Option<Found<'_, T>> {
+        let found = self.entry(index);
+        let is_live = found.generation() == generation
+            && found.location() != Location::UNLINKED
             && self.pages.has(page_of(index));
-        is_live.then_some((&entry.deadline, location))
+        is_live.then_some(found)
     }
 
     /// Returns the value of an entry of this generation that is in the wheel.
     #[inline]
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
-        let value = self.contains(index, generation).then(|| self.entry(index).value.as_ptr())?;
+        let value = self.find(index, generation)?.record().value.as_ptr();
         // SAFETY: values are replaced only by methods that borrow `self` mutably.
         unsafe { &*value }.as_ref()
     }
@@ -141,14 +215,9 @@ impl<T> Entries<T> {
     /// Returns the value of an entry of this generation that is in the wheel, to change it.
     #[inline]
     pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
-        let value = self.contains(index, generation).then(|| self.entry(index).value.as_ptr())?;
+        let value = self.find(index, generation)?.record().value.as_ptr();
         // SAFETY: the borrow of `self` is exclusive, and the entry is a cell.
         unsafe { &mut *value }.as_mut()
-    }
-
-    /// Returns the generation of an entry.
-    pub(super) fn generation(&self, index: u32) -> u32 {
-        self.entry(index).generation.get()
     }
 
     /// Returns the first index from `index` on whose entry is in the wheel.
@@ -156,7 +225,7 @@ impl<T> Entries<T> {
         while page_of(index) < self.pages.end() {
             if !self.pages.has(page_of(index)) {
                 index = index_of(page_of(index) + 1, 0);
-            } else if self.location(index) == Location::UNLINKED {
+            } else if self.entry(index).location() == Location::UNLINKED {
                 index += 1;
             } else {
                 return Some(index);
@@ -175,19 +244,14 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Frees an entry that is in no slot, and returns its value.
+    /// Frees the index of an entry whose value has been taken, and whose generation is now
+    /// `generation`.
     #[inline]
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
-        let (number, place) = (page_of(index), place_of(index));
-        let entry = &self.page(number).entries[place];
-        let value = entry.value.take();
-        let generation = entry.generation.get() + 1;
-        entry.generation.set(generation);
+    pub(super) fn free(&mut self, index: u32, generation: u32) {
         // An index whose generations are used up is retired.
         if generation < KEY_GENERATION_MAX {
-            self.put(number, place);
+            self.put(page_of(index), place_of(index));
         }
-        value
     }
 
     #[inline]
@@ -247,16 +311,6 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    #[inline]
-    fn entry(&self, index: u32) -> &Entry<T> {
-        &self.page(page_of(index)).entries[place_of(index)]
-    }
-
-    #[inline]
-    fn links_of(&self, index: u32) -> &Cell<Links> {
-        &self.page(page_of(index)).links[place_of(index)]
-    }
-
     /// Returns the indices of the entries that are there, used or free.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
@@ -291,64 +345,38 @@ impl<T> Drop for Entries<T> {
 }
 
 impl<T> Storage for Entries<T> {
-    #[cfg(any(test, debug_assertions))]
-    fn links(&self, index: u32) -> Links {
-        self.links_of(index).get()
+    type Entry<'s>
+        = Found<'s, T>
+    where
+        T: 's;
+
+    #[inline]
+    fn entry(&self, index: u32) -> Found<'_, T> {
+        Found { page: self.page(page_of(index)), index }
     }
 
     #[inline]
     fn set_previous(&self, index: u32, previous: u32) {
-        let links = self.links_of(index);
+        let links = self.entry(index).links_cell();
         links.set(Links { previous, ..links.get() });
     }
 
     #[inline]
     fn set_next(&self, index: u32, next: u32) {
-        let links = self.links_of(index);
+        let links = self.entry(index).links_cell();
         links.set(Links { next, ..links.get() });
     }
 
     #[inline]
     fn next_if_there(&self, index: u32) -> u32 {
-        self.links_of(index).get().next
-    }
-
-    #[inline]
-    fn deadline(&self, index: u32) -> u64 {
-        self.entry(index).deadline.get()
-    }
-
-    #[cfg(feature = "std")]
-    fn set_deadline(&self, index: u32, deadline: u64) {
-        self.entry(index).deadline.set(deadline);
-    }
-
-    #[inline]
-    fn location(&self, index: u32) -> Location {
-        self.entry(index).location.get()
-    }
-
-    #[inline]
-    fn place(&self, index: u32, Placement { deadline, links, location }: Placement) {
-        let (page, place) = (self.page(page_of(index)), place_of(index));
-        page.links[place].set(links);
-        page.entries[place].deadline.set(deadline);
-        page.entries[place].location.set(location);
-    }
-
-    #[inline]
-    fn displace(&self, index: u32) -> Placement {
-        let (page, place) = (self.page(page_of(index)), place_of(index));
-        let entry = &page.entries[place];
-        let location = entry.location.replace(Location::UNLINKED);
-        Placement { deadline: entry.deadline.get(), links: page.links[place].get(), location }
+        self.entry(index).links().next
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        let (page, place) = (self.page(page_of(index)), place_of(index));
-        prefetch(&page.links[place]);
-        prefetch(&page.entries[place]);
+        let found = self.entry(index);
+        prefetch(found.links_cell());
+        prefetch(found.record());
     }
 }
 

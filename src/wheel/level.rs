@@ -10,6 +10,9 @@ use alloc::{boxed::Box, vec};
 
 use crate::limits::WIDE_BITS;
 
+/// The number of revolutions that the first level reaches, with the current one.
+const NEAR_REVOLUTIONS: u64 = 1 << WIDE_BITS;
+
 /// The arithmetic of one geometry.
 #[derive(Debug)]
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
@@ -19,10 +22,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const NEAR_RING: usize = 1 << (BITS + WIDE_BITS);
     /// Slots of every other level.
     pub(super) const FAR_RING: usize = 2 << BITS;
-    /// The number of revolutions that the first level reaches ahead: its room besides the current
-    /// one.
-    const REACH: u64 = (1 << WIDE_BITS) - 1;
-
     /// Evaluated when a wheel is created: a geometry that does not fit does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
@@ -109,17 +108,23 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
     }
 
-    /// Returns true if the first level reaches a deadline.
+    /// Returns the first tick of the revolution of the first level that covers `tick`.
     #[inline]
-    pub(super) fn is_near(now: u64, deadline: u64) -> bool {
-        Self::revolutions(0, now, deadline) <= Self::REACH
+    pub(super) fn revolution_start(tick: u64) -> u64 {
+        Self::start(1, Self::number(1, tick))
+    }
+
+    /// Returns true if the first level reaches a deadline from the revolution that starts there.
+    #[inline]
+    pub(super) fn is_near(revolution_start: u64, deadline: u64) -> bool {
+        deadline - revolution_start < NEAR_REVOLUTIONS << BITS
     }
 
     /// Returns true if a level reaches a deadline.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
-            Self::is_near(now, deadline)
+            Self::is_near(Self::revolution_start(now), deadline)
         } else {
             Self::revolutions(level, now, deadline) <= 1
         }
@@ -190,11 +195,9 @@ impl Occupancy {
         self.0[word_of(position)] |= bit_of(position);
     }
 
-    /// Clears the mark of a slot if it is empty. It does not branch, because empty slots cannot be
-    /// predicted.
     #[inline]
-    pub(super) fn clear_if(&mut self, position: u32, is_empty: bool) {
-        self.0[word_of(position)] &= !(u64::from(is_empty) << (position % 64));
+    pub(super) fn clear(&mut self, position: u32) {
+        self.0[word_of(position)] &= !bit_of(position);
     }
 
     /// Returns the number of occupied slots.
@@ -252,7 +255,9 @@ mod tests {
     fn every_far_deadline_has_a_level_and_a_free_slot() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
-            for deadline in (now..now + ticks).filter(|&deadline| !Tiny::is_near(now, deadline)) {
+            for deadline in (now..now + ticks)
+                .filter(|&deadline| !Tiny::is_near(Tiny::revolution_start(now), deadline))
+            {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::number(level, deadline) - Tiny::number(level, now);
                 assert!(
@@ -298,7 +303,7 @@ mod tests {
                     occupancy.set(position);
                 } else {
                     set.remove(&position);
-                    occupancy.clear_if(position, true);
+                    occupancy.clear(position);
                 }
                 let from = u32::try_from((random >> 13) % slots).expect("small");
                 assert_eq!(occupancy.at_or_after(from), set.range(from..).next().copied());

@@ -45,7 +45,7 @@ pub(crate) use self::raw::RawWheel;
 #[cfg(feature = "std")]
 pub(crate) use self::{
     raw::shard_levels,
-    storage::{Links, Location, Placement, Storage},
+    storage::{Entry, Links, Location, Placement, Storage},
 };
 
 /// A hierarchical timing wheel that holds values until their tick.
@@ -145,9 +145,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let key = self.store(value);
-        self.raw.link(&self.entries, key.index, deadline);
-        key
+        self.try_insert(deadline, value).unwrap_or_else(|_| full())
     }
 
     /// Adds an entry that is due at tick `deadline`, as [`insert`](Self::insert) does, or returns
@@ -169,9 +167,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
-        let (index, generation) = self.entries.try_insert(value)?;
-        self.raw.link(&self.entries, index, deadline);
-        Ok(Key { index, generation })
+        let Some(index) = self.entries.reserve_index() else { return Err(value) };
+        let entry = self.entries.entry(index);
+        entry.fill(value);
+        self.raw.link(&self.entries, entry, deadline);
+        Ok(Key { index, generation: entry.generation() })
     }
 
     /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
@@ -184,18 +184,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
-        let key = self.store(value);
-        self.raw.link_within(&self.entries, key.index, deadline, slack);
-        key
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always)] // A key is two numbers, which a function would return in memory.
-    fn store(&mut self, value: T) -> Key {
-        let Ok((index, generation)) = self.entries.try_insert(value) else {
-            panic!("a wheel was asked for more entries than it can hold")
-        };
-        Key { index, generation }
+        let Some(index) = self.entries.reserve_index() else { full() };
+        let entry = self.entries.entry(index);
+        entry.fill(value);
+        self.raw.link_within(&self.entries, entry, deadline, slack);
+        Key { index, generation: entry.generation() }
     }
 
     /// Removes an entry and returns its value; `None` if it has been returned or removed before.
@@ -203,11 +196,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Cost: constant.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        if !self.entries.contains(key.index, key.generation) {
-            return None;
-        }
-        self.raw.unlink(&self.entries, key.index);
-        self.entries.remove(key.index)
+        let entry = self.entries.find(key.index, key.generation)?;
+        self.raw.unlink(&self.entries, entry);
+        let value = entry.take();
+        self.entries.free(key.index, key.generation + 1);
+        value
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
@@ -217,13 +210,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// its old tick, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        let placement = self.entries.placement(key.index, key.generation);
-        let Some((own_deadline, location)) = placement else { return false };
-        if self.raw.can_defer(own_deadline.get(), location, deadline) {
-            own_deadline.set(deadline);
-        } else {
-            self.raw.relink_at_once(&self.entries, key.index, deadline);
-        }
+        let Some(entry) = self.entries.find(key.index, key.generation) else { return false };
+        self.raw.relink(&self.entries, entry, deadline);
         true
     }
 
@@ -257,7 +245,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     fn pop_due(&mut self) -> Option<(u64, T)> {
         let (index, deadline) = self.raw.pop_due(&self.entries)?;
-        self.entries.remove(index).map(|value| (deadline, value))
+        let entry = self.entries.entry(index);
+        let (value, generation) = (entry.take(), entry.generation());
+        self.entries.free(index, generation);
+        value.map(|value| (deadline, value))
     }
 
     /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
@@ -311,6 +302,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.check();
         self.raw.check(&self.entries, self.entries.indices());
     }
+}
+
+#[cold]
+fn full() -> ! {
+    panic!("a wheel was asked for more entries than it can hold")
 }
 
 impl<T> Default for Wheel<T> {

@@ -25,7 +25,7 @@ use super::{
     ahead::Ahead,
     level::{Geometry, Occupancy},
     slot::{Slots, Unlinked},
-    storage::{Location, Storage},
+    storage::{Entry, Location, Storage},
 };
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_BITS, SHARD_LEVELS};
@@ -41,6 +41,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// A pass to a target before this tick only stores it: no occupied slot starts, no late entry
     /// waits, no slot is cascaded, no revolution ends. It may be too early.
     pub(super) idle_until: u64,
+    /// The first tick of the position's revolution.
+    pub(super) revolution_start: u64,
     /// The work left at the position.
     pub(super) here: Here,
     /// The next slot of an upper level may have entries, which are cascaded in portions.
@@ -90,6 +92,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             position: now,
             target: now,
             idle_until: 0,
+            revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
             here: Here::Nothing,
             handing_down: false,
             cascaded_until: now,
@@ -124,24 +127,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Links an entry that is in no slot. A deadline that is not in the future becomes the present
     /// tick.
     #[inline]
-    pub(crate) fn link(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
+    pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         self.len += 1;
         if deadline <= self.target {
-            self.link_late(storage, index);
+            self.link_late(storage, entry);
         } else {
-            self.link_by(storage, index, deadline, deadline);
+            self.link_by(storage, entry, deadline, deadline);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn link_late(&mut self, storage: &impl Storage, index: u32) {
+    fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let late = Geometry::<BITS, LEVELS>::LATE;
         let is_only = !self.has_late();
-        self.slots.link_near(storage, late, index, self.target);
+        self.slots.link_near(storage, late, entry, self.target);
         if is_only {
-            self.slots.note_last(index);
+            self.slots.note_last(entry.index());
         }
         self.idle_until = 0;
     }
@@ -150,71 +153,63 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// the multiple of the largest power of two, where most entries with slack meet. There it need
     /// not cascade.
     #[inline(never)]
-    pub(crate) fn link_within(
+    pub(crate) fn link_within<S: Storage>(
         &mut self,
-        storage: &impl Storage,
-        index: u32,
+        storage: &S,
+        entry: S::Entry<'_>,
         deadline: u64,
         slack: u64,
     ) {
         let last = deadline.saturating_add(slack);
         if last <= self.target {
-            return self.link(storage, index, last);
+            return self.link(storage, entry, last);
         }
         let chosen = Geometry::<BITS, LEVELS>::coarsest(deadline.max(self.target + 1), last);
         if self.is_near(chosen) {
-            return self.link(storage, index, chosen);
+            return self.link(storage, entry, chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
         if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
-            return self.link(storage, index, chosen);
+            return self.link(storage, entry, chosen);
         }
         self.touched += 1;
         self.len += 1;
         // It is near in that it is never cascaded.
         let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
-        self.slots.link_near(storage, slot, index, chosen);
+        self.slots.link_near(storage, slot, entry, chosen);
         self.occupy_far(level, chosen);
     }
 
     /// Unlinks an entry that is in a slot.
     #[inline]
-    pub(crate) fn unlink(&mut self, storage: &impl Storage, index: u32) {
+    pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
         self.touched += 1;
-        self.detach(storage, index);
+        self.detach(storage, entry);
     }
 
     /// Unlinks an entry if it is in a slot.
     #[cfg(feature = "std")]
-    pub(crate) fn unlink_if_linked(&mut self, storage: &impl Storage, index: u32) {
-        if storage.location(index).is_linked() {
-            self.unlink(storage, index);
+    pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+        if entry.location().is_linked() {
+            self.unlink(storage, entry);
         }
     }
 
     /// Moves an entry that is in a slot to another deadline. A later one is only stored: the entry
     /// stays in its slot, so a timer that is moved at every packet is touched once per timeout, not
     /// once per packet.
-    #[cfg(feature = "std")]
     #[inline]
-    pub(crate) fn relink(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
-        if self.can_defer(storage.deadline(index), storage.location(index), deadline) {
-            storage.set_deadline(index, deadline);
-        } else {
-            self.relink_at_once(storage, index, deadline);
-        }
-    }
-
-    /// Counts the reset of a linked entry if it can be deferred: then the caller stores the
-    /// deadline.
-    #[inline]
-    pub(super) fn can_defer(&mut self, current: u64, location: Location, deadline: u64) -> bool {
-        if deadline > self.target && deadline >= current && location != Location::CROWDED {
+    pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+        if deadline > self.target
+            && deadline >= entry.deadline()
+            && entry.location() != Location::CROWDED
+        {
             self.touched += 1;
-            return true;
+            entry.set_deadline(deadline);
+        } else {
+            self.relink_at_once(storage, entry, deadline);
         }
-        false
     }
 
     /// Moves an entry whose reset cannot be deferred. An entry of a crowd is linked into a
@@ -222,32 +217,37 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// has a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is
     /// in a slot before its deadline.
     #[inline(never)]
-    pub(super) fn relink_at_once(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
-        self.detach(storage, index);
+    fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+        self.detach(storage, entry);
         self.touched += 1;
         if deadline <= self.target {
-            return self.link_late(storage, index);
+            return self.link_late(storage, entry);
         }
-        self.link_by(storage, index, deadline, deadline);
-        if storage.location(index) == Location::CROWDED {
+        self.link_by(storage, entry, deadline, deadline);
+        if entry.location() == Location::CROWDED {
             let half = (deadline - self.target).div_ceil(2);
-            let sooner = u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-            self.detach(storage, index);
-            self.link_by(storage, index, deadline, deadline - sooner);
-            if storage.location(index) == Location::CROWDED {
-                self.detach(storage, index);
-                self.link_by(storage, index, deadline, deadline);
+            let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+            self.detach(storage, entry);
+            self.link_by(storage, entry, deadline, deadline - sooner);
+            if entry.location() == Location::CROWDED {
+                self.detach(storage, entry);
+                self.link_by(storage, entry, deadline, deadline);
             }
         }
     }
 
     /// Moves an entry to another deadline, whether it is in a slot or not.
     #[cfg(feature = "std")]
-    pub(crate) fn relink_or_link(&mut self, storage: &impl Storage, index: u32, deadline: u64) {
-        if storage.location(index).is_linked() {
-            self.relink(storage, index, deadline);
+    pub(crate) fn relink_or_link<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+    ) {
+        if entry.location().is_linked() {
+            self.relink(storage, entry, deadline);
         } else {
-            self.link(storage, index, deadline);
+            self.link(storage, entry, deadline);
         }
     }
 
@@ -255,26 +255,26 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// pass is already at its deadline or beyond, the entry is left unlinked with that deadline,
     /// and the error is the tick of the pass.
     #[cfg(feature = "std")]
-    pub(crate) fn place_in_order(
+    pub(crate) fn place_in_order<S: Storage>(
         &mut self,
-        storage: &impl Storage,
-        index: u32,
+        storage: &S,
+        entry: S::Entry<'_>,
         deadline: u64,
     ) -> Result<(), u64> {
-        if storage.location(index).is_linked() {
-            if deadline > self.position && storage.deadline(index) == deadline {
+        if entry.location().is_linked() {
+            if deadline > self.position && entry.deadline() == deadline {
                 return Ok(());
             }
-            self.detach(storage, index);
+            self.detach(storage, entry);
             self.len -= 1;
         }
         if deadline <= self.position {
-            storage.set_deadline(index, deadline);
+            entry.set_deadline(deadline);
             return Err(self.position);
         }
         self.touched += 1;
         self.len += 1;
-        self.link_by(storage, index, deadline, deadline);
+        self.link_by(storage, entry, deadline, deadline);
         Ok(())
     }
 
@@ -287,29 +287,35 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Links an entry into the slot that `tick`, at most its deadline, belongs to.
     #[inline(always)]
     #[allow(clippy::inline_always)] // A function of its own would save and restore six registers.
-    pub(super) fn link_by(&mut self, storage: &impl Storage, index: u32, deadline: u64, tick: u64) {
+    pub(super) fn link_by<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+        tick: u64,
+    ) {
         if self.is_near(tick) {
             let slot = self.occupy_near(tick);
-            self.slots.link_near(storage, slot, index, deadline);
+            self.slots.link_near(storage, slot, entry, deadline);
         } else {
-            self.link_far(storage, index, deadline, tick);
+            self.link_far(storage, entry, deadline, tick);
         }
     }
 
     #[inline(never)]
-    fn link_far(&mut self, storage: &impl Storage, index: u32, deadline: u64, tick: u64) {
+    fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
         self.occupy_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
         self.waiting_in_all += 1;
-        self.slots.link_far(storage, slot, index, deadline);
+        self.slots.link_far(storage, slot, entry, deadline);
     }
 
     /// Returns true if the first level reaches a deadline.
     #[inline]
     pub(super) fn is_near(&self, deadline: u64) -> bool {
-        Geometry::<BITS, LEVELS>::is_near(self.position, deadline)
+        Geometry::<BITS, LEVELS>::is_near(self.revolution_start, deadline)
     }
 
     /// Marks the slot of this tick in the first level, and returns it.
@@ -331,21 +337,20 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Takes an entry out of its slot without counting.
     #[inline]
-    fn detach(&mut self, storage: &impl Storage, index: u32) {
-        let unlinked = self.slots.unlink(storage, index);
+    fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+        let unlinked = self.slots.unlink(storage, entry);
         self.note_unlinked(unlinked);
     }
 
-    /// Updates the marks after an entry was unlinked. In the first level this
-    /// does not branch: which slots are empty cannot be predicted.
+    /// Updates the marks after an entry was unlinked.
     #[inline]
-    pub(super) fn note_unlinked(&mut self, unlinked: Unlinked) {
-        if let Some(slot) = unlinked.location.far_slot() {
+    pub(super) fn note_unlinked(&mut self, Unlinked { slot, is_empty, location }: Unlinked) {
+        if let Some(slot) = location.far_slot() {
             self.note_unlinked_far(slot);
-        } else if (unlinked.slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
-            self.near.clear_if(unlinked.slot, unlinked.is_empty);
-        } else if unlinked.is_empty && unlinked.slot < Geometry::<BITS, LEVELS>::LATE {
-            self.clear_far(unlinked.slot);
+        } else if is_empty && (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
+            self.near.clear(slot);
+        } else if is_empty && slot < Geometry::<BITS, LEVELS>::LATE {
+            self.clear_far(slot);
         }
     }
 
@@ -369,7 +374,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             Geometry::<BITS, LEVELS>::aligned_slot(level, position),
         ];
         if both.iter().all(|&slot| self.slots.is_empty(slot)) {
-            self.far[level - 1].clear_if(position, true);
+            self.far[level - 1].clear(position);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A new entry goes to the front. An entry's links name its neighbours, and the first entry's the
 //! slot, so unlinking an entry touches its own links and theirs. An entry is in at most one slot,
 //! so no leftover can fire a second time. Neighbours are only written to, which a processor does
-//! not wait for, and no branch depends on where in a list an entry is, which it could not predict.
+//! not wait for, and no branch depends on where in a list of several an entry is, which it could not
+//! predict.
 //!
 //! ```text
 //!   head of a slot    entries linked since it was empty (7 bits, up to `CROWD`) | first entry, 0: none
@@ -13,7 +14,7 @@
 use alloc::{boxed::Box, vec};
 use core::{hint::select_unpredictable, mem};
 
-use super::storage::{Links, Location, Placement, Storage};
+use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::limits::{CROWD, INDEX_MAX};
 
 /// In `previous`: the rest is a slot.
@@ -73,46 +74,46 @@ impl Slots {
 
     /// Links an entry into a slot from which it expires.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
-    pub(super) fn link_near(
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
+    pub(super) fn link_near<S: Storage>(
         &mut self,
-        storage: &impl Storage,
+        storage: &S,
         slot: u32,
-        index: u32,
+        entry: S::Entry<'_>,
         deadline: u64,
     ) {
         let location = near_location(self.heads[slot as usize]);
-        self.link(storage, slot, index, deadline, location);
+        self.link(storage, slot, entry, deadline, location);
     }
 
     /// Links an entry into a slot from which it is cascaded.
     #[inline]
-    pub(super) fn link_far(
+    pub(super) fn link_far<S: Storage>(
         &mut self,
-        storage: &impl Storage,
+        storage: &S,
         slot: u32,
-        index: u32,
+        entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        self.link(storage, slot, index, deadline, Location::far(slot));
+        self.link(storage, slot, entry, deadline, Location::far(slot));
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
-    fn link(
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
+    fn link<S: Storage>(
         &mut self,
-        storage: &impl Storage,
+        storage: &S,
         slot: u32,
-        index: u32,
+        entry: S::Entry<'_>,
         deadline: u64,
         location: Location,
     ) {
         let head = &mut self.heads[slot as usize];
         let next = *head & FIRST;
-        *head = one_more(*head) | index;
+        *head = one_more(*head) | entry.index();
         let links = Links { previous: SLOT | slot, next };
-        storage.place(index, Placement { deadline, links, location });
-        storage.set_previous(next, index);
+        entry.place(Placement { deadline, links, location });
+        storage.set_previous(next, entry.index());
     }
 
     /// Notes that this entry is the only one of the slot that can be spliced.
@@ -123,36 +124,45 @@ impl Slots {
 
     /// Unlinks the first entry of a slot, which is not the one that can be spliced.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn pop(&mut self, storage: &impl Storage, slot: u32) -> Option<Popped> {
         let head = &mut self.heads[slot as usize];
         let index = *head & FIRST;
         if index == 0 {
             return None;
         }
-        let Placement { deadline, links: Links { next, .. }, location } = storage.displace(index);
-        *head = next | *head & !FIRST & all_or_none(next != 0);
-        storage.set_previous(next, SLOT | slot);
-        let unlinked = Unlinked { slot, is_empty: next == 0, location };
+        let Placement { deadline, links: Links { next, .. }, location } =
+            storage.entry(index).displace();
+        let is_empty = next == 0;
+        if is_empty {
+            *head = 0;
+        } else {
+            *head = next | *head & !FIRST;
+            storage.set_previous(next, SLOT | slot);
+        }
+        let unlinked = Unlinked { slot, is_empty, location };
         Some(Popped { index, deadline, unlinked })
     }
 
     /// Unlinks an entry from its slot.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As a function it would look the entry's page up again.
-    pub(super) fn unlink(&mut self, storage: &impl Storage, index: u32) -> Unlinked {
-        let Placement { links: Links { previous, next }, location, .. } = storage.displace(index);
-        storage.set_previous(next, previous);
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
+    pub(super) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) -> Unlinked {
+        let Placement { links: Links { previous, next }, location, .. } = entry.displace();
         let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
-        let is_empty = is_first && next == 0;
-        // Both writes are made, one of them to a sink: a branch here would be mispredicted.
-        storage.set_next(select_unpredictable(is_first, 0, previous), next);
-        let at = select_unpredictable(is_first, slot, 0) as usize;
-        let head = &mut self.heads[at];
-        let count = *head & !FIRST & all_or_none(!is_empty);
-        *head = select_unpredictable(is_first, next | count, *head);
-        if index == self.last {
+        if entry.index() == self.last {
             self.last = if is_first { 0 } else { previous };
+        }
+        let is_empty = is_first && next == 0;
+        if is_empty {
+            self.heads[slot as usize] = 0;
+        } else {
+            storage.set_previous(next, previous);
+            // Both writes are made, one of them to a sink: where in a list of several an entry is
+            // cannot be predicted.
+            storage.set_next(select_unpredictable(is_first, 0, previous), next);
+            let head = &mut self.heads[select_unpredictable(is_first, slot, 0) as usize];
+            *head = select_unpredictable(is_first, next | *head & !FIRST, *head);
         }
         Unlinked { slot, is_empty, location }
     }
@@ -175,7 +185,7 @@ impl Slots {
         assert!(at != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
         while at != 0 {
-            let links = storage.links(at);
+            let links = storage.entry(at).links();
             assert_eq!(links.previous, previous, "entry {at} of slot {slot}");
             entries.push(at);
             (previous, at) = (at, links.next);
@@ -184,12 +194,6 @@ impl Slots {
         assert!(slot != self.spliced || self.last == last, "the last entry of the spliced slot");
         entries
     }
-}
-
-/// All bits, or none.
-#[inline]
-fn all_or_none(all: bool) -> u32 {
-    u32::from(all).wrapping_neg()
 }
 
 /// Returns the location of an entry that is linked into a slot of the first level with this head.
@@ -221,9 +225,9 @@ mod tests {
         }
 
         fn link(&mut self, slot: u32) -> u32 {
-            let index = self.entries.insert(()).0;
+            let index = self.entries.insert(());
             let was_empty = self.slots.is_empty(slot);
-            self.slots.link_near(&self.entries, slot, index, 0);
+            self.slots.link_near(&self.entries, slot, self.entries.entry(index), 0);
             if slot == 0 && was_empty {
                 self.slots.note_last(index);
             }
@@ -231,7 +235,7 @@ mod tests {
         }
 
         fn unlink(&mut self, index: u32) -> Unlinked {
-            self.slots.unlink(&self.entries, index)
+            self.slots.unlink(&self.entries, self.entries.entry(index))
         }
 
         fn of(&self, slot: u32) -> Vec<u32> {
@@ -239,7 +243,7 @@ mod tests {
         }
 
         fn is_crowded(&self, index: u32) -> bool {
-            self.entries.location(index) == Location::CROWDED
+            self.entries.entry(index).location() == Location::CROWDED
         }
     }
 

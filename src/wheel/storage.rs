@@ -1,15 +1,19 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It asks a [`Storage`] for the fields of an entry by index and
-//! never for a reference, so the storage may share the rest of an entry with other threads.
+//! The wheel owns slots, not entries. It reads and writes the fields of an [`Entry`] by value, so the
+//! [`Storage`] may share the rest of an entry with other threads.
 
-/// The fields of entries that the wheel reads and writes.
+/// The entries of a wheel.
 ///
 /// Index 0 stands for "none". Its links can be written and are never read, so that unlinking needs
 /// no branch.
 pub(crate) trait Storage {
-    #[cfg(any(test, debug_assertions))]
-    fn links(&self, index: u32) -> Links;
+    type Entry<'s>: Entry
+    where
+        Self: 's;
+
+    /// Looks up the entry of an index.
+    fn entry(&self, index: u32) -> Self::Entry<'_>;
 
     fn set_previous(&self, index: u32, previous: u32);
     fn set_next(&self, index: u32, next: u32);
@@ -17,19 +21,25 @@ pub(crate) trait Storage {
     /// Returns the next entry, or 0 if the index is not in use.
     fn next_if_there(&self, index: u32) -> u32;
 
-    fn deadline(&self, index: u32) -> u64;
-    #[cfg(feature = "std")]
-    fn set_deadline(&self, index: u32, deadline: u64);
-    fn location(&self, index: u32) -> Location;
-
-    /// Writes all fields of an entry.
-    fn place(&self, index: u32, placement: Placement);
-
-    /// Returns all fields of an entry, which is in no slot from now on.
-    fn displace(&self, index: u32) -> Placement;
-
     /// Loads the fields of an entry into the cache, if it is there.
     fn prefetch(&self, index: u32);
+}
+
+/// An entry that has been looked up.
+pub(crate) trait Entry: Copy {
+    fn index(self) -> u32;
+
+    fn links(self) -> Links;
+
+    fn deadline(self) -> u64;
+    fn set_deadline(self, deadline: u64);
+    fn location(self) -> Location;
+
+    /// Writes all fields.
+    fn place(self, placement: Placement);
+
+    /// Returns all fields, and notes that the entry is in no slot.
+    fn displace(self) -> Placement;
 }
 
 /// All wheel fields of one entry.

@@ -280,12 +280,12 @@ mod over_a_storage {
         }
 
         fn index(&mut self) -> u32 {
-            self.entries.insert(()).0
+            self.entries.insert(())
         }
 
         fn link(&mut self, deadline: u64) -> u32 {
             let index = self.index();
-            self.raw.link(&self.entries, index, deadline);
+            self.raw.link(&self.entries, self.entries.entry(index), deadline);
             index
         }
 
@@ -298,7 +298,7 @@ mod over_a_storage {
         }
 
         fn place_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
-            self.raw.place_in_order(&self.entries, index, deadline)
+            self.raw.place_in_order(&self.entries, self.entries.entry(index), deadline)
         }
     }
 
@@ -311,7 +311,7 @@ mod over_a_storage {
         let unlinked = wheel.index();
         for index in [linked, unlinked] {
             assert_eq!(wheel.place_in_order(index, 5), Err(7));
-            assert_eq!((wheel.entries.deadline(index), wheel.raw.len()), (5, 0));
+            assert_eq!((wheel.entries.entry(index).deadline(), wheel.raw.len()), (5, 0));
         }
     }
 
@@ -351,17 +351,17 @@ mod over_a_storage {
         let late = wheel.link(5);
         step(&wheel, 1, 3, "late");
         let aligned = wheel.index();
-        wheel.raw.link_within(&wheel.entries, aligned, 5000, 4000);
+        wheel.raw.link_within(&wheel.entries, wheel.entries.entry(aligned), 5000, 4000);
         step(&wheel, 1, 4, "with slack");
-        wheel.raw.relink(&wheel.entries, near, 14);
+        wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 14);
         step(&wheel, 1, 4, "to later");
-        wheel.raw.relink(&wheel.entries, near, 12);
+        wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 12);
         step(&wheel, 1, 4, "to earlier");
         for touched in [1, 0] {
-            wheel.raw.unlink_if_linked(&wheel.entries, near);
+            wheel.raw.unlink_if_linked(&wheel.entries, wheel.entries.entry(near));
             step(&wheel, touched, 3, "unlinked");
         }
-        wheel.raw.relink_or_link(&wheel.entries, near, 20);
+        wheel.raw.relink_or_link(&wheel.entries, wheel.entries.entry(near), 20);
         step(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
             assert_eq!(wheel.place_in_order(far, 2000), Ok(()));
@@ -371,7 +371,7 @@ mod over_a_storage {
         step(&wheel, 0, 3, "in order, but due");
         assert_eq!(wheel.place_in_order(far, 3000), Ok(()));
         step(&wheel, 1, 4, "in order, from no slot");
-        wheel.raw.unlink(&wheel.entries, aligned);
+        wheel.raw.unlink(&wheel.entries, wheel.entries.entry(aligned));
         step(&wheel, 1, 3, "unlinked");
         wheel.begin(30);
         for index in [late, near] {

@@ -78,7 +78,10 @@ use self::{
     owner::NOT_ADMITTED,
     page::{NodeHeader, PageHeader, PagePtr, Requested, Shape},
 };
-pub(crate) use self::{owner::OwnerNodes, retired::free_orphans};
+pub(crate) use self::{
+    owner::{NodeRef, OwnerNodes},
+    retired::free_orphans,
+};
 use crate::{
     cross_core::{
         callback::{Callback, RunAgain, RunOnce, Sent},

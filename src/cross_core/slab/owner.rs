@@ -4,7 +4,7 @@ use std::{cell::Cell, fmt, marker::PhantomData, mem, sync::Arc};
 
 use super::{
     Build, Slab,
-    page::{Node, Page, PagePtr, Requested},
+    page::{Node, OwnerCell, Page, PagePtr, Requested},
     retired::Retired,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::pin,
-        state::{Cancel, Claim, Collected, Freed, Kind, StateWord, Swept},
+        state::{Kind, StateWord, Swept},
     },
     limits::{PAGES_SEARCHED, REMOTE_GENERATION},
     util::{
@@ -22,7 +22,7 @@ use crate::{
         prefetch::prefetch,
         spare::Spare,
     },
-    wheel::{Links, Location, Placement, Storage},
+    wheel::{Entry, Links, Location, Placement, Storage},
 };
 
 /// The location of a remote timer that the owner has not admitted, and of the free nodes of such
@@ -69,12 +69,10 @@ impl<T> OwnerNodes<T> {
         let first = Page::<T>::allocate(false, Location::UNLINKED);
         let is_published = slab.publish(first, true) == Some(0);
         debug_assert!(is_published, "the slab is new");
-        let mut free = FreePlaces::new();
-        free.add_page(0);
         Self {
             slab,
             pages: PageTable::new(first),
-            free,
+            free: FreePlaces::new(),
             remote: Vec::new(),
             schedules: Vec::new(),
             spare_remote: Spare::new(),
@@ -94,30 +92,6 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).typed() }
     }
 
-    #[inline]
-    fn page(&self, index: u32) -> &Page<T> {
-        self.page_at(page_of(index))
-    }
-
-    #[inline]
-    fn node(&self, index: u32) -> &Node<T> {
-        &self.page(index).nodes[place_of(index)]
-    }
-
-    #[inline]
-    pub(crate) fn state(&self, index: u32) -> &StateWord {
-        &self.node(index).header.state
-    }
-
-    #[inline]
-    pub(crate) fn link(&self, index: u32) -> &Link {
-        &self.node(index).header.link
-    }
-
-    pub(crate) fn requested(&self, index: u32) -> &Requested {
-        &self.page(index).requested[place_of(index)]
-    }
-
     /// Prepares to read the timer of a handle. If another thread has armed the timer in a page that
     /// the owner does not know, adopts that page. Returns false if there is no such page. A stale
     /// handle of the owner may lead to another timer's node, which has another generation.
@@ -126,30 +100,12 @@ impl<T> OwnerNodes<T> {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
-    /// Returns true if the owner has not admitted the timer yet.
-    #[inline]
-    pub(crate) fn is_not_admitted(&self, index: u32) -> bool {
-        self.location(index) == NOT_ADMITTED
-    }
-
-    /// Arms a free node with a new timer that is in no slot yet. Returns its index, or the payload
-    /// if no node is left.
-    #[inline]
-    pub(crate) fn arm<B: Build<T>>(
-        &mut self,
-        generation: u64,
-        kind: Kind,
-        payload: B,
-    ) -> Result<u32, B> {
-        let Some((number, place)) = self.take().or_else(|| self.add_page()) else {
-            return Err(payload);
-        };
-        let node = &self.page_at(number).nodes[place];
-        // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises
-        // it.
-        unsafe { node.put_payload(|place| payload.build(place)) };
-        node.header.state.arm(generation, kind);
-        Ok(index_of(number, place))
+    /// Takes a free node. Returns `None` if none is left.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
+    pub(crate) fn take_node(&mut self) -> Option<u32> {
+        let (number, place) = self.take().or_else(|| self.add_page())?;
+        Some(index_of(number, place))
     }
 
     #[inline(always)]
@@ -168,9 +124,9 @@ impl<T> OwnerNodes<T> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // As in `link_by`.
     pub(crate) fn free(&mut self, index: u32) {
-        debug_assert!(self.state(index).is_free());
+        debug_assert!(self.entry(index).state().is_free());
         match self.free.put(page_of(index), place_of(index)) {
-            Some(next) => self.set_links(index, Links { previous: 0, next }),
+            Some(next) => self.entry(index).set_links(Links { previous: 0, next }),
             None => self.free_remote(index),
         }
     }
@@ -179,7 +135,7 @@ impl<T> OwnerNodes<T> {
     /// nodes of that page.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
-        self.set_location(index, NOT_ADMITTED);
+        self.entry(index).set_location(NOT_ADMITTED);
         if self.returning.page != page_of(index) {
             self.return_nodes();
         }
@@ -190,7 +146,7 @@ impl<T> OwnerNodes<T> {
         let below = mem::replace(first, index);
         *count += 1;
         let link = if below == 0 { 0 } else { as_u32(place_of(below)) + 1 };
-        self.link(index).set(link);
+        self.entry(index).link().set(link);
     }
 
     /// Returns free nodes of remote timers to their page.
@@ -198,8 +154,8 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn return_nodes(&mut self) {
         if self.returning.count > 0 {
             let Returning { first, last, count, .. } = mem::take(&mut self.returning);
-            let header = &self.page(first).header;
-            let (before, now) = header.free.push(place_of(first), self.link(last), count);
+            let header = &self.page_at(page_of(first)).header;
+            let (before, now) = header.free.push(place_of(first), self.entry(last).link(), count);
             if before == 0 {
                 self.slab.note_room(page_of(first));
             }
@@ -209,11 +165,6 @@ impl<T> OwnerNodes<T> {
                 self.has_garbage = true;
             }
         }
-    }
-
-    /// Admits a remote timer: from now on the owner counts it.
-    pub(crate) fn admit(&mut self, index: u32) {
-        self.set_location(index, Location::UNLINKED);
     }
 
     /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
@@ -251,15 +202,9 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_of(index))
     }
 
-    /// Loads the header of a node into the cache.
-    #[inline]
-    pub(crate) fn prefetch_link(&self, index: u32) {
-        prefetch(self.link(index));
-    }
-
     /// Makes sure that the owner knows the node of a message.
     #[inline]
-    pub(crate) fn meet(&mut self, index: u32) {
+    pub(crate) fn adopt_sender(&mut self, index: u32) {
         let is_there = self.adopt(page_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
     }
@@ -375,7 +320,7 @@ impl<T> OwnerNodes<T> {
     }
 
     fn take_away(&mut self, number: usize) {
-        debug_assert!((0..PAGE).all(|place| self.state(index_of(number, place)).is_free()));
+        debug_assert!((0..PAGE).all(|place| self.entry(index_of(number, place)).state().is_free()));
         if let Some(schedules) = self.schedules.get_mut(number) {
             *schedules = None;
         }
@@ -385,48 +330,13 @@ impl<T> OwnerNodes<T> {
         self.retired.push(page);
     }
 
-    #[inline]
-    fn links_of(&self, index: u32) -> Links {
-        // SAFETY: this is the owner.
-        unsafe { self.page(index).links[place_of(index)].get() }
-    }
-
-    #[inline]
-    fn set_location(&self, index: u32, location: Location) {
-        // SAFETY: this is the owner.
-        unsafe { self.node(index).header.location.set(location) };
-    }
-
-    #[inline]
-    fn set_links(&self, index: u32, links: Links) {
-        // SAFETY: this is the owner.
-        unsafe { self.page(index).links[place_of(index)].set(links) };
-    }
-
-    /// Records where and when a timer was added.
-    #[inline]
-    pub(crate) fn set_added(&self, index: u32, origin: Origin, now: impl FnOnce() -> u64) {
-        // SAFETY: this is the owner.
-        unsafe { self.page(index).added[place_of(index)].set(Added::new(origin, now)) };
-    }
-
-    /// Records when a remote timer was admitted.
-    pub(crate) fn set_admitted(&self, index: u32, now: impl FnOnce() -> u64) {
-        let cell = &self.page(index).added[place_of(index)];
-        // SAFETY: this is the owner, and the adder has released the node.
-        let added = unsafe { cell.get() };
-        // SAFETY: as above.
-        unsafe { cell.set(added.at(now)) };
-    }
-
     /// Returns where and when the admitted timers with a payload were added.
     #[cfg(feature = "origins")]
     pub(crate) fn added(&self) -> impl Iterator<Item = Added> {
-        let lives = |index: &u32| self.state(*index).has_payload() && !self.is_not_admitted(*index);
+        let nodes = self.indices().map(|index| self.entry(index));
+        let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         // SAFETY: this is the owner.
-        self.indices()
-            .filter(lives)
-            .map(|index| unsafe { self.page(index).added[place_of(index)].get() })
+        live.map(|node| unsafe { node.added().get() })
     }
 
     pub(crate) fn set_schedule(&mut self, index: u32, schedule: Schedule) {
@@ -444,20 +354,13 @@ impl<T> OwnerNodes<T> {
         &mut schedules[place_of(index)]
     }
 
-    /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
-    #[inline]
-    pub(crate) fn take_payload(&self, index: u32) -> T {
-        // SAFETY: this is the owner. A transition of the word, which the caller has just made, says
-        // that the payload was there and is taken.
-        unsafe { self.node(index).take_payload() }
-    }
-
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
         // SAFETY: the payload is there (`lends`). Only the owner takes it, which borrows its shard
         // mutably for that.
-        self.lends(index, generation).then(|| unsafe { self.node(index).payload().as_ref() })
+        self.lends(index, generation)
+            .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
     /// Returns the payload of a pending timer that the owner has added, to change it.
@@ -465,14 +368,15 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
         // SAFETY: the payload is there (`lends`), no other thread uses it, and the borrow of `self`
         // is exclusive.
-        self.lends(index, generation).then(|| unsafe { self.node(index).payload().as_mut() })
+        self.lends(index, generation)
+            .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
     /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
     /// such a timer leaves the payload to the owner.
     #[inline]
     fn lends(&self, index: u32, generation: u64) -> bool {
-        self.knows(index) && self.state(index).pending_own() == Some(generation)
+        self.knows(index) && self.entry(index).state().pending_own() == Some(generation)
     }
 
     /// Returns the first node from `index` on with a pending timer that the owner has added, and
@@ -481,49 +385,13 @@ impl<T> OwnerNodes<T> {
         while page_of(index) < self.pages.end() {
             if !self.knows(index) {
                 index = index_of(page_of(index) + 1, 0);
-            } else if let Some(generation) = self.state(index).pending_own() {
+            } else if let Some(generation) = self.entry(index).state().pending_own() {
                 return Some((index, generation));
             } else {
                 index += 1;
             }
         }
         None
-    }
-
-    /// Tries to fire the timer. If it fires, it is running from now on.
-    #[inline]
-    pub(crate) fn claim(&self, index: u32) -> Claim {
-        self.state(index).claim()
-    }
-
-    /// Cancels the timer on the owner's thread. If the cancel wins, the caller takes the payload.
-    #[inline]
-    pub(crate) fn cancel(&self, index: u32, generation: u64) -> Result<Freed, Cancel> {
-        self.state(index).cancel_own(generation)
-    }
-
-    /// Consumes the word of a message that has been taken out of the mailbox, and whose link has
-    /// been read. If the timer was cancelled, the caller takes its payload.
-    #[inline]
-    pub(crate) fn collect(&self, index: u32) -> Collected {
-        self.state(index).collect()
-    }
-
-    /// Ends the timer with its shard. Returns its payload if that is there.
-    pub(crate) fn sweep(&self, index: u32) -> (Swept, Option<T>) {
-        let swept = self.state(index).sweep();
-        let has_payload = match swept {
-            Swept::Idle => false,
-            Swept::HandedBack { .. } => true,
-            Swept::Cancelled { has_payload } => has_payload,
-        };
-        (swept, has_payload.then(|| self.take_payload(index)))
-    }
-
-    /// Arms a periodic timer again after a run. If a cancel has forbidden it, returns the payload.
-    pub(crate) fn rearm(&self, index: u32) -> Option<T> {
-        // No other thread has touched the payload, so it is still there.
-        (!self.state(index).rearm()).then(|| self.take_payload(index))
     }
 
     /// Returns the number of pages that the owner knows.
@@ -541,95 +409,220 @@ impl<T> OwnerNodes<T> {
 impl OwnerNodes<Callback> {
     /// Takes the callback of a timer that has just been cancelled, if its drop has any effect.
     #[inline]
-    pub(crate) fn take_to_drop(&self, index: u32) -> Option<Callback> {
+    pub(crate) fn take_to_drop(node: NodeRef<'_, Callback>) -> Option<Callback> {
         // SAFETY: as in `take_payload`.
-        let needs_drop = unsafe { self.node(index).payload().as_ref() }.needs_drop();
-        needs_drop.then(|| self.take_payload(index))
+        let needs_drop = unsafe { node.node().payload().as_ref() }.needs_drop();
+        needs_drop.then(|| node.take_payload())
+    }
+}
+
+/// A node whose page has been looked up. Only the owner has one.
+pub(crate) struct NodeRef<'n, T> {
+    page: &'n Page<T>,
+    index: u32,
+}
+
+impl<T> Clone for NodeRef<'_, T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for NodeRef<'_, T> {}
+
+impl<'n, T> NodeRef<'n, T> {
+    #[inline]
+    fn node(self) -> &'n Node<T> {
+        &self.page.nodes[place_of(self.index)]
     }
 
+    #[inline]
+    fn links_cell(self) -> &'n OwnerCell<Links> {
+        &self.page.links[place_of(self.index)]
+    }
+
+    #[inline]
+    fn added(self) -> &'n OwnerCell<Added> {
+        &self.page.added[place_of(self.index)]
+    }
+
+    #[inline]
+    pub(crate) fn state(self) -> &'n StateWord {
+        &self.node().header.state
+    }
+
+    #[inline]
+    pub(crate) fn link(self) -> &'n Link {
+        &self.node().header.link
+    }
+
+    pub(crate) fn requested(self) -> &'n Requested {
+        &self.page.requested[place_of(self.index)]
+    }
+
+    /// Returns true if the owner has not admitted the timer yet.
+    #[inline]
+    pub(crate) fn is_not_admitted(self) -> bool {
+        self.location() == NOT_ADMITTED
+    }
+
+    /// Admits a remote timer: from now on the owner counts it. Records the time that `now` returns.
+    pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
+        self.set_location(Location::UNLINKED);
+        // SAFETY: this is the owner, and the adder has released the node.
+        let added = unsafe { self.added().get() };
+        // SAFETY: as above.
+        unsafe { self.added().set(added.at(now)) };
+    }
+
+    /// Arms a free node with a new timer that is in no slot yet. Records where and when it was
+    /// added.
+    #[inline]
+    pub(crate) fn arm(
+        self,
+        generation: u64,
+        kind: Kind,
+        payload: impl Build<T>,
+        origin: Origin,
+        now: impl FnOnce() -> u64,
+    ) {
+        // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises
+        // it.
+        unsafe { self.node().put_payload(|place| payload.build(place)) };
+        self.state().arm(generation, kind);
+        // SAFETY: this is the owner.
+        unsafe { self.added().set(Added::new(origin, now)) };
+    }
+
+    /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
+    #[inline]
+    pub(crate) fn take_payload(self) -> T {
+        // SAFETY: this is the owner. A transition of the word, which the caller has just made, says
+        // that the payload was there and is taken.
+        unsafe { self.node().take_payload() }
+    }
+
+    /// Ends the timer with its shard. Returns its payload if that is there.
+    pub(crate) fn sweep(self) -> (Swept, Option<T>) {
+        let swept = self.state().sweep();
+        let has_payload = match swept {
+            Swept::Idle => false,
+            Swept::HandedBack { .. } => true,
+            Swept::Cancelled { has_payload } => has_payload,
+        };
+        (swept, has_payload.then(|| self.take_payload()))
+    }
+
+    /// Arms a periodic timer again after a run. If a cancel has forbidden it, returns the payload.
+    pub(crate) fn rearm(self) -> Option<T> {
+        // No other thread has touched the payload, so it is still there.
+        (!self.state().rearm()).then(|| self.take_payload())
+    }
+
+    #[inline]
+    fn set_location(self, location: Location) {
+        // SAFETY: this is the owner.
+        unsafe { self.node().header.location.set(location) };
+    }
+
+    #[inline]
+    fn set_links(self, links: Links) {
+        // SAFETY: this is the owner.
+        unsafe { self.links_cell().set(links) };
+    }
+}
+
+impl NodeRef<'_, Callback> {
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
     /// neither freed nor armed before the run has ended.
     #[inline]
-    pub(crate) fn running(&self, index: u32) -> Running {
+    pub(crate) fn running(self) -> Running {
         // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
         // a running timer.
-        unsafe { Running::new(self.node(index).payload()) }
+        unsafe { Running::new(self.node().payload()) }
+    }
+}
+
+impl<T> Entry for NodeRef<'_, T> {
+    #[inline]
+    fn index(self) -> u32 {
+        self.index
+    }
+
+    #[inline]
+    fn links(self) -> Links {
+        // SAFETY: this is the owner.
+        unsafe { self.links_cell().get() }
+    }
+
+    #[inline]
+    fn deadline(self) -> u64 {
+        // SAFETY: this is the owner.
+        unsafe { self.node().header.deadline.get() }
+    }
+
+    #[inline]
+    fn set_deadline(self, deadline: u64) {
+        // SAFETY: this is the owner.
+        unsafe { self.node().header.deadline.set(deadline) };
+    }
+
+    #[inline]
+    fn location(self) -> Location {
+        // SAFETY: this is the owner.
+        unsafe { self.node().header.location.get() }
+    }
+
+    #[inline]
+    fn place(self, Placement { deadline, links, location }: Placement) {
+        self.set_links(links);
+        self.set_deadline(deadline);
+        self.set_location(location);
+    }
+
+    #[inline]
+    fn displace(self) -> Placement {
+        let placement =
+            Placement { deadline: self.deadline(), links: self.links(), location: self.location() };
+        self.set_location(Location::UNLINKED);
+        placement
     }
 }
 
 impl<T> Storage for OwnerNodes<T> {
-    #[cfg(any(test, debug_assertions))]
-    fn links(&self, index: u32) -> Links {
-        self.links_of(index)
+    type Entry<'s>
+        = NodeRef<'s, T>
+    where
+        T: 's;
+
+    #[inline]
+    fn entry(&self, index: u32) -> NodeRef<'_, T> {
+        NodeRef { page: self.page_at(page_of(index)), index }
     }
 
     #[inline]
     fn set_previous(&self, index: u32, previous: u32) {
-        let links = self.links_of(index);
-        self.set_links(index, Links { previous, ..links });
+        let node = self.entry(index);
+        node.set_links(Links { previous, ..node.links() });
     }
 
     #[inline]
     fn set_next(&self, index: u32, next: u32) {
-        let links = self.links_of(index);
-        self.set_links(index, Links { next, ..links });
+        let node = self.entry(index);
+        node.set_links(Links { next, ..node.links() });
     }
 
     #[inline]
     fn next_if_there(&self, index: u32) -> u32 {
-        self.links_of(index).next
-    }
-
-    #[inline]
-    fn deadline(&self, index: u32) -> u64 {
-        // SAFETY: this is the owner.
-        unsafe { self.node(index).header.deadline.get() }
-    }
-
-    #[inline]
-    fn set_deadline(&self, index: u32, deadline: u64) {
-        // SAFETY: this is the owner.
-        unsafe { self.node(index).header.deadline.set(deadline) };
-    }
-
-    #[inline]
-    fn location(&self, index: u32) -> Location {
-        // SAFETY: this is the owner.
-        unsafe { self.node(index).header.location.get() }
-    }
-
-    #[inline]
-    fn place(&self, index: u32, Placement { deadline, links, location }: Placement) {
-        let page = self.page(index);
-        let header = &page.nodes[place_of(index)].header;
-        // SAFETY: this is the owner.
-        unsafe { page.links[place_of(index)].set(links) };
-        // SAFETY: as above.
-        unsafe { header.deadline.set(deadline) };
-        // SAFETY: as above.
-        unsafe { header.location.set(location) };
-    }
-
-    #[inline]
-    fn displace(&self, index: u32) -> Placement {
-        let page = self.page(index);
-        let header = &page.nodes[place_of(index)].header;
-        // SAFETY: this is the owner.
-        let links = unsafe { page.links[place_of(index)].get() };
-        // SAFETY: as above.
-        let deadline = unsafe { header.deadline.get() };
-        // SAFETY: as above.
-        let location = unsafe { header.location.get() };
-        // SAFETY: as above.
-        unsafe { header.location.set(Location::UNLINKED) };
-        Placement { deadline, links, location }
+        self.entry(index).links().next
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        let page = self.page(index);
-        prefetch(&page.nodes[place_of(index)].header);
-        prefetch(&page.links[place_of(index)]);
+        let node = self.entry(index);
+        prefetch(&node.node().header);
+        prefetch(node.links_cell());
     }
 }
 

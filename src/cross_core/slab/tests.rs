@@ -9,17 +9,21 @@ use crate::{
         state::{Cancel, Collected, Freed, Kind, Swept},
     },
     limits::RETIRED_MAX,
+    wheel::Storage,
 };
 
 /// Adds a timer.
-fn arm(own: &mut OwnerNodes<u32>, generation: u64) -> u32 {
-    own.arm(generation, Kind::Shared, Ready(7)).expect("there is a node")
+fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
+    let index = own.take_node()?;
+    let origin = Origin::caller();
+    own.entry(index).arm(generation, Kind::Shared, Ready(payload), origin, || 0);
+    Some(index)
 }
 
 /// Cancels a timer on the owner's thread.
 fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
-    assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
-    assert_eq!(own.take_payload(index), 7);
+    assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
+    assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index);
 }
 
@@ -44,12 +48,14 @@ fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T
 #[test]
 fn every_index_has_its_own_node_in_both_views() {
     let (slab, mut own) = Slab::new();
-    let mut indices: Vec<u32> =
-        (1..=INDEX_MAX).map(|number| arm(&mut own, number.into())).collect();
-    assert!(own.arm(1, Kind::Shared, Ready(7)).is_err(), "no index is left");
+    let mut indices: Vec<u32> = (1..=INDEX_MAX)
+        .map(|number| arm(&mut own, number.into(), 7).expect("there is a node"))
+        .collect();
+    assert!(arm(&mut own, 1, 7).is_none(), "no index is left");
     for (&index, generation) in indices.iter().zip(1..) {
-        assert!(own.state(index).is_pending(generation));
-        let seen = slab.with(index, &pin(), |node| std::ptr::eq(node.state, own.state(index)));
+        assert!(own.entry(index).state().is_pending(generation));
+        let seen =
+            slab.with(index, &pin(), |node| std::ptr::eq(node.state, own.entry(index).state()));
         assert_eq!(seen, Some(true));
     }
     indices.sort_unstable();
@@ -65,13 +71,11 @@ fn payloads_of_any_type_are_kept() {
     fn keeps<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
         let (_slab, mut own) = Slab::new();
         let indices: Vec<u32> = (1..6)
-            .map(|generation| {
-                own.arm(generation, Kind::Shared, Ready(payload.clone())).expect("there is a node")
-            })
+            .map(|generation| arm(&mut own, generation, payload.clone()).expect("there is a node"))
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            assert_eq!(own.cancel(index, generation), Ok(Freed::Now));
-            assert_eq!(&own.take_payload(index), payload);
+            assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
+            assert_eq!(&own.entry(index).take_payload(), payload);
             own.free(index);
         }
     }
@@ -96,11 +100,11 @@ fn the_sweep_takes_every_payload() {
     let (_slab, mut own) = Slab::new();
     let payload = Rc::new(());
     for generation in 1..20 {
-        assert!(own.arm(generation, Kind::Private, Ready(Rc::clone(&payload))).is_ok());
+        assert!(arm(&mut own, generation, Rc::clone(&payload)).is_some());
     }
     let swept: Vec<_> = own
         .indices()
-        .map(|index| own.sweep(index))
+        .map(|index| own.entry(index).sweep())
         .filter(|(_, payload)| payload.is_some())
         .collect();
     assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { moved: false }));
@@ -110,7 +114,8 @@ fn the_sweep_takes_every_payload() {
 #[test]
 fn a_retired_page_is_gone_from_both_views_and_comes_again() {
     let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let indices: Vec<u32> =
+        (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     let most = own.known_pages();
     for (&index, generation) in indices.iter().zip(1..) {
         end(&mut own, index, generation);
@@ -123,14 +128,15 @@ fn a_retired_page_is_gone_from_both_views_and_comes_again() {
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));
-    let again: Vec<u32> = (20..39).map(|generation| arm(&mut own, generation)).collect();
+    let again: Vec<u32> =
+        (20..39).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     for (generation, &index) in (1..20).zip(&indices) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
     }
     for (generation, index) in (20..).zip(again) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
         assert_eq!(
-            (own.collect(index), own.take_payload(index)),
+            (own.entry(index).state().collect(), own.entry(index).take_payload()),
             (Collected::Cancelled { has_payload: true }, 7)
         );
         own.free(index);
@@ -142,7 +148,8 @@ fn reserved_pages_are_kept() {
     let (_slab, mut own) = Slab::new();
     own.reserve(9);
     assert_eq!(own.known_pages(), 5);
-    let indices: Vec<u32> = (1..30).map(|generation| arm(&mut own, generation)).collect();
+    let indices: Vec<u32> =
+        (1..30).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
         end(&mut own, index, generation);
     }
@@ -157,7 +164,8 @@ fn reserved_pages_are_kept() {
 #[test]
 fn a_page_that_is_looked_at_is_not_freed() {
     let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> = (1..20).map(|generation| arm(&mut own, generation)).collect();
+    let indices: Vec<u32> =
+        (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     let last = indices[18];
     let pinned = pin();
     let answer = slab.with(last, &pinned, |node| {
@@ -181,9 +189,9 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>, generation: u64)
     let node = slab.take_remote(&pinned).expect("there is a node");
     node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
     let index = node.index();
-    own.meet(index);
-    assert!(own.is_not_admitted(index));
-    assert_eq!(own.requested(index).read(), 5);
+    own.adopt_sender(index);
+    assert!(own.entry(index).is_not_admitted());
+    assert_eq!(own.entry(index).requested().read(), 5);
     index
 }
 
@@ -194,10 +202,10 @@ fn a_node_taken_by_an_adder_comes_back() {
     for generation in 1..200 {
         let index = add_and_collect(&slab, &mut own, generation);
         seen.insert(index);
-        own.admit(index);
-        assert!(!own.is_not_admitted(index));
-        assert!(matches!(own.collect(index), Collected::Moved { periodic: false }));
-        assert!(own.cancel(index, generation).is_ok());
+        own.entry(index).admit(|| 0);
+        assert!(!own.entry(index).is_not_admitted());
+        assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
+        assert!(own.entry(index).state().cancel_own(generation).is_ok());
         own.free(index);
         own.return_nodes();
     }
@@ -214,8 +222,8 @@ fn an_adder_that_stalls_keeps_one_page() {
     let indices: Vec<u32> =
         (1..20).map(|generation| add_and_collect(&slab, &mut own, generation)).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
-        assert!(own.cancel(index, generation).is_ok());
-        assert!(matches!(own.collect(index), Collected::Freed));
+        assert!(own.entry(index).state().cancel_own(generation).is_ok());
+        assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
         own.free(index);
     }
     own.return_nodes();
@@ -261,9 +269,9 @@ fn no_node_is_taken_twice() {
         }
         drop(sender);
         for (index, generation) in receiver {
-            own.meet(index);
-            assert!(own.cancel(index, generation).is_ok());
-            assert!(matches!(own.collect(index), Collected::Freed));
+            own.adopt_sender(index);
+            assert!(own.entry(index).state().cancel_own(generation).is_ok());
+            assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
             assert!(used.lock().unwrap().remove(&index));
             own.free(index);
             if generation % 3 == 0 {
@@ -302,14 +310,17 @@ fn other_threads_may_ask_at_any_time() {
         let mut lost = 0;
         // Pages are retired now and then.
         let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
-            (0..9).map(|extra| arm(own, (1 << 40) + extra)).collect()
+            (0..9).map(|extra| arm(own, (1 << 40) + extra, 7).expect("there is a node")).collect()
         };
         for generation in 1..=rounds {
             let others = many(&mut own);
-            let index = arm(&mut own, generation);
+            let index = arm(&mut own, generation, 7).expect("there is a node");
             live.store(u64::from(index) << 32 | generation, SeqCst);
-            if own.cancel(index, generation).is_err() {
-                assert_eq!(own.collect(index), Collected::Cancelled { has_payload: true });
+            if own.entry(index).state().cancel_own(generation).is_err() {
+                assert_eq!(
+                    own.entry(index).state().collect(),
+                    Collected::Cancelled { has_payload: true }
+                );
                 lost += 1;
             }
             own.free(index);
