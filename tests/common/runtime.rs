@@ -34,6 +34,7 @@ pub(crate) fn drives_the_timer(run: impl Run) {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));
     }
+    goes_on_with_timers_added_before(run.clone());
     is_woken_from_other_threads(run);
 }
 
@@ -77,8 +78,37 @@ fn fires_more_than_a_turn_takes() -> Task<'static> {
 }
 
 thread_local! {
-    static IS_OVER: Cell<bool> = const { Cell::new(false) };
+    static IS_RUNG: Cell<bool> = const { Cell::new(false) };
     static WAITS: Cell<Option<Waker>> = const { Cell::new(None) };
+}
+
+/// Ends the [`rung`] of this thread.
+fn ring() {
+    IS_RUNG.set(true);
+    WAITS.take().into_iter().for_each(Waker::wake);
+}
+
+/// Waits without a timer, which would hide a lost wake-up.
+async fn rung() {
+    poll_fn(|cx| {
+        WAITS.set(Some(cx.waker().clone()));
+        if IS_RUNG.take() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// One timer is added before the first runtime of the thread, another by the task of that runtime.
+fn goes_on_with_timers_added_before(run: impl Run) {
+    on_a_thread(move || {
+        local_timer().add(Duration::from_millis(3), ring);
+        let task = async {
+            rung().await;
+            local_timer().add(Duration::from_millis(10), ring);
+        };
+        if run(Box::pin(task)) {
+            run(Box::pin(rung()));
+        }
+    });
 }
 
 fn is_woken_from_other_threads(run: impl Run) {
@@ -86,21 +116,13 @@ fn is_woken_from_other_threads(run: impl Run) {
     let thread = thread::spawn(move || {
         run(Box::pin(async {
             sender.send(local_timer().shard_ref()).expect("it is waited for");
-            // No timer here: it would hide a lost wake-up.
-            poll_fn(|cx| {
-                WAITS.set(Some(cx.waker().clone()));
-                if IS_OVER.get() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            rung().await;
         }));
     });
     // A system without such a runtime sends none.
     if let Ok(shard) = shard.recv() {
         wake_ups::none_is_lost(&shard, 1, 2_000);
-        shard.run(|| {
-            IS_OVER.set(true);
-            WAITS.take().expect("it waits").wake();
-        });
+        shard.run(ring);
     }
     thread.join().expect("no panic");
 }

@@ -7,44 +7,14 @@ mod runtime;
 
 use std::time::Duration;
 
-use corewheel::{Config, future::sleep, local_timer};
+use corewheel::{Config, future::sleep};
 use runtime::on_a_thread;
-
-/// Runs a future as `corewheel_monoio::run` does.
-fn run<F: Future>(future: F) -> F::Output {
-    corewheel_monoio::run(future).expect("a runtime")
-}
 
 #[test]
 fn the_runtime_drives_the_timer() {
     runtime::drives_the_timer(|task| {
-        run(task);
+        corewheel_monoio::run(task).expect("a runtime");
         true
-    });
-}
-
-#[test]
-fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
-    on_a_thread(|| {
-        let timer = run(async { local_timer().add(Duration::from_millis(10), || ()) });
-        run(async {
-            while timer.is_pending() {
-                sleep(Duration::from_millis(1)).await;
-            }
-        });
-        assert_eq!(local_timer().counts().added, local_timer().counts().fired);
-    });
-}
-
-#[test]
-fn a_thread_that_has_a_timer_keeps_it() {
-    on_a_thread(|| {
-        let timer = local_timer().add(Duration::from_millis(3), || ());
-        run(async {
-            while timer.is_pending() {
-                sleep(Duration::from_millis(1)).await;
-            }
-        });
     });
 }
 

@@ -5,11 +5,11 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{io, rc::Rc, time::Duration};
+use std::{io, time::Duration};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
 use runtime::on_a_thread;
-use tokio::{sync::Notify, task::LocalSet};
+use tokio::task::LocalSet;
 
 #[test]
 fn the_runtime_drives_the_timer() {
@@ -41,19 +41,6 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
         let refused =
             corewheel_tokio::run(async {}).expect_err("the kernel does not know that time");
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
-    });
-}
-
-#[test]
-fn a_second_runtime_of_the_thread_goes_on_with_its_timers() {
-    on_a_thread(|| {
-        let rung = Rc::new(Notify::new());
-        let bell = Rc::clone(&rung);
-        corewheel_tokio::run(async {
-            local_timer().add(Duration::from_millis(10), move || bell.notify_one())
-        })
-        .expect("a runtime");
-        corewheel_tokio::run(rung.notified()).expect("another one");
     });
 }
 
