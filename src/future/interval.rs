@@ -24,7 +24,10 @@ pub struct Interval<H: Home = LocalTimer> {
     missed: MissedTickBehavior,
 }
 
-/// The behavior of an [`Interval`] when a tick is taken after the deadline of the next one.
+/// The behavior of an interval for missed ticks.
+///
+/// [`Interval`] has missed a tick if it is taken after the deadline of the next one; the interval of
+/// `corewheel_tokio`, like tokio's, if it is taken more than 5 ms late.
 ///
 /// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
 ///
@@ -38,8 +41,7 @@ pub enum MissedTickBehavior {
     /// Makes up for missed ticks at once: there are as many ticks as periods.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick is a period from now. A late tick that is taken before
-    /// the next is due leaves the schedule as it is, where tokio begins a new one after 5 ms.
+    /// Begins a new schedule: the next tick is a period from now.
     Delay,
     /// Skips missed ticks: the next tick is the next one of the schedule in the future.
     Skip,

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
+pub use corewheel::future::MissedTickBehavior;
 use futures_core::Stream;
 
 use super::{Instant, Sleep, sleep, sleep_until};
 
-/// A tick that is taken later than this after its time has missed it.
+/// A tick is missed if it is taken later than this after its deadline.
 const MISSED: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, the first time at once.
@@ -49,6 +50,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 }
 
 /// Ticks once a period; from [`interval`] and [`interval_at`].
+///
+/// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio.
 #[derive(Debug)]
 pub struct Interval {
     /// Waits for the next tick.
@@ -57,29 +60,16 @@ pub struct Interval {
     missed: MissedTickBehavior,
 }
 
-/// What an [`Interval`] does after a tick that was taken more than 5 ms late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissedTickBehavior {
-    /// Makes up for missed ticks at once.
-    #[default]
-    Burst,
-    /// Begins a new schedule: the next tick comes a period after the late one.
-    Delay,
-    /// Leaves missed ticks out: the next tick is the next one of the schedule.
-    Skip,
-}
-
-impl MissedTickBehavior {
-    fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
-        match self {
-            Self::Delay if now > due + MISSED => now.saturating_add(period),
-            Self::Skip if now > due + MISSED => {
-                let into_period = (now - due).as_nanos() % period.as_nanos();
-                let into_period = u64::try_from(into_period).map_or(period, Duration::from_nanos);
-                now.saturating_add(period.saturating_sub(into_period))
-            }
-            _ => due.saturating_add(period),
+/// Returns the deadline of the next tick, if the tick due at `due` is taken at `now`.
+fn next(missed: MissedTickBehavior, due: Instant, now: Instant, period: Duration) -> Instant {
+    match missed {
+        MissedTickBehavior::Delay if now > due + MISSED => now.saturating_add(period),
+        MissedTickBehavior::Skip if now > due + MISSED => {
+            let into_period = (now - due).as_nanos() % period.as_nanos();
+            let into_period = u64::try_from(into_period).map_or(period, Duration::from_nanos);
+            now.saturating_add(period.saturating_sub(into_period))
         }
+        _ => due.saturating_add(period),
     }
 }
 
@@ -100,7 +90,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
-        self.reset_at(self.missed.next(due, Instant::now(), self.period));
+        self.reset_at(next(self.missed, due, Instant::now(), self.period));
         Poll::Ready(due)
     }
 
@@ -187,31 +177,31 @@ mod tests {
     const PERIOD: Duration = Duration::from_millis(10);
 
     /// Returns how long after a due tick the next one comes, if it is taken `late`.
-    fn next(behavior: MissedTickBehavior, late: u64) -> u128 {
+    fn distance(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);
-        (behavior.next(due, now, PERIOD) - due).as_millis()
+        (next(behavior, due, now, PERIOD) - due).as_millis()
     }
 
     #[test]
     fn five_milliseconds_late_is_not_missed() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!([0, 4, 5].map(|late| next(behavior, late)), [10; 3], "{behavior:?}");
+            assert_eq!([0, 4, 5].map(|late| distance(behavior, late)), [10; 3], "{behavior:?}");
         }
     }
 
     #[test]
     fn a_missed_tick_is_made_up_for_or_begins_anew_or_is_left_out() {
-        assert_eq!([6, 10, 35].map(|late| next(Burst, late)), [10, 10, 10]);
-        assert_eq!([6, 10, 35].map(|late| next(Delay, late)), [16, 20, 45]);
-        assert_eq!([6, 10, 35].map(|late| next(Skip, late)), [10, 20, 40]);
+        assert_eq!([6, 10, 35].map(|late| distance(Burst, late)), [10, 10, 10]);
+        assert_eq!([6, 10, 35].map(|late| distance(Delay, late)), [16, 20, 45]);
+        assert_eq!([6, 10, 35].map(|late| distance(Skip, late)), [10, 20, 40]);
     }
 
     #[test]
     fn a_period_without_end_is_no_overflow() {
         let now = Instant::now();
         for behavior in [Burst, Delay, Skip] {
-            assert!(behavior.next(now, now + PERIOD, Duration::MAX) > now + PERIOD);
+            assert!(next(behavior, now, now + PERIOD, Duration::MAX) > now + PERIOD);
         }
     }
 }
