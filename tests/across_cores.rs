@@ -16,21 +16,10 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
+use common::{HOUR, TICK, in_virtual_time, never, on_a_thread, turn_after};
 use corewheel::{
-    AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer,
+    AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer,
 };
-
-const HOUR: Duration = Duration::from_secs(3_600);
-
-fn never() {
-    unreachable!("this callback must not run");
-}
-
-fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
-    clock.advance(TICK * ticks);
-    local_timer().turn()
-}
 
 /// Calls `ask` with this thread's wheel on another thread.
 fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {

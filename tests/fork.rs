@@ -30,10 +30,8 @@ use std::{
     time::Duration,
 };
 
-use common::on_a_thread;
+use common::{HOUR, on_a_thread};
 use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The failure of a child; nothing if it exits with success. It must not panic, because printing
 /// takes locks.

@@ -8,18 +8,15 @@ use std::{
     pin::pin,
     task::{Context, Waker},
     thread,
-    time::Duration,
 };
 
-use common::{TICK, in_virtual_time};
+use common::{HOUR, TICK, in_virtual_time};
 use corewheel::{
     Cancel, Config, DelayedOperation, LocalTimer, ManualClock, Purgatory, Shard,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     metrics::{LivePlace, LiveReport},
 };
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Lines of this file, and how many live timers were added in each, in the order of the lines.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {

@@ -13,23 +13,13 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Turn, local_timer,
-};
+use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
 
+pub(crate) use crate::common::{HOUR, TOO_LONG, cancel_elsewhere, expired, never, turn_after};
 use crate::common::{TICK, on_a_thread};
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Longer than any wait that succeeds, shorter than a hang.
-pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Number of queued messages of one kind that wakes a sleeping owner (P8).
 pub(crate) const WAKE_BACKLOG: usize = 1_024;
-
-pub(crate) fn never() {
-    unreachable!("this callback must not run");
-}
 
 /// Runs `test` on a new thread in virtual time, with the given configuration.
 pub(crate) fn configured<R: Send>(
@@ -86,24 +76,9 @@ pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid"), clock)
 }
 
-/// Turns and returns the payloads that expire.
-pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
-    shard.turn();
-    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
-}
-
-pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
-    clock.advance(TICK * ticks);
-    local_timer().turn()
-}
-
 /// Turns once in each of the next `ticks` ticks.
 pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
-}
-
-pub(crate) fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
-    on_a_thread(move || handle.cancel())
 }
 
 pub(crate) fn cancel_all_elsewhere(handles: &[TimerHandle]) {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, ManualClock};
+use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Turn, local_timer};
 
 /// A tick of the tests that use virtual time.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
@@ -14,6 +14,11 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// A tick in nanoseconds.
 pub(crate) const TICK_NANOS: u64 = 1_000_000;
 const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Longer than any wait that succeeds, shorter than a hang.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that
 /// is set. Under Miri, which takes a thousand times as long, a hundredth.
@@ -77,11 +82,30 @@ pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Waits, at most 20 s, until `condition` holds.
+pub(crate) fn never() {
+    unreachable!("this callback must not run");
+}
+
+pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
+    clock.advance(TICK * ticks);
+    local_timer().turn()
+}
+
+/// Turns and returns the payloads that expire.
+pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+    shard.turn();
+    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
+}
+
+pub(crate) fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
+    on_a_thread(move || handle.cancel())
+}
+
+/// Waits until `condition` holds; fails after [`TOO_LONG`].
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(begun.elapsed() < TOO_LONG, "waited in vain until {what}");
         thread::yield_now();
     }
 }

@@ -31,9 +31,12 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, on_a_thread};
+use common::{
+    HOUR, TICK, TOO_LONG, cancel_elsewhere, expired, in_virtual_time, never, on_a_thread,
+    turn_after,
+};
 use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Turn, Wheel, local_timer,
+    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Wheel, local_timer,
 };
 
 /// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
@@ -44,11 +47,6 @@ const RING: u64 = 128;
 
 /// Cancelled timers that wake a sleeping owner (P8).
 const DEBT: usize = 1024;
-
-const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Longer than any test may take: what takes as long hangs.
-const TOO_LONG: Duration = Duration::from_secs(20);
 
 // ---- time and turns
 
@@ -72,21 +70,9 @@ fn assert_sound(counts: Counts) {
     assert_eq!(counts.panicked, 0, "a callback has panicked");
 }
 
-/// Lets `ticks` pass and runs what is due.
-fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
-    clock.advance(TICK * ticks);
-    local_timer().turn()
-}
-
 /// A shard in virtual time.
 fn shard<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
-}
-
-/// The timers that one turn of a shard hands out.
-fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
-    shard.turn();
-    std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
 /// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that;
@@ -133,11 +119,6 @@ fn ends_soon(test: impl FnOnce() + Send + 'static) {
 
 // ---- callbacks and handles
 
-/// For a callback that must not run; see `assert_sound`.
-fn never() {
-    unreachable!("this callback must not run");
-}
-
 /// A counter, and a callback that counts its runs.
 fn counter() -> (Rc<Cell<u32>>, impl Fn() + Clone + 'static) {
     let runs = Rc::new(Cell::new(0));
@@ -147,10 +128,6 @@ fn counter() -> (Rc<Cell<u32>>, impl Fn() + Clone + 'static) {
 
 /// The two ways to cancel.
 const CANCELS: [fn(TimerHandle) -> Cancel; 2] = [TimerHandle::cancel, cancel_elsewhere];
-
-fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
-    on_a_thread(move || handle.cancel())
-}
 
 /// The two ways to reset.
 const RESETS: [fn(TimerHandle, Duration) -> bool; 2] = [TimerHandle::reset, reset_elsewhere];

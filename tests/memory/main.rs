@@ -16,14 +16,12 @@ mod remote;
 mod steady;
 mod timers;
 
-use std::{hint::black_box, time::Duration};
+use std::hint::black_box;
 
-use common::{TICK, in_virtual_time, on_a_thread};
+use common::{HOUR, TICK, in_virtual_time, never, on_a_thread};
 use corewheel::{
     Cancel, Completion, DelayedOperation, ManualClock, ShardRef, TimerHandle, Turn, local_timer,
 };
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Runs a test in virtual time, while no other test of this program runs.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
@@ -63,10 +61,6 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
             return turn;
         }
     }
-}
-
-fn never() {
-    unreachable!("this callback must not run");
 }
 
 /// Returns a callback that is stored without a box.
