@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
     let (address, shard, server) = start(offline)?;
     let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
 
-    // Client 1 speaks once; client 2 goes on until client 1 has been found silent.
+    // Client 1 speaks once; client 2 continues until client 1 has been found silent.
     let spoke = Instant::now();
     client.send_to(&[1], address)?;
     let (silent, found) = loop {

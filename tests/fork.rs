@@ -8,12 +8,12 @@
 //!   child's copy only. Adding to them works and fires nothing.
 //! * A callback that ran on another thread at the moment of the fork runs for ever in the child:
 //!   `cancel` answers `Running`, and `cancel_wait` would wait for ever.
-//! * Making a timer in the child, or ending one (also by the end of a thread), takes the lock of
-//!   the registry. It hangs if another thread did the same at the moment of the fork, and works
-//!   otherwise. A child that ends by `_exit` or `exec` ends none.
-//! * So do the first add from elsewhere to a shard, whose table of pages one thread makes and
-//!   others wait for, and the queue through which pages go that nobody looks at any more.
-//! * Memory that another thread looked at in that moment is never freed in the child.
+//! * Creating a wheel in the child, or ending one (also by the end of a thread), takes the lock of
+//!   the registry. It hangs if another thread held the lock at the moment of the fork. A child that
+//!   ends by `_exit` or `exec` ends no wheel.
+//! * Two more locks can hang in this way: of the first remote add to a shard, which allocates its
+//!   table of pages, and of the queue of retired pages.
+//! * Memory that another thread was reading at the moment of the fork is never freed in the child.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
@@ -33,15 +33,14 @@ use std::{
 use common::{HOUR, on_a_thread};
 use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
 
-/// The failure of a child; nothing if it exits with success. It must not panic, because printing
-/// takes locks.
+/// The failure of a child. A child must not panic, because printing takes locks.
 type Found = Result<(), &'static str>;
 
 fn check(holds: bool, what: &'static str) -> Found {
     if holds { Ok(()) } else { Err(what) }
 }
 
-/// One test at a time: no thread may be making or ending a timer when another one forks.
+/// Serializes the tests: no thread may create or end a wheel while another one forks.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,11 +60,11 @@ fn in_a_child(child: impl FnOnce() -> Found) {
             // SAFETY: `what` is readable for its length.
             unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
         }
-        // SAFETY: ends the process at once, and with it all that is borrowed.
+        // SAFETY: ends the process at once, and with it all borrows.
         unsafe { libc::_exit(i32::from(found.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: `status` is a place for the answer.
+    // SAFETY: `status` is valid for writes.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!((waited, status), (pid, 0), "the child has found something wrong, or hung");
 }
@@ -80,7 +79,7 @@ fn turn_until(happened: impl Fn() -> bool) {
     }
 }
 
-/// Threads that turn their wheels until they are asked to end.
+/// Threads that turn their wheels until `end`.
 struct Others {
     cores: Cores<()>,
     over: Arc<AtomicBool>,
@@ -118,7 +117,7 @@ fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
     check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "it can be moved")?;
     let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "it can be added to")?;
     thread::sleep(Duration::from_millis(5));
-    check(more.is_pending(), "nobody turns it")?;
+    check(more.is_pending(), "no thread turns it")?;
     check(more.cancel_wait() == Ok(Cancel::Cancelled), "what is added can be cancelled")?;
     check(handle.cancel() == Cancel::Cancelled, "it can be cancelled")?;
     check(!handle.is_pending() && !handle.reset(HOUR), "and then it has ended")?;
@@ -162,7 +161,7 @@ fn each_process_has_its_own_copy() {
             use_the_own_timer(own)?;
             check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")
         });
-        // Nothing of that has happened here.
+        // The parent's copies are unchanged.
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
         assert!(own.is_pending() && there.iter().all(|handle| handle.is_pending()));
         assert!(own.reset(Duration::ZERO));
@@ -173,7 +172,8 @@ fn each_process_has_its_own_copy() {
     });
 }
 
-/// No other thread makes or ends a timer at the moment of the fork: then the child may.
+/// The child may create wheels, because no other thread created or ended one at the moment of the
+/// fork.
 #[test]
 fn a_child_may_make_threads_with_timers() {
     let _alone = alone();
@@ -200,8 +200,7 @@ fn a_child_may_make_threads_with_timers() {
     });
 }
 
-/// A callback that runs on another thread is cut in two: it runs on in the parent, and for ever in
-/// the child.
+/// A callback that runs on another thread continues in the parent, and never ends in the child.
 #[test]
 fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
     let _alone = alone();

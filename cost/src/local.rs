@@ -87,7 +87,7 @@ struct Remote {
     takes_handles: bool,
     /// Takes the handles, or room for them, and the size of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
-    /// Takes the owner's handles, the positions that were handed over, and what came back.
+    /// Takes the owner's handles, the positions that were handed over, and the returned handles.
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 

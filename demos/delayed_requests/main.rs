@@ -1,5 +1,5 @@
 //! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
-//! out, under a load of its own: `cargo run --release -p corewheel-demos --bin delayed_requests`.
+//! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
 //! One event loop per core. A connection lives on the core that accepted it, and its requests wait
 //! there. A partition or a group belongs to the core of its number, which is notified of its
@@ -42,12 +42,12 @@ use verdict::Report;
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
 const MIN_TIMEOUT_MS: u64 = 100;
 
-/// A small replicated log, thread per core, whose requests wait for their condition or time out,
-/// under a load of its own.
+/// A small replicated log, thread per core, whose requests wait for their condition or time out. It
+/// also runs the clients.
 ///
 /// Producers wait until the followers have their bytes, consumers and followers until there are
 /// enough bytes, members of a group until all have joined. Followers and members stall at planned
-/// times, so the load knows of each request whether it must time out. The verdict says whether each
+/// times, so the load knows which requests must time out. The verdict says whether each
 /// was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
 /// clients. The limit of the lateness is raised by the time that the machine held up a thread. Exit
 /// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.

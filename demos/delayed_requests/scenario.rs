@@ -36,7 +36,7 @@ const STALLING: u32 = 1;
 pub(crate) struct Plan {
     pub(crate) partitions: u32,
     pub(crate) groups: u32,
-    /// The timeout of all requests except those of followers.
+    /// The timeout of all requests except `Follow`.
     pub(crate) timeout: Duration,
     pub(crate) run: Duration,
 }
@@ -46,8 +46,8 @@ impl Plan {
         self.partitions as usize * CONSUMERS.end + self.groups as usize * MEMBERS
     }
 
-    /// No round begins after this. One that has just begun takes a timeout, and then the followers
-    /// wait in vain.
+    /// Returns the last time at which a round may begin. A round takes a timeout, and then the
+    /// followers wait in vain.
     pub(crate) fn last_call(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
@@ -94,7 +94,7 @@ enum Scenario {
 }
 
 impl Team {
-    /// The teams of the partitions come first, then those of the groups.
+    /// Creates a team. The lower ids are partitions, the others are groups.
     pub(crate) fn new(id: u32, plan: Plan, connector: &Connector<'_>) -> io::Result<Self> {
         let (scenario, clients) = match id.checked_sub(plan.partitions) {
             None => (Scenario::Partition(Partition::new(id, plan)), CONSUMERS.end),
@@ -132,8 +132,7 @@ fn are_idle(clients: &[Client]) -> bool {
     clients.iter().all(|client| client.is_idle)
 }
 
-/// The clients of a partition work in rounds. All is well for a while, and then one follower
-/// stalls.
+/// The clients of a partition work in rounds, each of which ends with a stall of one follower.
 struct Partition {
     id: u32,
     plan: Plan,
@@ -154,11 +153,11 @@ enum Phase {
     /// The producers send no more requests either. Then both followers have everything, and wait
     /// for more.
     ProducersEnd,
-    /// One follower stalls. Each producer produces once, and each consumer asks for more than they
-    /// produce. These requests must time out before the follower goes on. In every other round it
-    /// goes on at this time, about when the requests of the producers time out.
+    /// One follower stalls. Each producer produces once, and each consumer fetches more than they
+    /// produce. These requests must time out before the follower continues. In every other round it
+    /// continues at `until`, about when the requests of the producers time out.
     Stalled { until: Option<Duration> },
-    /// The follower goes on, but some requests have not been answered.
+    /// The follower continues, but some requests have not been answered.
     Recovering,
     /// Nothing is produced any more, so the last requests of the followers must time out.
     Over,
@@ -227,7 +226,7 @@ impl Partition {
         client.send(kind, (self.id, 0), position, self.plan.timeout, expected);
     }
 
-    /// Every follower that has received something says so and asks for more, unless it stalls.
+    /// Lets each follower confirm its last answer and request more, unless it stalls.
     fn follow(&self, followers: &mut [Client]) {
         let stalls = matches!(self.phase, Phase::Stalled { .. });
         for (follower, index) in followers.iter_mut().zip(0..) {
@@ -238,7 +237,7 @@ impl Partition {
         }
     }
 
-    /// Every producer whose turn it is produces. Returns the moment of the next one.
+    /// Lets each idle producer produce whose pause is over. Returns the moment of the next one.
     fn produce(&mut self, producers: &mut [Client], now: Duration) -> Duration {
         let again = now + self.plan.pause();
         for (index, producer) in producers.iter_mut().enumerate() {
@@ -247,7 +246,7 @@ impl Partition {
                 self.produces_at[index] = again;
             }
         }
-        // A producer whose moment has passed acts on its answer.
+        // A producer whose moment has passed produces when its answer arrives.
         self.produces_at.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
     }
 

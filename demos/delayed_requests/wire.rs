@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Request {
-    /// The index of the request among those of its connection.
+    /// The index of the request within its connection.
     pub(crate) number: usize,
     pub(crate) timeout_ms: u64,
     pub(crate) kind: Kind,

@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// A user of the server, with one or more connections. Times count from the start of the run.
 pub(crate) trait User: Send + 'static {
-    /// Acts, because its moment has come or data has arrived. Returns the moment of its next
+    /// Acts, because its moment is reached or data has arrived. Returns the moment of its next
     /// action.
     fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>>;
 

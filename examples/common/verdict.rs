@@ -89,7 +89,7 @@ impl Failures {
     }
 }
 
-/// The counts of the timers of all cores, without those of the request to stop.
+/// The counts of the timers of all cores, except the request to stop.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Timers {
     pub(crate) added: u64,

@@ -1,4 +1,4 @@
-//! A thread-per-core TCP server on loopback that closes idle connections, under a load of its own:
+//! A thread-per-core TCP server on loopback that closes idle connections. It also runs the clients:
 //! `cargo run --release --example idle_timeouts`.
 //!
 //! One event loop per core. A connection lives on the core that accepted it, with an idle timeout
@@ -33,12 +33,12 @@ use common::{Options, view};
 use event_loop::IdleTimers;
 use verdict::Report;
 
-/// The connections of the load share an address, so each needs a local port of its own.
+/// The connections of the load share an address, so each needs a separate local port.
 const MAX_CONNECTIONS: i64 = 25_000;
 /// A pause of the machine makes a talking connection look silent if the timeout is shorter.
 const MIN_IDLE_MS: u64 = 200;
 
-/// A thread-per-core TCP server that closes idle connections, under a load of its own.
+/// A thread-per-core TCP server that closes idle connections. It also runs the clients.
 ///
 /// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open
 /// although silent, because another thread cancels their idle timer. The others keep talking. The

@@ -1,5 +1,5 @@
-//! What the fuzz targets do: they choose operations by the bytes of their input, and hold the library to the models that its
-//! other tests have.
+//! The fuzz targets choose operations by the bytes of their input, and hold the library to the models
+//! of its other tests.
 
 #[allow(
     dead_code,

@@ -236,8 +236,8 @@ fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
     });
 }
 
-/// A remote timer ends and its node goes to the next remote timer, while a third thread still asks
-/// for the first.
+/// A remote timer ends and its node goes to the next remote timer. A third thread still resets and
+/// cancels the first.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {

@@ -101,7 +101,7 @@ fn a_payload_is_never_slept_over_for_long() {
     });
 }
 
-/// The message of the timer is that of another thread, which moves it and wakes nobody for that.
+/// The mover has queued the timer's only message, which is not urgent and wakes no owner.
 #[test]
 fn a_payload_behind_the_message_of_another_is_never_slept_over_for_long() {
     explore(22_500, || {
@@ -351,7 +351,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
     });
 }
 
-/// The delayed waker has nothing in the mailbox itself: its add was refused, and it asks for room.
+/// The delayed waker has no message in the mailbox: its add was refused, and it requests room.
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
     explore(52_000, || {

@@ -221,7 +221,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.drain()
     }
 
-    /// Returns the number of watches on `key` here, including those of other cores' operations.
+    /// Returns the number of watches on `key` here, including watches of other cores' operations.
     ///
     /// Cost: one step per watch.
     pub fn watched(&self, key: &K) -> usize {

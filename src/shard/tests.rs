@@ -165,17 +165,17 @@ fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     TimerHandle::new(shard.number(), armed.index, armed.generation)
 }
 
-/// Calls `meanwhile` between the two swaps of a remote reset.
+/// Resets a timer as another thread does, and calls `between` between the two swaps.
 fn while_moving(
     shard: &mut Shard<Callback>,
     timer: TimerHandle,
-    meanwhile: impl FnOnce(&mut Shard<Callback>),
+    between: impl FnOnce(&mut Shard<Callback>),
 ) -> bool {
     let shared = Arc::clone(shard.shared());
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.with(timer.index(), &pinned, |node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
-        meanwhile(shard);
+        between(shard);
         node.requested.write(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Other);
         if next == Next::Push {

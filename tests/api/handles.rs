@@ -147,7 +147,7 @@ fn the_owner_reads_the_deadline_and_the_time_left() {
         pass(clock, 5);
         assert_eq!((read(near), read(periodic)), (Some(TICK * 8), Some(TICK * 10)));
         assert_eq!(private.deadline(), None);
-        // The deadline has come, and no turn has.
+        // The deadline has elapsed without a turn.
         clock.advance(TICK * 4);
         assert_eq!(
             (read(near), local_timer().time_left(near)),

@@ -586,7 +586,7 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         turn();
         assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
     });
-    // Also if a message about the deadline of the timer waits, which wakes nobody.
+    // A queued reset of the timer, which is not urgent, does not hide the cancel.
     dropping_within(LIMIT, |_, wakes| {
         let timer = local_timer().add(MINUTE, never);
         local_timer().turn();
@@ -625,7 +625,7 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
 
 /// The owner has no payload to drop, so no cancel wakes it.
 #[test]
-fn what_another_thread_has_added_is_dropped_by_who_cancels_it() {
+fn a_remote_canceller_drops_the_callback_of_a_remote_add() {
     counting_wakes(|_, wakes, shard| {
         let drops = Counter::default();
         let add = || on_a_thread(|| shard.add(HOUR, drops.callback()));

@@ -1,5 +1,5 @@
-//! An allocator that counts: how many bytes are held, in all, and how often each thread allocates
-//! and frees. Who takes this in has it as its allocator.
+//! A counting allocator: the bytes held by all threads, and how often each thread allocates and
+//! frees. A test that includes this module uses it.
 #![allow(dead_code, reason = "no test uses all of it")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
@@ -28,7 +28,7 @@ thread_local! {
 fn count(more: usize, less: usize) {
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
     HELD.fetch_add(signed(more) - signed(less), Ordering::Relaxed);
-    // A thread that has no locals any more is not measured.
+    // A thread whose locals are destroyed is not counted.
     let _ = CALLS.try_with(|calls| {
         let (allocated, freed) = calls.get();
         calls.set((allocated + u64::from(more > 0), freed + u64::from(less > 0)));
@@ -77,8 +77,8 @@ pub(crate) fn calls(run: impl FnOnce()) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// One test at a time: they count the memory of all threads, and any thread may free the memory of
-/// a shard that has ended.
+/// Serializes the tests: they count the memory of all threads, and any thread may free the memory
+/// of an ended shard.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -28,7 +28,7 @@ struct World {
     added: AtomicU64,
     ended: AtomicU64,
     dropped: AtomicU64,
-    /// Patient ones that expired.
+    /// Patient operations that expired.
     lost: AtomicU64,
     adding_is_over: AtomicU64,
     events_are_over: AtomicBool,
@@ -113,7 +113,7 @@ impl Site {
         }
     }
 
-    /// Turns, and sleeps in between, until that holds.
+    /// Turns and sleeps until the condition holds.
     fn turn_until(&self, holds: impl Fn(&World) -> bool) {
         let until = Instant::now() + self.patience * 2;
         while !holds(&self.world) {
@@ -144,8 +144,8 @@ impl Site {
     }
 }
 
-/// Tells of events until everything has been added; then one notifier takes each key beyond what
-/// anybody waits for, and tells of that once.
+/// Sends events until all operations have been added. Then notifier 0 raises each key above every
+/// level that an operation waits for, and sends one event per key.
 fn tell(number: usize, world: &World, group: &PurgatoryGroup<usize>, patience: Duration) {
     let until = Instant::now() + patience * 2;
     let mut random = fastrand::Rng::with_seed(number as u64);
@@ -154,7 +154,7 @@ fn tell(number: usize, world: &World, group: &PurgatoryGroup<usize>, patience: D
         let key = random.usize(..KEYS);
         world.levels[key].fetch_add(1, Ordering::Relaxed);
         group.notify(&key);
-        // An event takes a core longer than its telling.
+        // A core needs longer to handle an event than this thread to send it.
         thread::sleep(Duration::from_micros(random.u64(..200)));
     }
     if number == 0 {
@@ -166,8 +166,8 @@ fn tell(number: usize, world: &World, group: &PurgatoryGroup<usize>, patience: D
     }
 }
 
-/// Each core adds some thousand operations, times `scale`. A patient one waits at most so long:
-/// none of them may have to.
+/// Each core adds some thousand operations, times `scale`. The timeout of a patient operation is
+/// `patience`, and none of them may expire.
 pub(crate) fn run(scale: u64, patience: Duration) {
     let (world, group) = (Arc::new(World::default()), PurgatoryGroup::by(|&key: &usize| key));
     let (shared, joined) = (Arc::clone(&world), group.clone());

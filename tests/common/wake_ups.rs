@@ -1,4 +1,4 @@
-//! What finds every wake-up that a sleeping owner loses; the integrations use it, too.
+//! A search for lost wake-ups of a sleeping owner, also for the integrations.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -6,12 +6,12 @@ use corewheel::ShardRef;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What takes longer than this does not happen.
+/// Longer than any wait that succeeds, shorter than a hang.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
-/// Threads that add or move what is due at once, or nearly, and wait for it, at moments that shift
-/// against those at which the owner falls asleep. One alone finds every wake-up that is lost;
-/// several meet in one.
+/// Starts threads that add or move a timer that is due soon, and wait until it fires. Random pauses
+/// shift these requests against the moments at which the owner falls asleep. With one thread, no
+/// other request hides a lost wake-up.
 pub(crate) fn none_is_lost(shard: &ShardRef, askers: u64, rounds: u64) {
     thread::scope(|scope| {
         for asker in 0..askers {

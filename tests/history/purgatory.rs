@@ -14,7 +14,7 @@ use crate::{CountsDrop, Drops, common::TICK, on_a_core, turn_after};
 
 type Waits = Purgatory<u32, Operation>;
 
-/// What a test sees of an operation.
+/// The observations of a test about an operation.
 #[derive(Clone, Default)]
 struct Seen {
     is_met: Rc<Cell<bool>>,
@@ -199,8 +199,7 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
     });
 }
 
-/// The condition is met, and there is an event on the first key, while the keys are still being
-/// gone through.
+/// The condition becomes true, and the first key has an event, while the iterator of the keys runs.
 #[test]
 fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
     for met_at in 0..6 {

@@ -1,5 +1,5 @@
-//! A purgatory's memory: what a completed operation took is there for the next one; nothing grows
-//! with the operations that have ended.
+//! A purgatory's memory: a new operation reuses the memory of a completed one, and ended operations
+//! take none.
 
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Instant};
 
@@ -13,10 +13,10 @@ use crate::{
     counting::{calls, held},
 };
 
-/// Timeouts pass a tick after so many operations.
+/// The clock advances by a tick after this number of operations.
 const IN_A_TICK: u64 = 1000;
 
-/// Is met at its first event, or never; has a payload on the heap.
+/// An operation that completes at its first event, or never. It has a payload on the heap.
 struct Op {
     is_met: Rc<Cell<bool>>,
     is_patient: bool,
@@ -36,7 +36,7 @@ impl DelayedOperation for Op {
     }
 }
 
-/// Operations that come one after the other, of which about so many wait.
+/// A sequence of operations, of which about `live` wait at any time.
 struct Stream<'clock> {
     purgatory: Purgatory<u64, Op>,
     patient: VecDeque<(u64, OperationId)>,
@@ -48,8 +48,8 @@ struct Stream<'clock> {
 }
 
 impl Stream<'_> {
-    /// One comes, and one goes: most by an event on one of their two keys, which completes all
-    /// others that watch it; one of 16 by force, and one by its timeout.
+    /// Adds an operation with two keys. One of 16 expires, one is completed by force, and the others
+    /// by an event on one of their keys.
     fn next(&mut self, number: u64) {
         let how = number % 16;
         let op = Op {
@@ -85,8 +85,8 @@ impl Stream<'_> {
     }
 }
 
-/// Ten million operations on ten thousand keys, of which 1 % wait at any time (fewer without
-/// optimisation). The most that is held in each tenth is the same from the second one on.
+/// Runs ten million operations on ten thousand keys, fewer without optimization. 1 % of them wait
+/// at any time. The peak memory of each tenth is the same from the second tenth on.
 #[test]
 fn ten_million_operations_take_no_more_than_the_first() {
     let all = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
@@ -132,8 +132,8 @@ fn ten_million_operations_take_no_more_than_the_first() {
     });
 }
 
-/// A burst of a hundred thousand operations on as many keys, and one event with very many watchers:
-/// when nothing waits any more, what they took has gone back, but for the pages that a timer keeps.
+/// All operations of the burst watch one key, and one event completes them. Then only the spare
+/// pages are left.
 #[test]
 fn the_memory_of_a_burst_goes_back() {
     const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
@@ -152,7 +152,7 @@ fn the_memory_of_a_burst_goes_back() {
         clock.advance(TICK * 5);
         local_timer().turn();
         assert!(purgatory.is_empty());
-        // The timer gives a page back per turn.
+        // Each turn frees one page.
         (0..1_000).for_each(|_| _ = local_timer().turn());
         let left = held() - before;
         println!(
@@ -163,7 +163,8 @@ fn the_memory_of_a_burst_goes_back() {
     });
 }
 
-/// Far more at a time than are kept in any case, with a key for each and one for all.
+/// Each round needs more pages than the spare ones. Each operation has a private key and one
+/// that all share.
 #[test]
 fn equal_rounds_of_operations_allocate_nothing() {
     alone_in_virtual_time(|clock| {
@@ -188,7 +189,7 @@ fn equal_rounds_of_operations_allocate_nothing() {
     });
 }
 
-/// A loop that sleeps does not turn 64 times for that.
+/// The loop frees the memory before its sleep, without the 64 turns that an awake loop needs.
 #[test]
 fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
     alone_in_virtual_time(|clock| {

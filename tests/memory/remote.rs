@@ -1,5 +1,5 @@
-//! Memory of timers that other threads add: a burst goes back in bounded steps, the steady state
-//! allocates nothing, and what has ended keeps nothing alive.
+//! Memory of timers that other threads add: the memory of a burst is freed in bounded steps, the
+//! steady state allocates nothing, and an ended timer keeps nothing alive.
 
 use std::{
     sync::{Arc, mpsc},
@@ -23,15 +23,15 @@ const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 #[derive(Clone, Copy, Debug)]
 enum End {
     CancelledElsewhere,
-    /// In another order than that in which they came.
+    /// In another order than they were added.
     CancelledElsewhereShuffled,
     CancelledBeforeTheyArrive,
     CancelledByTheOwnerShuffled,
     Fired,
 }
 
-/// A burst from elsewhere that comes and goes. The bytes it takes, and those left after so many
-/// turns, while its handles are kept.
+/// Lets another thread add a burst of timers, and ends them. Returns the bytes that the burst took,
+/// and the bytes left after `turns` turns. The handles are kept.
 fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
     let (shard, others) = (local_timer().shard_ref(), local_timer().len());
     let mut random = fastrand::Rng::with_seed(1);
@@ -53,11 +53,11 @@ fn burst(clock: &ManualClock, end: End, turns: usize) -> (i64, i64) {
     match end {
         End::CancelledElsewhere | End::CancelledElsewhereShuffled => {
             on_a_thread(|| {
-                // The first look makes a thread known to the epochs.
+                // The first use of a handle registers the thread with the epochs.
                 assert!(handles[0].is_pending());
                 let counted = calls(|| cancel_all(&handles));
-                // A thread may free what the epochs kept for the adder's thread, and what earlier
-                // bursts have left.
+                // A thread may free the epochs' record of the adder's thread, and the garbage of
+                // earlier bursts.
                 assert!(counted.0 == 0 && (counted.1 <= 8 || others > 0), "{counted:?}");
             });
         }
@@ -84,7 +84,7 @@ fn a_burst_goes_back_however_it_ends() {
         End::Fired,
     ] {
         alone_in_virtual_time(|clock| {
-            // The tables of the wheel, and what the epochs keep for each thread.
+            // Allocates the tables of the wheel, and the epochs' record of this thread.
             turn_after(clock, 1);
             let (full, left) = burst(clock, end, 2_000);
             println!("{end:?}: {full} bytes, {left} left");
@@ -94,7 +94,7 @@ fn a_burst_goes_back_however_it_ends() {
     }
 }
 
-/// One burst after the other leaves no more behind than the first.
+/// A later burst leaves no more memory behind than the first.
 #[test]
 fn bursts_come_and_go() {
     alone_in_virtual_time(|clock| {
@@ -112,8 +112,8 @@ fn bursts_come_and_go() {
     });
 }
 
-/// Of each burst a few stay for long, all over the pages that it came with. What is free of these
-/// is for the next one.
+/// A few timers of each burst stay, spread over its pages. The next burst uses the free nodes of
+/// these pages.
 #[test]
 fn bursts_of_which_few_stay_take_no_more_and_more() {
     const BURST: usize = 10_000;
@@ -175,8 +175,7 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
     assert!(held() - before < 500_000, "{} bytes left", held() - before);
 }
 
-/// What a reference keeps: nothing that a callback has captured, and of the timers what they were
-/// known by.
+/// A `ShardRef` keeps the nodes of ended timers, but nothing that a callback has captured.
 #[test]
 fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     const TIMERS: usize = 10_000;
@@ -203,8 +202,8 @@ fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     assert!(held() - before < 300_000, "{} bytes left", held() - before);
 }
 
-/// More timers than there can be shards, one after the other: their numbers are used again, and no
-/// handle of an earlier one reaches a later one, nor does a reference.
+/// Creates more wheels in sequence than there are shard numbers, so that numbers are reused. No
+/// handle or `ShardRef` of an earlier wheel reaches a later one.
 #[test]
 fn tens_of_thousands_of_timers_come_and_go() {
     const KEPT: usize = 50;

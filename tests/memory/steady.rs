@@ -27,17 +27,16 @@ use crate::{
 const LIVE: u32 = 3_000;
 const ROUNDS: u32 = 5_000;
 
-/// Does `step` until everything is warm, and asserts that from then on it neither allocates nor
-/// frees.
+/// Repeats `step` as a warm-up, and asserts that further repetitions neither allocate nor free.
 fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     (0..ROUNDS).for_each(&mut step);
     let counted = calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
-/// Does `there` on another thread and then `here` on this one, round by round. In the second half
-/// neither allocates or frees: the first rounds make the other thread known to the epochs, and free
-/// what earlier shards have left.
+/// Calls `there` on another thread and then `here` on this one, round by round, and asserts that
+/// neither allocates or frees in the second half. The first rounds register the other thread with
+/// the epochs, and free the garbage of earlier shards.
 fn assert_steady_on_two(
     what: &str,
     rounds: u32,
@@ -62,7 +61,7 @@ fn assert_steady_on_two(
     });
 }
 
-/// On a thread with `LIVE` timers, in virtual time.
+/// Runs `test` in virtual time, on a thread with `LIVE` timers.
 fn among_others(test: impl FnOnce(&ManualClock) + Send) {
     alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
@@ -109,7 +108,7 @@ fn add_and_fire_allocate_nothing() {
             _ = local_timer().try_add(delay(round, 10), || {});
             black_box(turn_after(clock, 1));
         });
-        // Some go through a cascade on their way.
+        // Some are cascaded before they fire.
         assert_steady("add and fire far ahead", |round| {
             local_timer().add(delay(round, 200_000), || {});
             black_box(turn_after(clock, 100));
@@ -190,7 +189,7 @@ fn a_callback_that_captures_32_bytes_is_stored_in_place() {
     });
 }
 
-/// The counting sees what it should: a callback too large for its place goes into a box, once.
+/// Shows that the allocator counts.
 #[test]
 fn a_callback_that_captures_more_is_boxed_once() {
     among_others(|clock| {
@@ -261,8 +260,7 @@ fn adding_elsewhere_and_firing_allocates_nothing() {
     });
 }
 
-/// Far more at a time than are kept in any case: no page goes in one turn that is wanted in the
-/// next.
+/// Each round needs more pages than the spare ones. No turn frees a page that the next round needs.
 #[test]
 fn adding_thousands_elsewhere_and_firing_allocates_nothing() {
     alone_in_virtual_time(|clock| {
@@ -284,7 +282,7 @@ fn cancelling_and_moving_elsewhere_allocates_nothing() {
                 let place = &mut waiting[(round * 10 + one) as usize % 300];
                 if let Some(handle) = place.take() {
                     assert!(handle.reset(TICK * 500) && handle.is_pending());
-                    // One of two without a turn in between.
+                    // Every other timer is cancelled before the owner sees the reset.
                     assert!(one % 2 == 0 || handle.cancel() == Cancel::Cancelled);
                 }
                 *place = Some(shard.add(TICK * 400, small()));
@@ -356,8 +354,8 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
     });
 }
 
-/// Two cores of a group that tell each other of events, turn by turn: they fill the batches that
-/// they have read.
+/// Two cores of a group notify each other of events in turn, and reuse the batches that they have
+/// read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
     among_others(|_| {

@@ -1,4 +1,4 @@
-//! A timer takes few bytes, and none when it has gone; memory goes back in bounded steps.
+//! A timer takes few bytes, and none after its end. Memory is freed in bounded steps.
 
 use corewheel::{Cancel, TimerHandle, local_timer};
 
@@ -20,10 +20,9 @@ fn any_delay(random: &mut fastrand::Rng) -> u32 {
     random.u32(10_000..70_000)
 }
 
-/// Asserts how many bytes live timers take, and how many are left after `cancel_all` has taken all
-/// of them out.
+/// Asserts the bytes that live timers take, and the bytes left after `cancel_all`.
 fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
-    // The large one takes seconds unless the compiler helps.
+    // A million takes seconds without optimization.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
     for &count in sizes {
         let before = held();
@@ -91,7 +90,7 @@ fn churn_takes_no_more_and_more() {
     });
 }
 
-/// One goes and two come, again and again: the second finds room in a page that is there.
+/// Each round cancels one timer and adds two. The second add finds room in an existing page.
 #[test]
 fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
     const GROWN: usize = 2_000;
@@ -120,7 +119,7 @@ fn bursts_come_and_go() {
         let (mut random, mut timers) = (fastrand::Rng::with_seed(1), make());
         let mut gone = Vec::with_capacity(6 * BURST);
         let base: Vec<_> = (0..BASE).map(|_| timers.add(60_000)).collect();
-        // The first one may leave tables that the others find.
+        // The first burst may leave tables that the others reuse.
         let mut before = None;
         for burst in 0..6 {
             let first = gone.len();
@@ -138,7 +137,7 @@ fn bursts_come_and_go() {
     });
 }
 
-/// Payloads of those cancelled here go at once; of those cancelled elsewhere, in the next turn.
+/// A local cancel drops the payload at once. After a remote cancel the next turn drops it.
 #[test]
 fn payloads_go_back_before_their_timers_memory_does() {
     alone_in_virtual_time(|clock| {

@@ -50,13 +50,13 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Does something, with at most `most` entries.
+    /// Makes a random operation, with at most `most` entries.
     pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, most: usize) {
         let has_room = self.live.len() < most;
         match choose(100) {
             0..29 if has_room => {
-                // An entry that comes late to an advance that is not over meets the entries that
-                // are left.
+                // An entry that is due at once, inserted during an unfinished advance, joins the
+                // remaining due entries.
                 let late = self.wheel.is_behind() && choose(2) == 0;
                 self.insert_at(if late { self.now } else { self.any_deadline(choose) });
             }
@@ -189,8 +189,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         assert_eq!(self.wheel.touched(), touched, "a stale key touches nothing");
     }
 
-    /// Moves time on, stays, tries to go back, or goes exactly where the wheel wants to be woken.
-    /// Takes all due entries, as many as a budget allows, or stops half-way.
+    /// Advances to a random time, at times not at all, back, or exactly to `next_deadline`. Takes
+    /// all due entries, as many as a budget allows, or stops half-way.
     fn advance(&mut self, choose: &mut Choose<'_>) {
         let to = match choose(20) {
             0 => self.now.saturating_add(magnitude(choose)),
@@ -235,9 +235,12 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.sorted.first().map(|&(deadline, _)| deadline)
     }
 
-    /// `next_deadline` is never later than the truth. It is earlier only as the start of a slot of
-    /// the earliest entry, or of a slot that a live entry was moved away from, or so many ticks
-    /// before the start of a slot as there are entries to cascade.
+    /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, it is
+    /// one of these:
+    ///
+    /// - the start of a slot of the earliest entry,
+    /// - the start of a slot that a live entry was moved away from,
+    /// - the start of a cascade, at most one tick per entry before the start of a slot.
     pub(crate) fn compare_next_deadline(&self) {
         let (next, truth) = (self.wheel.next_deadline(), self.earliest());
         assert_eq!(next.is_some(), truth.is_some());
@@ -252,8 +255,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Whether a slot of some entry starts so soon after `tick` that the entries have to be
-    /// cascaded.
+    /// Returns whether entries have to be cascaded at `tick`, because a slot of theirs starts soon.
     fn is_for_a_portion(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
         let starts = self
@@ -263,8 +265,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
     }
 
-    /// Checks the invariants: always in small geometries, at times in large ones and under Miri,
-    /// where it takes long.
+    /// Checks the invariants: always in small geometries, at times in large ones and under Miri.
     fn check(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
@@ -278,12 +279,12 @@ fn index(choose: &mut Choose<'_>, bound: usize) -> usize {
     usize::try_from(choose(bound as u64)).expect("below a usize")
 }
 
-/// A number whose size in bits is uniform.
+/// Returns a number whose size in bits is uniform.
 pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
     choose(u64::MAX) >> choose(64)
 }
 
-/// Times at which something wraps or ends.
+/// Returns a time just before the wheel wraps or time ends, or any other.
 pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     match choose(6) {
         0 => 0,
@@ -294,7 +295,7 @@ pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     }
 }
 
-/// `total` operations in all, on many wheels.
+/// Makes `total` operations, `each` on one wheel.
 pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
     total: u64,
     each: u64,

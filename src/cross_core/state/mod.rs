@@ -247,7 +247,7 @@ pub enum Cancel {
     Ended,
 }
 
-/// What a timer is doing; from [`TimerHandle::status`](crate::TimerHandle::status).
+/// The phase of a timer; from [`TimerHandle::status`](crate::TimerHandle::status).
 ///
 /// # Examples
 ///
