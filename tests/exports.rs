@@ -126,6 +126,24 @@ fn the_recorder_is_told_what_has_changed() {
     });
 }
 
+#[test]
+fn a_turn_that_is_due_is_exported_as_overdue() {
+    let (mut shard, clock) = shard("overdue");
+    recorded(|snapshotter| {
+        let mut exporter = Exporter::new();
+        let mut overdue = || {
+            exporter.export();
+            told(snapshotter, "overdue").gauge("corewheel_overdue_seconds")
+        };
+        shard.add(TICK, 1);
+        let _ = shard.time_until_next();
+        clock.advance(TICK * 11);
+        assert!((0.009..0.011).contains(&overdue()));
+        assert_eq!(turn(&mut shard), 1);
+        assert!(overdue() < 0.001);
+    });
+}
+
 /// Keeps what is written.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -309,7 +327,8 @@ fn the_end_of_a_shard_is_told() {
         let _ = dropped.time_until_next();
         exporter.export();
         let before = told(snapshotter, "dropped");
-        let gauges = ["corewheel_live", "corewheel_longest_turn_seconds"];
+        let gauges =
+            ["corewheel_live", "corewheel_longest_turn_seconds", "corewheel_overdue_seconds"];
         assert!(gauges.iter().all(|name| before.gauge(name) > 0.0), "{before:?}");
         drop(dropped);
         exporter.export();

@@ -63,7 +63,8 @@ fn cancelled_here(counts: &Counts) -> u64 {
 ///   `corewheel_panics_total`, `corewheel_clock_regressions_total` and `corewheel_stalls_total`.
 ///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`: `own` core or
 ///   `other` cores.
-/// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`.
+/// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`, and
+///   `corewheel_overdue_seconds`, for how long a turn has been due that the loop has not begun.
 /// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `turn`; and
 ///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
 ///   quarter, or a microsecond.
@@ -125,6 +126,11 @@ impl Exporter {
             "messages of other cores that the owner has not dealt with"
         );
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
+        describe_gauge!(
+            "corewheel_overdue_seconds",
+            Unit::Seconds,
+            "for how long a turn has been due that the loop has not begun"
+        );
         describe_histogram!(
             "corewheel_lateness_seconds",
             Unit::Seconds,
@@ -169,6 +175,7 @@ impl Exporter {
             tell_gauges(&ShardMetrics {
                 counts: Counts::default(),
                 longest_turn: Duration::ZERO,
+                overdue: Duration::ZERO,
                 ..last
             });
         }
@@ -212,6 +219,7 @@ fn tell_gauges(now: &ShardMetrics) {
     }
     gauge!("corewheel_longest_turn_seconds", with(&labels, None))
         .set(now.longest_turn.as_secs_f64());
+    gauge!("corewheel_overdue_seconds", with(&labels, None)).set(now.overdue.as_secs_f64());
 }
 
 fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
