@@ -17,7 +17,7 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
 
 /// Reports a timer that is overdue on a thread that no loop drives.
 #[cold]
-pub(crate) fn undriven(shard: u32, name: &str, overdue: Duration) {
+pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration) {
     #[cfg(feature = "tracing")]
     tracing::error!(shard, name, ?overdue, "a timer is overdue and no loop drives it");
     #[cfg(not(feature = "tracing"))]

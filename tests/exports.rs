@@ -9,6 +9,7 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -205,6 +206,28 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let text = log.text();
     assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
     assert!(text.contains("ERROR") && text.contains("overdue="), "{text}");
+}
+
+#[test]
+fn the_next_remote_add_reports_an_overdue_timer_without_a_driver_once() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+    let owner = thread::spawn(move || {
+        sender.send(local_timer().shard_ref()).expect("the test waits");
+        let _ = ended.recv();
+    });
+    let shard = shard.recv().expect("the thread runs");
+    tracing::subscriber::with_default(subscriber, || {
+        shard.add(TICK, || ());
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(log.text(), "", "no add has followed");
+        (0..3).for_each(|_| _ = shard.add(TICK * 1_000, || ()));
+    });
+    drop(end);
+    owner.join().expect("no panic");
+    let text = log.text();
+    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
 }
 
 /// Adds a timer and panics, at each event.

@@ -37,8 +37,8 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence};
 
-/// The number of announced sleeps, times four. The low bits say that the last one is in progress,
-/// and that it is long.
+/// The number of announced sleeps, times eight. The low bits say that the last one is in progress,
+/// that it is long, and that no loop drives the owner.
 #[derive(Debug)]
 pub(crate) struct Parker {
     announced: AtomicU64,
@@ -49,7 +49,10 @@ pub(crate) struct Parker {
 const ASLEEP: u64 = 1;
 /// No payload may wait for the end of this sleep.
 const LONG: u64 = 2;
-const ONE: u64 = 4;
+/// The owner has no loop, which counts as a sleep without an end. A thread that would wake it
+/// publishes its deadline instead.
+const NO_LOOP: u64 = 4;
+const ONE: u64 = 8;
 
 /// One announcement. The end of this one does not end a later one.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ impl Parker {
         // Relaxed: the announcement publishes it.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: the owner alone counts, and others only end a sleep.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG);
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
         let number = before + ONE + ASLEEP + if is_long { LONG } else { 0 };
         // Release: publishes `until` to `must_wake_before`. A swap orders a waker of an earlier
         // sleep before it or makes it fail.
@@ -80,6 +83,31 @@ impl Parker {
         // SeqCst (F1): the announcement comes before the owner's last check.
         fence(Ordering::SeqCst);
         Announcement(number)
+    }
+
+    /// Records that no loop drives the owner.
+    pub(crate) fn loses_loop(&self) {
+        // Relaxed: published by the next store.
+        self.until.store(u64::MAX, Ordering::Relaxed);
+        // Relaxed: the owner alone counts. Release: publishes `until` to `must_wake_before`.
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
+        self.announced.store(before + ONE + ASLEEP + NO_LOOP, Ordering::Release);
+    }
+
+    /// Records that a loop drives the owner, for the owner.
+    pub(crate) fn gets_loop(&self) {
+        // Relaxed, both: a thread that still finds no loop has placed its request before the
+        // owner's next announcement, whose fence orders the two (F1, F2).
+        let before = self.announced.load(Ordering::Relaxed);
+        if before & NO_LOOP != 0 {
+            self.announced.store(before & !(ASLEEP | NO_LOOP), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if no loop drives the owner.
+    pub(crate) fn has_no_loop(&self) -> bool {
+        // Relaxed: a report of an overdue timer may come a little early or late.
+        self.announced.load(Ordering::Relaxed) & NO_LOOP != 0
     }
 
     /// Ends an announced sleep of the owner, unless a later one has been announced.
@@ -103,7 +131,7 @@ impl Parker {
         );
     }
 
-    /// Returns the announced sleep, for the owner.
+    /// Returns the announced sleep, or the lack of a loop.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
         // Relaxed: the owner's own announcement, or a waker that has ended it.
         Asleep::of(self.announced.load(Ordering::Relaxed))
@@ -135,6 +163,11 @@ impl Parker {
 }
 
 impl Asleep {
+    /// Returns true if the owner has no loop, and cannot be woken.
+    pub(crate) fn has_no_loop(self) -> bool {
+        self.0 & NO_LOOP != 0
+    }
+
     fn of(announced: u64) -> Option<Self> {
         (announced & ASLEEP != 0).then_some(Self(announced))
     }
@@ -179,6 +212,24 @@ mod tests {
         let told = parker.must_wake_before(|| 99).expect("it is earlier");
         parker.was_woken(told);
         assert_eq!(parker.must_wake_before(|| 98), None);
+    }
+
+    #[test]
+    fn an_owner_without_a_loop_sleeps_for_ever() {
+        let parker = Parker::default();
+        assert!(!parker.has_no_loop());
+        parker.loses_loop();
+        let asleep = parker.must_wake_before(|| u64::MAX - 1).expect("it has no end");
+        assert!(asleep.has_no_loop() && parker.has_no_loop());
+        assert_eq!(parker.must_wake_from_long(), None);
+        parker.gets_loop();
+        assert_eq!((parker.must_wake(), parker.has_no_loop()), (None, false));
+        parker.loses_loop();
+        let announcement = parker.announce(100, false);
+        assert!(!parker.has_no_loop() && parker.must_wake_before(|| 100).is_none());
+        parker.loses_loop();
+        parker.awake(&announcement);
+        assert!(parker.has_no_loop(), "the end of an earlier sleep");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
         let mut vacancies = REGISTRY.vacancies();
         (vacancies.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?, vacancies.made)
     };
-    shared.gauges.set_serial(made);
+    shared.gauges.set_serial(made, vacancy.number);
     shared.start_remote_generations_at(vacancy.next_generation);
     REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })

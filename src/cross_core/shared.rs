@@ -11,7 +11,7 @@ use crate::{
     cross_core::{
         callback::Sent,
         gate::Gate,
-        hooks::Hooks,
+        hooks::{Hooks, contain},
         mailbox::{Mailbox, Push, Urgency},
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
@@ -20,8 +20,9 @@ use crate::{
         state::{Cancel, Move, Next, TimerStatus},
     },
     error::AddErrorReason,
-    gauges::Gauges,
-    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION},
+    gauges::{Gauges, Turns},
+    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION, UNDRIVEN_GRACE},
+    trace,
     util::sync::{AtomicU64, Ordering},
 };
 
@@ -126,11 +127,44 @@ impl Shared {
 
     /// Wakes the owner from a sleep. Returns true if this call has woken it.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+        if asleep.has_no_loop() {
+            self.report_without_loop();
+            return false;
+        }
         let has_woken = self.hooks.wake(asleep);
         if has_woken {
             self.parker.was_woken(asleep);
         }
         has_woken
+    }
+
+    /// Reports an overdue timer of an owner without a loop.
+    #[cold]
+    #[inline(never)]
+    fn report_without_loop(&self) {
+        if let Some(due) = self.turns().due_since() {
+            self.report_undriven(self.clock.nanos().saturating_sub(due));
+        }
+    }
+
+    /// Reports once that a timer has been overdue for this time, in nanoseconds, on a thread that no
+    /// loop drives. No borrow of the library may be held.
+    #[cold]
+    pub(crate) fn report_undriven(&self, overdue: u64) {
+        if overdue >= UNDRIVEN_GRACE && self.gauges.takes_undriven() {
+            let overdue = Duration::from_nanos(overdue);
+            contain(|| trace::undriven(self.gauges.number(), &self.name, overdue));
+        }
+    }
+
+    /// Returns the turns of the owner. The next one is due at the earliest deadline that is known:
+    /// an owner without a loop has not seen the requests of other threads.
+    pub(crate) fn turns(&self) -> Turns {
+        let turns = self.gauges.turns();
+        if self.parker.has_no_loop() {
+            return Turns { next_due: turns.next_due.min(self.gauges.remote_due()), ..turns };
+        }
+        turns
     }
 
     /// Wakes the owner after a refused add, if cancelled timers wait in the mailbox. The owner
@@ -249,8 +283,22 @@ impl Shared {
     /// Returns the sleep from which this thread must wake the owner. The thread has pushed the
     /// mailbox's `depth`-th message about a deadline.
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
-        let due = || self.tick.round_up(nanos());
-        self.parker.must_wake_before(due).or_else(|| self.must_wake_for_debt(depth))
+        let mut due = 0;
+        let asleep = self.parker.must_wake_before(|| {
+            due = self.tick.round_up(nanos());
+            due
+        });
+        if asleep.is_some_and(Asleep::has_no_loop) {
+            self.publish_remote_due(due);
+        }
+        asleep.or_else(|| self.must_wake_for_debt(depth))
+    }
+
+    /// Publishes a deadline for an owner without a loop. An elapsed one begins to be late now.
+    #[cold]
+    #[inline(never)]
+    fn publish_remote_due(&self, due: u64) {
+        self.gauges.remote_wants_turn_at(due.max(self.clock.nanos()));
     }
 
     /// Returns the sleep to end for a backlog. The count passes a multiple of the backlog once per

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     limits::DRIVE_BUDGET,
-    local::{LocalTimer, local_timer},
+    local::{DrivesHere, LocalTimer, local_timer},
 };
 
 /// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
@@ -22,8 +22,9 @@ use crate::{
 /// thread wakes the task. So does every remote request that calls
 /// [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is called too.
 ///
-/// The thread is driven from this call on: tasks that were spawned before may wait. One task is
-/// enough. If two tasks drive the wheel, the one that began to wait last is woken.
+/// The thread is driven from this call on, until the future is dropped: tasks that were spawned
+/// before may wait. One task is enough. If two tasks drive the wheel, the one that began to wait
+/// last is woken.
 ///
 /// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024
 /// entries before other tasks run. Where the executor can wait for a descriptor, a `TimerFd` needs
@@ -48,9 +49,9 @@ use crate::{
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
     let _ = local_timer().shard_ref();
-    local_timer().register_driver();
+    let drives = DrivesHere::new();
     async move {
-        let _awake_at_the_end = Driver;
+        let (_drives, _awake_at_the_end) = (drives, Driver);
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             let announce = |cx: &mut Context<'_>| LocalTimer::prepare_sleep_of(cx.waker());

@@ -54,7 +54,8 @@
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all
 //! of these calls [`register_driver`](crate::LocalTimer::register_driver). A task may be spawned
-//! before its driver is created, and polled afterwards.
+//! before its driver is created, and polled afterwards. After the last driver of a thread is
+//! dropped, a future that begins to wait there panics again.
 //!
 //! # Without a timer
 //!

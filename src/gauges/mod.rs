@@ -36,6 +36,7 @@ pub(crate) struct Gauges {
     has_name: bool,
     /// The number of shards that the process had created, this one included.
     serial: AtomicU64,
+    number: AtomicU64,
     counts: Snapshot<WORDS>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
@@ -43,6 +44,10 @@ pub(crate) struct Gauges {
     turn_began: AtomicU64,
     /// When the loop wants its next turn, by its last question.
     next_due: AtomicU64,
+    /// The earliest deadline that another thread has requested while no loop drove the owner.
+    remote_due: AtomicU64,
+    /// Nonzero if an overdue timer may be reported, because no loop has registered.
+    is_undriven: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [Cells; 2],
     callbacks: Cells,
@@ -84,11 +89,14 @@ impl Gauges {
         Self {
             has_name,
             serial: AtomicU64::new(0),
+            number: AtomicU64::new(0),
             counts: Snapshot::default(),
             turns_begun: AtomicU64::new(0),
             turns_ended: AtomicU64::new(0),
             turn_began: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
+            remote_due: AtomicU64::new(u64::MAX),
+            is_undriven: AtomicU64::new(0),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
             callbacks: Cells::default(),
@@ -98,12 +106,19 @@ impl Gauges {
         }
     }
 
-    /// Sets the serial, before the shard is published.
-    pub(crate) fn set_serial(&self, serial: u64) {
+    /// Sets the serial and the shard's number, before the shard is published.
+    pub(crate) fn set_serial(&self, serial: u64, number: u32) {
         if self.tells() {
-            // Relaxed: published with the shard.
+            // Relaxed: both are published with the shard.
             self.serial.store(serial, Ordering::Relaxed);
+            self.number.store(number.into(), Ordering::Relaxed);
         }
+    }
+
+    /// Returns the shard's number.
+    pub(crate) fn number(&self) -> u64 {
+        // Relaxed: constant since the shard was published.
+        self.number.load(Ordering::Relaxed)
     }
 
     /// Returns the serial, which no other shard of the process has.
@@ -154,6 +169,38 @@ impl Gauges {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
+    }
+
+    /// Records that no loop has registered. Another thread has requested a turn at `due`, or none
+    /// has if that is `u64::MAX`.
+    pub(crate) fn loses_driver(&self, due: u64) {
+        if self.tells() {
+            // Relaxed: two independent words.
+            self.remote_due.store(due, Ordering::Relaxed);
+            self.is_undriven.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true once if no loop has registered: the caller reports an overdue timer. Later
+    /// calls return false, until the owner has lost another driver.
+    pub(crate) fn takes_undriven(&self) -> bool {
+        // Relaxed: one caller gets the value.
+        self.tells() && self.is_undriven.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Records that another thread has requested a turn at `due`, while no loop drives the owner.
+    pub(crate) fn remote_wants_turn_at(&self, due: u64) {
+        if self.tells() {
+            // Relaxed: an independent word.
+            self.remote_due.fetch_min(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the earliest deadline that another thread has requested from an owner without a
+    /// loop.
+    pub(crate) fn remote_due(&self) -> u64 {
+        // Relaxed: an independent word.
+        self.remote_due.load(Ordering::Relaxed)
     }
 
     /// Records the length of the last turn.

@@ -15,16 +15,14 @@ use crate::{
     cross_core::{
         callback::{Callback, Running},
         handle::{Cancel, Owner, OwnerPath, TimerHandle},
-        hooks::{PanicPlace, contain},
+        hooks::PanicPlace,
         origin::Origin,
         shared::Shared,
         slab::{Build, NodeRef, OwnerNodes},
         state::Kind,
     },
     error::{AddErrorReason, ConfigError},
-    limits::UNDRIVEN_GRACE,
     shard::{Claimed, Due, Message, PreparedSleep, Shard},
-    trace,
     util::sync::per_thread,
 };
 
@@ -42,10 +40,7 @@ enum Driver {
     /// A loop has registered, and has neither turned nor announced a sleep yet.
     Registered,
     /// No loop has registered.
-    Missing {
-        /// An overdue timer has been reported.
-        reported: bool,
-    },
+    Missing,
 }
 
 /// Ends a turn when it is dropped.
@@ -63,6 +58,10 @@ pub(super) struct Local {
     shard: RefCell<Shard<Callback>>,
     pub(super) shared: Arc<Shared>,
     driver: Cell<Driver>,
+    /// The descriptors and tasks that drive the wheel.
+    drivers: Cell<u32>,
+    /// The loop stays registered without them.
+    is_own_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<Wanted>,
     /// The end of the announced sleep, in nanoseconds of the clock. `AWAKE` if no sleep has been
@@ -113,15 +112,19 @@ impl Local {
         shard.passes_end();
         Owner::set(Some(Owner { shard: shard.number(), path: &PATH }));
         let shared = Arc::clone(shard.shared());
-        Ok(Self {
+        let local = Self {
             shard: RefCell::new(shard),
             shared,
-            driver: Cell::new(Driver::Missing { reported: false }),
+            driver: Cell::new(Driver::Missing),
+            drivers: Cell::new(0),
+            is_own_loop: Cell::new(false),
             clients: RefCell::default(),
             wanted: Cell::default(),
             sleeps_until: Cell::new(u64::MAX),
             sampler,
-        })
+        };
+        local.lose_driver(u64::MAX);
+        Ok(local)
     }
 
     /// Creates this thread's wheel, unless it exists, and registers a driver.
@@ -203,17 +206,49 @@ impl Local {
         Ok(())
     }
 
-    /// Records that a loop is going to turn the wheel.
+    /// Records that a loop of the thread is going to turn the wheel.
     pub(super) fn register_driver(&self) {
-        if let Driver::Missing { .. } = self.driver.get() {
-            self.driver.set(Driver::Registered);
+        self.is_own_loop.set(true);
+        self.expect_turns();
+    }
+
+    /// Counts a descriptor or task that is going to turn the wheel.
+    pub(super) fn add_driver(&self) {
+        if self.drivers.replace(self.drivers.get() + 1) == 0 {
+            self.is_own_loop.set(!matches!(self.driver.get(), Driver::Missing));
         }
+        self.expect_turns();
+    }
+
+    /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
+    pub(super) fn remove_driver(&self) {
+        self.drivers.update(|drivers| drivers - 1);
+        let is_last = self.drivers.get() == 0 && !self.is_own_loop.get();
+        if is_last && !matches!(self.driver.get(), Driver::InTurn) {
+            self.driver.set(Driver::Missing);
+            let (_, now) = self.step(|shard| shard.tell_unasked());
+            self.lose_driver(if self.shared.mailbox.is_urgent() { now } else { u64::MAX });
+        }
+    }
+
+    fn expect_turns(&self) {
+        if let Driver::Missing = self.driver.get() {
+            self.driver.set(Driver::Registered);
+            self.shared.gauges.takes_undriven();
+        }
+    }
+
+    /// Publishes that no loop drives the wheel, and the deadline of a remote request.
+    fn lose_driver(&self, remote_due: u64) {
+        self.sleeps_until.set(u64::MAX);
+        self.shared.gauges.loses_driver(remote_due);
+        self.shared.parker.loses_loop();
     }
 
     /// Panics if no loop is going to turn the wheel.
     #[inline]
     pub(super) fn assert_driven(&self) {
-        if let Driver::Missing { .. } = self.driver.get() {
+        if let Driver::Missing = self.driver.get() {
             no_driver();
         }
     }
@@ -231,6 +266,7 @@ impl Local {
             return false;
         }
         self.driver.set(Driver::Between);
+        self.shared.parker.gets_loop();
         self.sleeps_until.set(AWAKE);
         true
     }
@@ -246,21 +282,15 @@ impl Local {
                 self.sleeps_until.set(AWAKE);
                 self.step(|shard| _ = shard.tell_unasked());
             }
-            Driver::Missing { reported } => {
+            Driver::Missing => {
                 let (next, now) = self.step(|shard| shard.tell_unasked());
-                let overdue = now.saturating_sub(next);
+                let next = next.min(self.shared.gauges.remote_due());
                 // A timer that is added late does not report itself.
-                if !reported && next < nanos && overdue >= UNDRIVEN_GRACE {
-                    self.driver.set(Driver::Missing { reported: true });
-                    self.report_undriven(Duration::from_nanos(overdue));
+                if next < nanos {
+                    self.shared.report_undriven(now.saturating_sub(next));
                 }
             }
         }
-    }
-
-    fn report_undriven(&self, overdue: Duration) {
-        let number = self.step(|shard| shard.number());
-        contain(|| trace::undriven(number, &self.shared.name, overdue));
     }
 
     /// Runs a turn that finds no work, and returns the number of live timers. Most turns of a busy
@@ -392,7 +422,7 @@ impl Local {
         self.step(|shard| {
             // Other threads may need its room before the sleep is over.
             shard.tell_gate();
-            if let Driver::Missing { .. } = self.driver.get() {
+            if let Driver::Missing = self.driver.get() {
                 let _ = shard.tell_unasked();
             }
         });
@@ -534,7 +564,8 @@ impl Local {
     /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
-        let Some(asleep) = self.shared.parker.asleep() else {
+        let asleep = self.shared.parker.asleep().filter(|asleep| !asleep.has_no_loop());
+        let Some(asleep) = asleep else {
             return self.tell_before_the_loop(nanos);
         };
         if self.step(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {

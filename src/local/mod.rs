@@ -19,7 +19,7 @@ use std::{
 };
 
 use self::inner::Local;
-pub(crate) use self::services::{Client, ClientPlace, Expiry};
+pub(crate) use self::services::{Client, ClientPlace, DrivesHere, Expiry};
 pub use self::shard_ref::ShardRef;
 use crate::{
     clock::Clock, config::Config, error::ConfigError, gauges::Counts, metrics::ShardMetrics,
@@ -236,7 +236,11 @@ impl LocalTimer {
     /// registers when it is created: [`future::drive`](crate::future::drive), a `TimerFd`,
     /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. So does a loop that
     /// calls [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
-    /// [`time_until_next`](Self::time_until_next). A thread stays registered.
+    /// [`time_until_next`](Self::time_until_next).
+    ///
+    /// A thread stays registered, unless only `TimerFd`s and tasks of `drive` have registered it:
+    /// then it has no driver after the last of them is dropped outside of a turn. A loop registers
+    /// again at its next turn.
     ///
     /// # Examples
     ///

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    marker::PhantomData,
     num::NonZeroU64,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Weak,
@@ -40,6 +41,24 @@ pub(crate) trait Client {
 /// The position of a [`Client`] in a thread's wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPlace(pub(super) u32);
+
+/// A descriptor or task that drives this thread's wheel, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct DrivesHere(PhantomData<*const ()>);
+
+impl DrivesHere {
+    pub(crate) fn new() -> Self {
+        // An exiting thread has no wheel.
+        let _ = Local::with(Local::add_driver);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for DrivesHere {
+    fn drop(&mut self) {
+        let _ = Local::with(Local::remove_driver);
+    }
+}
 
 /// The name that a client gives to a timer: its position, and a number that distinguishes it from
 /// earlier timers there.

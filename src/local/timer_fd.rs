@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LocalTimer, Turn, inner::Local, local_timer};
+use super::{DrivesHere, LocalTimer, Turn, inner::Local, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::PreparedSleep,
@@ -51,7 +51,8 @@ use crate::{
 ///
 /// It belongs to its thread. Dropping it ends the announced sleep, after which other threads no
 /// longer make it readable. Another `TimerFd` of the same thread, which is the same descriptor,
-/// becomes readable then. The descriptor stays open until the thread's wheel has ended and no
+/// becomes readable then. The thread has [a driver](LocalTimer::register_driver) until the last one
+/// is dropped. The descriptor stays open until the thread's wheel has ended and no
 /// [`ShardRef`](crate::ShardRef) of it is left. It is closed by `exec`, and does not block.
 ///
 /// # Examples
@@ -74,6 +75,7 @@ pub struct TimerFd {
     descriptor: Arc<Descriptor>,
     /// The sleep that it ends. A cell, so that a poller may hold a shared borrow.
     sleep: Cell<Option<PreparedSleep<'static>>>,
+    _drives: DrivesHere,
 }
 
 impl LocalTimer {
@@ -98,7 +100,8 @@ impl LocalTimer {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
-        Ok(TimerFd { descriptor: Self::descriptor()?, sleep: Cell::new(None) })
+        let descriptor = Self::descriptor()?;
+        Ok(TimerFd { descriptor, sleep: Cell::new(None), _drives: DrivesHere::new() })
     }
 
     /// Returns the descriptor that becomes readable at every wake; opens it on first use.
@@ -116,14 +119,12 @@ impl LocalTimer {
 
 impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
-        let descriptor = self.shared.hooks.descriptor().get_or_open(|| {
+        self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
                 .step(|shard| shard.clock().of_the_kernel())
                 .ok_or(TimerFdError::VirtualTime)?;
             Descriptor::open(clock).map_err(TimerFdError::System)
-        })?;
-        self.register_driver();
-        Ok(descriptor)
+        })
     }
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {

@@ -8,9 +8,9 @@
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, a warning for each stall that a watch finds, and an error, once for each thread without
-//! a loop, when it adds a timer while another one is overdue by 100 ms. Without that feature this
-//! error is a line on the standard error. With the feature `origins`,
+//! panic, and a warning for each stall that a watch finds. An add to a thread without a loop, while
+//! another timer is overdue by 100 ms, is an error too, once for each thread. Without that feature
+//! this error is a line on the standard error. With the feature `origins`,
 //! `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Which numbers to watch
@@ -27,9 +27,9 @@
 //! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
 //!   return to zero at each turn.
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
-//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with live timers
-//!   that never turns has no loop that drives its timer. Before its first turn it publishes each
-//!   add.
+//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with timers that
+//!   never turns has no loop that drives its timer. Before its first turn it publishes each add,
+//!   and other threads publish the deadlines that they request.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -117,7 +117,8 @@ pub struct ShardMetrics {
     pub longest_turn: Duration,
     /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
     ///
-    /// On a thread that no loop drives it grows from the first deadline on.
+    /// On a thread that no loop drives it grows from the first deadline on, which another thread
+    /// may have requested. A remote cancel does not end it.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
@@ -186,7 +187,7 @@ impl ShardMetrics {
         // Before the turns: if this thread is held up in between, the delay seems shorter, not
         // longer.
         let now = shared.clock().nanos();
-        let turns = gauges.turns();
+        let turns = shared.turns();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             held: told.held + u64::from(shared.mailbox.cancelled()),

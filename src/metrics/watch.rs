@@ -58,8 +58,8 @@ pub struct Stall {
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
 /// is late by more than the limit, according to its last question (`prepare_sleep`,
 /// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only. A
-/// thread that adds callbacks and never turns is stalled when the first of them is overdue by more
-/// than the limit.
+/// thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
+/// one that another thread has added or moved.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
 /// loop asks or turns again. To process a part of the timers, use `turn_within`.
@@ -193,7 +193,7 @@ fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)>
     // Read before the turns: if this thread is delayed in between, the stall seems shorter, not
     // longer.
     let now = shared.clock().nanos();
-    let turns = shared.gauges.turns();
+    let turns = shared.turns();
     let lasted = now.saturating_sub(turns.stands_still_since()?);
     let lasted = Duration::from_nanos(lasted);
     let stall = || Stall {

@@ -205,10 +205,11 @@ impl<T> Shard<T> {
     }
 
     /// Publishes the counts and the next deadline for a loop that has not asked yet. Returns that
-    /// deadline and the present, in nanoseconds of the clock.
+    /// deadline and the present, in nanoseconds of the clock. Other threads publish the deadlines
+    /// of their requests.
     #[cold]
     pub(crate) fn tell_unasked(&self) -> (u64, u64) {
-        let next = self.next_nanos();
+        let next = self.wheel.next_deadline().map(|tick| self.tick.start(tick));
         self.tell();
         self.shared.gauges.wants_turn_at(self.wanted_at(next));
         (next.unwrap_or(u64::MAX), self.latest.lo)

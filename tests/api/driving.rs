@@ -16,7 +16,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, Cores, ManualClock, Shard,
+    Cancel, Config, Cores, ManualClock, Shard, ShardRef,
     future::{Sleep, Timers, VirtualTime, drive, interval, sleep, timeout},
     local_timer,
     metrics::{self, ShardMetrics, Stall, Watch},
@@ -124,6 +124,65 @@ fn what_a_loop_calls_registers_it() {
             assert!(panics(|| Poller::new().poll(&mut sleep(DELAY))), "{name}");
         });
     }
+}
+
+/// Returns true if a future that waits on this thread panics.
+fn is_refused() -> bool {
+    panics(|| Poller::new().poll(&mut sleep(HOUR)))
+}
+
+#[test]
+fn a_dropped_task_ends_the_registration_that_it_made() {
+    on_a_thread(|| {
+        drop(driver());
+        assert!(is_refused(), "it was never polled");
+        let tasks = [driver(), driver()];
+        drop(tasks.into_iter().next());
+        assert!(is_refused(), "both are dropped");
+        let (first, second) = (driver(), driver());
+        drop(first);
+        assert!(!is_refused(), "one is left");
+        execute([Box::pin(sleep(DELAY)) as Task<'_>, second]);
+        assert!(is_refused(), "it has turned, and is dropped");
+        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+    });
+    for register in [
+        (|| Config::new().install().expect("the first use")) as fn(),
+        || local_timer().register_driver(),
+        || _ = local_timer().turn(),
+    ] {
+        on_a_thread(|| {
+            register();
+            drop(driver());
+            assert!(!is_refused(), "the loop of the thread is left");
+        });
+    }
+    on_a_thread(|| {
+        drop(driver());
+        local_timer().turn();
+        assert!(!is_refused(), "a loop has begun");
+    });
+}
+
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+#[test]
+fn a_dropped_descriptor_ends_the_registration_that_it_made() {
+    on_a_thread(|| {
+        let timer = || local_timer().timer_fd().expect("a descriptor");
+        drop(timer());
+        assert!(is_refused());
+        let (first, second) = (timer(), timer());
+        first.turn();
+        drop(first);
+        assert!(!is_refused(), "one is left");
+        second.arm();
+        drop(second);
+        assert!(is_refused());
+        let in_turn = timer();
+        local_timer().add(Duration::ZERO, move || drop(in_turn));
+        local_timer().turn();
+        assert!(!is_refused(), "a loop turns");
+    });
 }
 
 // ---- each documented loop, after an add or a spawn
@@ -313,6 +372,89 @@ fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
     }
 }
 
+/// Calls `test` with a thread called `name` that has a wheel and no loop, and then turns there.
+fn undriven(name: &str, prepare: fn(), test: impl FnOnce(&ShardRef)) -> corewheel::Turn {
+    let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
+    let owner = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        prepare();
+        sender.send(local_timer().shard_ref()).expect("the test waits");
+        let _ = ended.recv();
+        local_timer().turn()
+    });
+    test(&shard.recv().expect("the thread runs"));
+    drop(end);
+    owner.expect("a thread").join().expect("no panic")
+}
+
+#[test]
+fn a_remote_timer_that_no_loop_drives_is_overdue() {
+    const NAME: &str = "nothing drives its remote timers";
+    let drop_driver = || drop(driver());
+    for prepare in [|| (), || local_timer().register_driver(), drop_driver] as [fn(); 3] {
+        let turn = undriven(NAME, prepare, |shard| {
+            shard.add(HOUR, || ());
+            thread::sleep(DELAY);
+            assert_eq!(seen(NAME).overdue, Duration::ZERO);
+            let timer = shard.add(HOUR, || ());
+            assert!(timer.reset(DELAY));
+            thread::sleep(DELAY * 4);
+            assert!(seen(NAME).overdue >= DELAY * 2, "{:?}", seen(NAME));
+        });
+        assert_eq!((turn.fired, turn.live), (1, 1));
+    }
+    // An add of the thread itself leaves a later remote deadline alone.
+    named(NAME, || {
+        let shard = local_timer().shard_ref();
+        on_a_thread(|| shard.add(HOUR, || ()));
+        thread::sleep(DELAY);
+        local_timer().add(HOUR, never);
+        assert_eq!(seen(NAME).overdue, Duration::ZERO);
+        on_a_thread(|| shard.add(Duration::ZERO, || ()));
+        thread::sleep(DELAY);
+        assert!(seen(NAME).overdue >= DELAY / 2);
+        local_timer().turn();
+        assert_eq!(seen(NAME).overdue, Duration::ZERO);
+    });
+}
+
+/// A request that the driver has not seen waits for a turn.
+#[test]
+fn a_remote_timer_whose_driver_is_dropped_is_overdue() {
+    const NAME: &str = "its driver was dropped";
+    named(NAME, || {
+        let (driver, shard) = (driver(), local_timer().shard_ref());
+        on_a_thread(|| shard.add(Duration::ZERO, || ()));
+        drop(driver);
+        thread::sleep(DELAY);
+        assert!(seen(NAME).overdue >= DELAY / 2);
+    });
+}
+
+#[test]
+fn a_watch_reports_a_remote_timer_of_a_thread_that_never_turns() {
+    const NAME: &str = "watched for remote timers";
+    let (tell, told) = mpsc::channel();
+    let report = move |stall: &Stall| {
+        if stall.name == NAME {
+            let _ = tell.send(stall.clone());
+        }
+    };
+    let _watch = Watch::start(DELAY * 4, report).expect("a thread");
+    undriven(
+        NAME,
+        || (),
+        |shard| {
+            shard.add(Duration::from_millis(1), || ());
+            let stall = told.recv_timeout(TOO_LONG).expect("it is noticed");
+            assert!(
+                !stall.is_in_turn && !stall.has_turned && stall.lasted > DELAY * 4,
+                "{stall:?}"
+            );
+            assert!(told.recv_timeout(DELAY * 10).is_err(), "once");
+        },
+    );
+}
+
 /// Runs itself in another process, with an environment variable, for the standard error alone.
 #[cfg(not(feature = "tracing"))]
 #[test]
@@ -329,8 +471,9 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
-    let [line] = lines[..] else { panic!("one line is expected: {text}") };
-    assert!(line.contains("reported once") && line.contains("local_timer().turn()"), "{line}");
+    let [own, remote] = lines[..] else { panic!("two lines are expected: {text}") };
+    assert!(own.contains("'reported once'") && own.contains("local_timer().turn()"), "{own}");
+    assert!(remote.contains("'remote, reported once'"), "{remote}");
 }
 
 #[cfg(not(feature = "tracing"))]
@@ -348,7 +491,20 @@ fn add_without_a_driver() {
             thread::sleep(Duration::from_millis(200));
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
         });
+        undriven(&format!("remote, {name}"), prepare, |shard| {
+            shard.add(Duration::from_millis(1), || ());
+            thread::sleep(Duration::from_millis(200));
+            (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
+        });
     }
+    // Neither is overdue.
+    named("no report", || {
+        let shard = local_timer().shard_ref();
+        on_a_thread(|| shard.add(HOUR, || ()));
+        thread::sleep(Duration::from_millis(200));
+        local_timer().add(HOUR, never);
+        on_a_thread(|| shard.add_at(shard.now() - HOUR, || ()));
+    });
 }
 
 // ---- loops in one call
@@ -558,7 +714,7 @@ fn a_task_that_drove_is_dropped_and_forgotten() {
         let woken = execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
         let left = woken.each_ref().map(Arc::strong_count);
         assert_eq!(left, [1, 1], "nothing holds a waker");
-        // The thread stays registered, and a driver may follow.
+        // Another driver may follow.
         execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
     });
 }
