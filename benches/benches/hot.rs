@@ -1,6 +1,5 @@
 //! The hot paths of a server, one operation at a time, with the loads of `compare`. A wheel alone
-//! adds and cancels, resets, and expires tick by tick. `local_timer()` adds and cancels by the
-//! machine's clock. An idle shard shows the cost of each clock.
+//! adds and cancels, and resets. `local_timer()` adds and cancels by the machine's clock. An idle shard shows the cost of each clock.
 //!
 //! Wheels are filled before the clock of the bench starts and dropped after it has stopped.
 
@@ -11,11 +10,10 @@ use corewheel_bench::{
     peers::CorewheelWheel,
     workloads::{
         OPERATIONS_PER_TICK,
-        drain::Drain,
         operations::{Churn, Delay, Reset},
     },
 };
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use criterion::{BenchmarkId, Criterion};
 use fastrand::Rng;
 
 /// How many timers are live: one core of a small server, and one of a large one.
@@ -25,7 +23,6 @@ fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     operations(&mut criterion, "wheel/insert+remove", |live| Churn::<_>::new(live, Delay::TIMEOUT));
     operations(&mut criterion, "wheel/reset", Reset::new);
-    wheel_drain(&mut criterion);
     local_add_cancel(&mut criterion);
     clocks(&mut criterion);
     criterion.final_summary();
@@ -58,23 +55,6 @@ fn operations<const RESET: bool>(
                     churn.tick();
                 }
             });
-        });
-    }
-}
-
-/// A minute without events. With few timers this is the cost of empty ticks, with many timers the
-/// cost of expiry.
-fn wheel_drain(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/drain");
-    for live in LIVE {
-        let filled = || {
-            let mut drain = Drain::<CorewheelWheel>::new(live);
-            drain.fill(live);
-            drain
-        };
-        group.throughput(Throughput::Elements(live as u64));
-        group.bench_function(BenchmarkId::from_parameter(live), |bench| {
-            bench.iter_batched_ref(filled, Drain::drain, BatchSize::PerIteration);
         });
     }
 }

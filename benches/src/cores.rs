@@ -18,6 +18,8 @@ use crate::measure::median;
 /// A line goes there and back so often before the clock is read, and is timed so often.
 const TRIPS: u64 = 64;
 const TIMED: u64 = 128;
+/// Minutes of waiting for a thread.
+const SPINS_MAX: u64 = 1 << 34;
 
 /// How many cores are there, of those that this process may use.
 pub fn count() -> usize {
@@ -67,6 +69,20 @@ pub fn on_two<A: Send, B: Send>(
     })
 }
 
+/// Spins until another thread has done something.
+pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
+    let mut spins = 0_u64;
+    while !is_done() {
+        spins += 1;
+        // Where there are fewer cores than threads.
+        if spins.is_multiple_of(4096) {
+            thread::yield_now();
+        }
+        assert!(spins < SPINS_MAX, "the other thread is stuck");
+        spin_loop();
+    }
+}
+
 /// The number of legs that both runners have run, on cache lines without other data.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -90,19 +106,12 @@ impl<'a> Runner<'a> {
 
     /// Waits until the other runner has run the leg before, and runs the next.
     pub(crate) fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
-        for spins in 1.. {
+        spin_until(|| {
             // Acquire: the other runner's leg.
             let legs = self.baton.load(Ordering::Acquire);
-            if legs == self.next_leg {
-                break;
-            }
             assert!(legs != DROPPED, "the other runner panics");
-            // Where both threads have one core.
-            if spins % 4096 == 0 {
-                thread::yield_now();
-            }
-            spin_loop();
-        }
+            legs == self.next_leg
+        });
         let run = leg();
         // Release: publishes the leg to the other runner.
         self.baton.store(self.next_leg + 1, Ordering::Release);

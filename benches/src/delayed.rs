@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -15,7 +15,10 @@ use corewheel::{
     PurgatoryGroup, local_timer,
 };
 
-use crate::timers::Timers;
+use crate::{
+    across::{Lock, Shareable},
+    timers::Timers,
+};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -190,8 +193,8 @@ impl Delayed for Corewheel {
 /// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As in Kafka, an operation
 /// that is over leaves its list when the list is next looked through. The operations' last words are said without the lock.
 #[derive(Debug)]
-pub struct Locked<T: Timers> {
-    inner: Arc<Mutex<Inner<T>>>,
+pub struct Locked<T: Shareable, L: Lock> {
+    inner: Arc<L::Of<Inner<T>>>,
     /// The operations that one call completes, a buffer that is kept.
     done: Vec<Operation>,
     expired: Vec<Id>,
@@ -268,11 +271,7 @@ impl<T: Timers> Inner<T> {
     }
 }
 
-impl<T: Timers> Locked<T> {
-    fn lock(inner: &Mutex<Inner<T>>) -> MutexGuard<'_, Inner<T>> {
-        inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl<T: Shareable, L: Lock> Locked<T, L> {
     fn end(&mut self, how: Completion) {
         for operation in self.done.drain(..) {
             operation.on_complete(how);
@@ -280,17 +279,14 @@ impl<T: Timers> Locked<T> {
     }
 }
 
-impl<T: Timers + Send + 'static> Delayed for Locked<T>
-where
-    T::Handle: Send,
-{
-    type Common = (Arc<Mutex<Inner<T>>>, usize);
+impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
+    type Common = (Arc<L::Of<Inner<T>>>, usize);
     type Id = Id;
 
     fn common(layout: Layout) -> Self::Common {
         let (watches, operations, free) = (HashMap::new(), Vec::new(), Vec::new());
         let inner = Inner { watches, operations, free, timers: T::new(), now: 0 };
-        (Arc::new(Mutex::new(inner)), layout.cores)
+        (Arc::new(inner.into()), layout.cores)
     }
 
     fn config(_: &Self::Common, _: usize) -> Config {
@@ -308,41 +304,36 @@ where
         }
         // Every core's tick moves the time of all.
         let ticks = ticks * self.cores as u64;
-        let mut inner = Self::lock(&self.inner);
-        let id = inner.park(operation, ticks);
-        // There may have been an event before the watch.
-        if inner.get(id).is_some_and(DelayedOperation::try_complete) {
-            let operation = inner.take(id);
-            drop(inner);
-            self.done.extend(operation);
-            self.end(Completion::Condition);
-            return None;
-        }
-        Some(id)
+        let (id, done) = L::with(&self.inner, |inner| {
+            let id = inner.park(operation, ticks);
+            // There may have been an event before the watch.
+            let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
+            (id, if is_complete { inner.take(id) } else { None })
+        });
+        let waits = done.is_none();
+        self.done.extend(done);
+        self.end(Completion::Condition);
+        waits.then_some(id)
     }
 
     fn notify(&mut self, key: usize) {
-        Self::lock(&self.inner).check(key, &mut self.done);
+        L::with(&self.inner, |inner| inner.check(key, &mut self.done));
         self.end(Completion::Condition);
     }
 
     fn force(&mut self, id: Id) {
-        let operation = Self::lock(&self.inner).take(id);
-        self.done.extend(operation);
+        self.done.extend(L::with(&self.inner, |inner| inner.take(id)));
         self.end(Completion::Forced);
     }
 
     fn tick(&mut self) {
-        let mut inner = Self::lock(&self.inner);
-        inner.now += 1;
-        let now = inner.now;
-        inner.timers.advance(now, |[index, generation, _]| {
-            self.expired.push(Id { index: index as u32, generation: generation as u32 });
+        L::with(&self.inner, |inner| {
+            inner.now += 1;
+            inner.timers.advance(inner.now, |[index, generation, _]| {
+                self.expired.push(Id { index: index as u32, generation: generation as u32 });
+            });
+            self.done.extend(self.expired.drain(..).filter_map(|id| inner.take(id)));
         });
-        for id in self.expired.drain(..) {
-            self.done.extend(inner.take(id));
-        }
-        drop(inner);
         self.end(Completion::Expired);
     }
 }

@@ -15,7 +15,8 @@
 //! * Slacks and ranges share one process, each with its own thread and a new structure. The
 //!   [`schemes`] take turns in one process too, because only the shape of their curves matters.
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
-//!   ring for all peers ([`crossing`]), unless that way is compared ([`asked`]). Messages of all
+//!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
+//!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]). Messages of all
 //!   [`mailboxes`] name the same nodes.
 //! * The cost of a task's timeout ([`timeouts`]) is the CPU time of all threads of the process. The
 //!   CPU time of the same tasks without timeouts is subtracted; both take turns.
@@ -32,10 +33,9 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 
+pub mod across;
 pub mod alloc;
-pub mod asked;
 pub mod cores;
-pub mod crossing;
 pub mod delayed;
 pub mod mailboxes;
 pub mod measure;

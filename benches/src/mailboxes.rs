@@ -16,7 +16,7 @@ use std::{
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use rtrb::RingBuffer;
 
-use crate::crossing::Alone;
+use crate::across::Alone;
 
 /// The sender of a mailbox with one receiver.
 pub trait Mailbox: Send + Sized {

@@ -2,6 +2,8 @@
 
 use std::{
     hint::black_box,
+    pin::pin,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -11,6 +13,10 @@ use tokio::task::yield_now;
 
 /// A load without an end, in batches that are long compared with a reading of the clock.
 pub trait Load {
+    /// Whether the load is in a task that yields after each batch, so that its runtime's timers have
+    /// their turn.
+    const YIELDS: bool = false;
+
     /// Does the next batch and returns its number of operations.
     fn batch(&mut self) -> u64;
 }
@@ -31,6 +37,9 @@ impl Effort {
     /// The effort of `compare --quick`: too short for a million timers to settle.
     pub const QUICK: Self =
         Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
+    /// The effort of tests: long enough for every thread to have its turn on a busy machine.
+    pub const TINY: Self =
+        Self { timed: Duration::from_millis(20), warm_up_max: Duration::from_millis(5) };
 }
 
 /// One figure of one run.
@@ -78,41 +87,29 @@ impl Sample {
 }
 
 /// Warms the load up with `operations` and then times it: ns per operation.
-pub fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
-    warm_up(load, operations, effort);
+pub async fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
+    warm_up(load, operations, effort).await;
     let mut timing = Timing::start(effort.timed);
     while timing.goes_on() {
-        timing.count(load.batch());
+        timing.count_batch(load).await;
     }
     timing.ns_per_operation()
 }
 
 /// Does `operations`, or what can be done of them in the time of the warm-up.
-pub fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
+pub async fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
     let mut timing = Timing::start(effort.warm_up_max);
     while timing.operations < operations && timing.goes_on() {
-        timing.count(load.batch());
+        timing.count_batch(load).await;
     }
 }
 
-/// [`ns_per_operation`] in a task that yields after each batch so that its runtime's timers have
-/// their turn.
-pub async fn ns_per_operation_in_task(
-    load: &mut impl Load,
-    operations: u64,
-    effort: Effort,
-) -> f64 {
-    let mut warm_up = Timing::start(effort.warm_up_max);
-    while warm_up.operations < operations && warm_up.goes_on() {
-        warm_up.count(load.batch());
-        yield_now().await;
+/// Runs a load that does not yield.
+pub fn run<R>(load: impl Future<Output = R>) -> R {
+    match pin!(load).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("a load that yields runs in a task"),
     }
-    let mut timing = Timing::start(effort.timed);
-    while timing.goes_on() {
-        timing.count(load.batch());
-        yield_now().await;
-    }
-    timing.ns_per_operation()
 }
 
 /// Returns the warm-up of a load on `n` timers: each has been replaced or moved twice, and caches
@@ -176,6 +173,13 @@ impl Timing {
     /// Counts the operations of a batch.
     pub fn count(&mut self, operations: u64) {
         self.operations += black_box(operations);
+    }
+
+    async fn count_batch<L: Load>(&mut self, load: &mut L) {
+        self.count(load.batch());
+        if L::YIELDS {
+            yield_now().await;
+        }
     }
 
     /// Returns how many operations were counted.

@@ -51,9 +51,18 @@ pub enum Peer {
     MutexParkingLot,
     /// Two cores: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
+    /// Two cores: `heap4` behind the lock of `parking_lot`.
+    MutexHeap4,
     /// Two cores: `corewheel-wheel`, which gets requests through a channel. The sender gets no
     /// answer.
     Channel,
+    /// Waking: tokio's `Notify`, in a current-thread runtime that polls for events.
+    TokioNotify,
+    /// Waking: an `eventfd`.
+    #[value(name = "eventfd")]
+    EventFd,
+    /// Waking: the standard library's `park`.
+    Futex,
     /// Mailbox: corewheel's, a stack through the nodes, all taken at once and consumed along two
     /// chains.
     Stack,
@@ -104,14 +113,18 @@ pub enum Workload {
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.
     PauseAfterSleep,
+    /// Timers of ten minutes that are added within 1.5 s, beside a heartbeat or none, in a loop that
+    /// turns only when the peer says so. The longest turn that fires nothing, with `cpu` by the time
+    /// that the thread ran, and the most entries that a turn moves beyond those it fires.
+    PauseHeartbeat,
     /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
     Idle,
     /// An hour passes at once, without timers: ns per hour.
     IdleHour,
     /// How often an idle `Shard` must be turned until its only timer, an hour away, has fired.
     IdleWakeUps,
-    /// Bytes per timer: while all are live, and after all were cancelled. By the allocator, and
-    /// resident.
+    /// Bytes per timer, by the allocator and resident. Live: all are. Left: all were cancelled, and
+    /// the loop has turned once and announced a sleep without end. Turned: after 10,000 turns.
     Memory,
     /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how
     /// many pairs.
@@ -130,14 +143,14 @@ pub enum Workload {
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
-    /// How late the timeouts of tasks end. On the runtimes of one thread a task turns corewheel's
-    /// timer once a millisecond; the threads of `corewheel-timers` sleep until a timer is due, 10
-    /// ms at most.
+    /// How late the timeouts of tasks end. On the runtimes of one thread the crate `corewheel-tokio`
+    /// drives corewheel's timers; the threads of `corewheel-timers` sleep until a timer is due.
     AsyncLate,
-    /// Delayed operations a second, the time that the threads ran for one, and the share that
-    /// completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
+    /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
+    /// share that completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
     /// to the one that makes the events. The other peers have a map of watch lists, all behind one
-    /// lock.
+    /// lock: the standard library's for `linked64` and `btree`, `parking_lot`'s for
+    /// `mutex-linked64`.
     Purgatory,
     /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
     /// own.
@@ -152,22 +165,29 @@ pub enum Workload {
     /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
     /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
-    /// and per call of cancel. The calls of `channel` are requests without an answer.
-    /// `corewheel-local`, `corewheel-local-fast` and tokio read the machine's clock when they add;
-    /// the others run in virtual time. Values are medians of the stretches in which no thread lost
+    /// and per call of cancel. The calls of `channel` are requests without an answer. All peers read
+    /// the machine's clock when they add. Values are medians of the stretches in which no thread lost
     /// its core; where `undisturbed` is 0 %, they are of all stretches and mean little. `line` is a
     /// cache line to the other core and back, before and after: runs with different lines cannot be
     /// compared.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
+    /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in one
+    /// turn; calls count that begin during the turn. Four threads: all cancel at once, while the
+    /// owner collects; where there are fewer cores than threads, they share them. The time contains
+    /// one reading of the clock. The calls of `channel` are requests without an answer.
+    XcancelLock,
+    /// How long it takes to wake a sleeping thread of another core: from the call until the thread
+    /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a closure to
+    /// run, or (`add`) by a timer that is due at once.
+    Waking,
     /// Requests of another core: an added timer, a reset, a callback. In ns per request for both
     /// cores, and for the call alone, by the number of requests that are made before the owner
     /// consumes them in one turn. That turn is a part of the figure; with one request most of it is
     /// the transfer of cache lines. 10,000 timers are live. Neither core waits for the other:
     /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer.
-    /// corewheel and tokio go by the machine's clock, the others run in virtual time. The requester
-    /// registers a sleep of tokio's with the owner's runtime, and callbacks are spawned there.
+    /// All peers read the machine's clock for an add and a reset. The requester registers a sleep of tokio's with the owner's runtime, and callbacks are spawned there.
     Asked,
     /// How late timers fire while another core cancels pending timers as fast as it can; `took` is
     /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
@@ -228,12 +248,14 @@ impl Peer {
 
 impl Workload {
     /// Returns the numbers of live timers, or of what [`counted`](Self::counted) says.
-    pub fn sizes(self, quick: bool) -> &'static [usize] {
+    pub fn sizes(self, scale: Scale) -> &'static [usize] {
+        let quick = scale == Scale::Quick;
         match self {
             Self::IdleHour => &[0],
-            Self::IdleWakeUps => &[1],
+            Self::IdleWakeUps | Self::Waking => &[1],
+            _ if scale == Scale::Tiny => &[1000],
             Self::Late | Self::Late50us | Self::AsyncLate if quick => &[4000],
-            Self::Late | Self::Late50us | Self::AsyncLate => &[10_000],
+            Self::Late | Self::Late50us | Self::AsyncLate | Self::XcancelLock => &[10_000],
             Self::Memory if quick => &[100_000],
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
@@ -246,7 +268,8 @@ impl Workload {
             | Self::Pause
             | Self::PauseAllDue
             | Self::PauseAfterReset
-            | Self::PauseAfterSleep => &[1_000_000],
+            | Self::PauseAfterSleep
+            | Self::PauseHeartbeat => &[1_000_000],
             _ => &[1000, 10_000, 100_000, 1_000_000],
         }
     }
@@ -263,11 +286,12 @@ impl Workload {
     }
 
     /// Returns how often it is repeated for each peer.
-    pub fn rounds(self, n: usize, quick: bool) -> usize {
+    pub fn rounds(self, n: usize, scale: Scale) -> usize {
         match self {
+            _ if scale == Scale::Tiny => 1,
             // Bytes and counts do not scatter.
             Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
-            _ if !quick => 5,
+            _ if scale == Scale::Full => 5,
             Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
             _ if n >= 100_000 || self.is_about_tasks() => 1,
             _ => 3,
@@ -276,7 +300,7 @@ impl Workload {
 
     /// Returns whether one core cancels another core's timers in it.
     pub fn crosses_cores(self) -> bool {
-        matches!(self, Self::Xcancel | Self::XcancelBoth | Self::Flood)
+        matches!(self, Self::Xcancel | Self::XcancelBoth | Self::XcancelLock | Self::Flood)
     }
 
     /// Returns whether it is about timeouts of tasks.
@@ -286,7 +310,8 @@ impl Workload {
 
     /// Returns whether it needs a thread on each of two cores.
     pub fn needs_two_cores(self) -> bool {
-        self.crosses_cores() || matches!(self, Self::Asked | Self::Mailbox | Self::Scaling)
+        self.crosses_cores()
+            || matches!(self, Self::Asked | Self::Waking | Self::Mailbox | Self::Scaling)
     }
 }
 
@@ -299,8 +324,30 @@ pub struct Job {
     pub workload: Workload,
     /// The number of timers.
     pub n: usize,
-    /// Less of everything.
-    pub quick: bool,
+    /// How much is done.
+    pub scale: Scale,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scale {
+    /// What figures are made of.
+    Full,
+    /// Less of everything, for a first look.
+    Quick,
+    /// Too little to mean anything, for tests.
+    Tiny,
+}
+
+impl Scale {
+    /// Returns the value for this scale.
+    pub fn pick<T>(self, full: T, quick: T, tiny: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Tiny => tiny,
+        }
+    }
 }
 
 /// What `--help` knows about a peer or a workload.

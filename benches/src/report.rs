@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use self::plot::draw;
 use crate::{
     measure::{Sample, median},
-    plan::{Named, Peer, Workload},
+    plan::{Named, Peer, Scale, Workload},
 };
 
 /// The widest line of a table with ranges, in characters.
@@ -123,8 +123,8 @@ impl Section {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
         let name = self.workload.map(|workload| workload.name()).unwrap_or_default();
-        if self.workload.is_some_and(|it| it.sizes(false).len() == 1) && !has_settings {
-            let is_drawn = name == "memory" || !first.sample.curve.is_empty();
+        if self.workload.is_some_and(|it| it.sizes(Scale::Full).len() == 1) && !has_settings {
+            let is_drawn = name == "memory" || first.has_curve();
             return vec![Chart::new(
                 &name,
                 Columns::Kinds,
@@ -191,7 +191,7 @@ impl<'a> Chart<'a> {
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Draws a row per peer; for times by size, the ratios of corewheel below.
+    /// Draws a row per peer; for times by size or setting, the ratios of corewheel below.
     fn table(&self, workload: Option<Workload>, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
@@ -204,7 +204,7 @@ impl<'a> Chart<'a> {
             let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
             add(peer, cells.collect());
         }
-        let is_time = self.unit == "ns" && self.columns == Columns::Sizes;
+        let is_time = self.unit == "ns" && self.columns != Columns::Kinds;
         let Some(workload) = workload.filter(|_| is_time) else {
             return table;
         };
@@ -243,6 +243,10 @@ impl Figure {
         let [min, max] =
             [f64::min, f64::max].map(|pick| self.values.iter().copied().fold(self.values[0], pick));
         Spread { median: median(self.values.clone()), min, max }
+    }
+
+    fn has_curve(&self) -> bool {
+        !self.sample.curve.is_empty()
     }
 
     fn cell(&self, range: bool) -> String {

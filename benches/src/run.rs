@@ -12,11 +12,14 @@ use tokio::{
 };
 
 use crate::{
-    alloc, asked, cores,
-    crossing::{self, Crossing, ParkingLot, Std},
+    across::{
+        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
+        Sleeping, Std, TokioDrop,
+    },
+    alloc, cores,
     delayed::{self, Delayed},
     mailboxes::{self, Mailbox},
-    measure::{self, Effort, Sample, ns_per_operation_in_task, settled},
+    measure::{self, Effort, Sample},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel,
         DelayQueuePeer, DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64,
@@ -26,13 +29,12 @@ use crate::{
     timeouts::{Here, Pingora, There, Tokio},
     timers::{Timers, Waking},
     workloads::{
-        self, drain,
-        flood::{self, Setting},
+        self, contended, drain, flood,
         guarded::{self, Stage, TwoCores, Workers},
         in_thread, late, mailbox, memory,
-        operations::{self, Churn, Delay, Longest, Reset, Steady},
-        pause::{self, Variant},
-        purgatory, scaling, waking,
+        operations::{self, Churn, Delay, Reset, Steady},
+        pause, purgatory, scaling, slack,
+        waking::{self, Corewheel, EventFd, Futex, Sleeper, TokioNotify},
         xcancel::{self, Direction},
     },
 };
@@ -63,10 +65,12 @@ const COREWHEEL: &[&[W]] =
 const CALL: &[&[W]] = &[&[W::Call]];
 const LATE: &[&[W]] = &[&[W::Late]];
 const LATE_BY_TICK: &[&[W]] = &[&[W::Late, W::Late50us]];
-const WITHIN: &[&[W]] = &[&[W::Within]];
-const WAKING: &[&[W]] = &[&[W::Within, W::Spread]];
+const WITHIN: &[&[W]] = &[&[W::Within, W::PauseHeartbeat]];
+const SLACK: &[&[W]] = &[&[W::Within, W::Spread, W::PauseHeartbeat]];
+const WAKING: &[&[W]] = &[&[W::Waking]];
 const PURGATORY: &[&[W]] = &[&[W::Purgatory]];
 const XCANCEL: &[&[W]] = &[&[W::Xcancel, W::XcancelBoth]];
+const LOCK: &[&[W]] = &[&[W::XcancelLock]];
 const FLOOD: &[&[W]] = &[&[W::Flood]];
 const ASKED: &[&[W]] = &[&[W::Asked]];
 const MAILBOX: &[&[W]] = &[&[W::Mailbox]];
@@ -103,38 +107,52 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioThreads, LATE, late_tokio),
     (Peer::TokioAlt, LATE, late_tokio),
     (Peer::CorewheelShard, &[&[W::IdleWakeUps]], |job| late::idle_wake_ups(&job.workload.name())),
-    (Peer::CorewheelWheel, WITHIN, waking::<CorewheelWheel>),
-    (Peer::CorewheelShard, WAKING, waking::<CorewheelShard>),
-    (Peer::CorewheelLocal, WAKING, waking::<CorewheelLocal>),
-    (Peer::Linked64, WAKING, waking::<Linked64>),
-    (Peer::BTree, WAKING, waking::<BTree>),
+    (Peer::CorewheelWheel, WITHIN, slack::<CorewheelWheel>),
+    (Peer::CorewheelShard, SLACK, slack::<CorewheelShard>),
+    (Peer::CorewheelLocal, SLACK, slack::<CorewheelLocal>),
+    (Peer::Linked64, SLACK, slack::<Linked64>),
+    (Peer::BTree, SLACK, slack::<BTree>),
     (Peer::CorewheelLocal, PURGATORY, delayed::<delayed::Corewheel>),
-    (Peer::Linked64, PURGATORY, delayed::<delayed::Locked<Linked64>>),
-    (Peer::BTree, PURGATORY, delayed::<delayed::Locked<BTree>>),
-    (Peer::CorewheelLocal, XCANCEL, xcancel::<crossing::Local<false>>),
-    (Peer::CorewheelLocalFast, XCANCEL, xcancel::<crossing::Local<true>>),
-    (Peer::CorewheelShard, XCANCEL, xcancel::<crossing::LocalShard>),
-    (Peer::Floor, XCANCEL, xcancel::<crossing::FloorEnd>),
-    (Peer::MutexStd, XCANCEL, xcancel::<crossing::Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, XCANCEL, xcancel::<crossing::Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, XCANCEL, xcancel::<crossing::Locked<Linked64, ParkingLot>>),
-    (Peer::Channel, XCANCEL, xcancel::<crossing::Channel<CorewheelWheel>>),
+    (Peer::Linked64, PURGATORY, delayed::<delayed::Locked<Linked64, Std>>),
+    (Peer::BTree, PURGATORY, delayed::<delayed::Locked<BTree, Std>>),
+    (Peer::MutexLinked64, PURGATORY, delayed::<delayed::Locked<Linked64, ParkingLot>>),
+    (Peer::CorewheelLocal, XCANCEL, xcancel::<Local<false>>),
+    (Peer::CorewheelLocalFast, XCANCEL, xcancel::<Local<true>>),
+    (Peer::CorewheelShard, XCANCEL, xcancel::<LocalShard>),
+    (Peer::Floor, XCANCEL, xcancel::<FloorOwner>),
+    (Peer::MutexStd, XCANCEL, xcancel::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, XCANCEL, xcancel::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, XCANCEL, xcancel::<Locked<Linked64, ParkingLot>>),
+    (Peer::Channel, XCANCEL, xcancel::<Channel<CorewheelWheel>>),
     (Peer::TokioThreads, XCANCEL, xcancel_tokio),
     (Peer::TokioAlt, XCANCEL, xcancel_tokio),
-    (Peer::CorewheelLocal, FLOOD, flood::<flood::Corewheel, true>),
-    (Peer::MutexStd, FLOOD, flood::<flood::Locked<CorewheelWheel, Std>, false>),
-    (Peer::MutexParkingLot, FLOOD, flood::<flood::Locked<CorewheelWheel, ParkingLot>, false>),
-    (Peer::MutexLinked64, FLOOD, flood::<flood::Locked<Linked64, ParkingLot>, false>),
-    (Peer::Channel, FLOOD, flood::<flood::Channel<CorewheelWheel>, true>),
+    (Peer::MutexHeap4, XCANCEL, xcancel::<Locked<Heap4, ParkingLot>>),
+    (Peer::CorewheelLocal, LOCK, xcancel_lock::<Local<false>>),
+    (Peer::CorewheelShard, LOCK, xcancel_lock::<LocalShard>),
+    (Peer::MutexStd, LOCK, xcancel_lock::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, LOCK, xcancel_lock::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, LOCK, xcancel_lock::<Locked<Linked64, ParkingLot>>),
+    (Peer::MutexHeap4, LOCK, xcancel_lock::<Locked<Heap4, ParkingLot>>),
+    (Peer::Channel, LOCK, xcancel_lock::<Channel<CorewheelWheel>>),
+    (Peer::CorewheelLocal, FLOOD, flood::<Local<false>, true>),
+    (Peer::MutexStd, FLOOD, flood::<Locked<CorewheelWheel, Std>, false>),
+    (Peer::MutexParkingLot, FLOOD, flood::<Locked<CorewheelWheel, ParkingLot>, false>),
+    (Peer::MutexLinked64, FLOOD, flood::<Locked<Linked64, ParkingLot>, false>),
+    (Peer::Channel, FLOOD, flood::<Channel<CorewheelWheel>, true>),
     (Peer::TokioThreads, FLOOD, flood_tokio),
     (Peer::TokioAlt, FLOOD, flood_tokio),
-    (Peer::CorewheelLocal, ASKED, asked::<asked::Local<false>>),
-    (Peer::CorewheelLocalFast, ASKED, asked::<asked::Local<true>>),
-    (Peer::MutexStd, ASKED, asked::<asked::Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, ASKED, asked::<asked::Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, ASKED, asked::<asked::Locked<Linked64, ParkingLot>>),
-    (Peer::Channel, ASKED, asked::<asked::Channel<CorewheelWheel>>),
-    (Peer::TokioSleep, ASKED, asked::<asked::Entered>),
+    (Peer::CorewheelLocal, ASKED, asked::<Local<false>>),
+    (Peer::CorewheelLocalFast, ASKED, asked::<Local<true>>),
+    (Peer::MutexStd, ASKED, asked::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, ASKED, asked::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, ASKED, asked::<Locked<Linked64, ParkingLot>>),
+    (Peer::MutexHeap4, ASKED, asked::<Locked<Heap4, ParkingLot>>),
+    (Peer::Channel, ASKED, asked::<Channel<CorewheelWheel>>),
+    (Peer::TokioSleep, ASKED, asked::<Entered>),
+    (Peer::CorewheelLocal, WAKING, waking_twice),
+    (Peer::TokioNotify, WAKING, waking::<TokioNotify>),
+    (Peer::EventFd, WAKING, waking::<EventFd>),
+    (Peer::Futex, WAKING, waking::<Futex>),
     (Peer::Stack, MAILBOX, mailbox::<mailboxes::Chains>),
     (Peer::StackChain, MAILBOX, mailbox::<mailboxes::Chain<false>>),
     (Peer::StackSingle, MAILBOX, mailbox::<mailboxes::Chain<true>>),
@@ -156,23 +174,18 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.
 fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { peer, workload, n, quick } = job;
+    let Job { peer, workload, n, scale } = job;
     let (effort, name) = (effort(job), &workload.name());
-    let pause = |variant| pause::run::<T>(name, variant, n, if quick { 70_000 } else { 120_000 });
+    let nanos = |nanos| vec![Sample::nanos(name, n, nanos)];
     match workload {
-        W::Churn => operations::churn::<T>(name, n, Delay::MIXED, effort),
-        W::ChurnLongest => operations::churn_longest::<T>(name, n, effort),
-        W::Churn30 | W::Call => operations::churn::<T>(name, n, Delay::TIMEOUT, effort),
         W::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => drain::run_fill::<T>(n, effort),
         W::Drain => drain::run::<T>(n, effort),
-        W::Reset => operations::reset::<T>(name, n, effort),
-        W::Steady => operations::steady::<T>(name, n, effort),
-        W::Pause => pause(Variant::Plain),
-        W::PauseAllDue => pause(Variant::AllDue),
-        W::PauseAfterReset => pause(Variant::AfterReset),
-        W::PauseAfterSleep => pause(Variant::AfterSleep),
-        W::Idle => operations::idle::<T>(name, n, effort),
-        W::IdleHour => operations::idle_hours::<T>(name, effort),
+        W::Steady => nanos(operations::steady::<T>(n, effort)),
+        W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => {
+            pause::run::<T>(workload, n, scale.pick(120_000, 70_000, 1000))
+        }
+        W::Idle => nanos(operations::idle::<T>(n, effort)),
+        W::IdleHour => nanos(operations::idle_hours::<T>(effort)),
         W::Memory => {
             alloc::start_counting();
             memory::run::<T>(n)
@@ -180,14 +193,34 @@ fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
         W::MemoryChurn => {
             alloc::start_counting();
             // The hash wheel keeps what was cancelled, and would want gigabytes.
-            let few = quick || peer == Peer::HierarchicalHashWheel;
-            let pairs = if few { 10_000_000 } else { 100_000_000 };
-            memory::run_churn::<T>(n, pairs, Duration::from_secs(if quick { 2 } else { 30 }))
+            let most = if peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
+            let pairs = scale.pick(most, 10_000_000, 10_000);
+            memory::run_churn::<T>(n, pairs, Duration::from_millis(scale.pick(30_000, 2000, 20)))
         }
         W::MemoryAllocations => allocations::<T>(peer, n, effort),
-        W::Scaling => scaling::run::<T>(name, n, if quick { 2 } else { 8 }, effort),
-        _ => unreachable!("{name} has a run of its own"),
+        W::Scaling => scaling::run::<T>(name, n, scale.pick(8, 2, 1), effort),
+        _ => measure::run(operations::<T>(job)),
     }
+}
+
+/// Operations on a number of timers that stays the same.
+async fn operations<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { workload, n, .. } = job;
+    let (effort, name) = (effort(job), &workload.name());
+    let nanos = match workload {
+        W::Churn => operations::churn::<T>(n, Delay::MIXED, effort).await,
+        W::Churn30 | W::Call => operations::churn::<T>(n, Delay::TIMEOUT, effort).await,
+        W::Reset => operations::reset::<T>(n, effort).await,
+        W::ChurnLongest => {
+            let [wall, cpu] = operations::churn_longest::<T>(n, effort).await;
+            return vec![
+                Sample::nanos(name, n, wall),
+                Sample::nanos(&format!("{name}-cpu"), n, cpu),
+            ];
+        }
+        _ => unreachable!("{name} has a run of its own"),
+    };
+    vec![Sample::nanos(name, n, nanos)]
 }
 
 /// Each load has its own thread, because some peers are thread-local.
@@ -214,36 +247,12 @@ where
 {
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
-    let load = unconstrained(load_in_task::<T>(job));
+    let load = unconstrained(operations::<T>(job));
     runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
 }
 
-async fn load_in_task<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { workload, n, .. } = job;
-    let (effort, name) = (effort(job), &workload.name());
-    let nanos = match workload {
-        W::Reset => ns_per_operation_in_task(&mut Reset::<T>::new(n), settled(n), effort).await,
-        W::ChurnLongest => {
-            let mut churn = Churn::<T>::new(n, Delay::MIXED);
-            let warm_up = Effort { timed: Duration::ZERO, ..effort };
-            ns_per_operation_in_task(&mut churn, settled(n), warm_up).await;
-            let mut wall = Longest::of(churn, measure::Clock::Wall);
-            ns_per_operation_in_task(&mut wall, 0, effort).await;
-            let wall_sample = wall.sample(name);
-            let mut cpu = wall.by(measure::Clock::Cpu);
-            ns_per_operation_in_task(&mut cpu, 0, effort).await;
-            return vec![wall_sample, cpu.sample(name)];
-        }
-        _ => {
-            let delay = if workload == W::Churn { Delay::MIXED } else { Delay::TIMEOUT };
-            ns_per_operation_in_task(&mut Churn::<T>::new(n, delay), settled(n), effort).await
-        }
-    };
-    vec![Sample::nanos(name, n, nanos)]
-}
-
 fn late_by(job: Job, lateness: impl FnOnce(late::Size) -> Vec<f64>) -> Vec<Sample> {
-    let span = Duration::from_secs(if job.quick { 2 } else { 5 });
+    let span = Duration::from_millis(job.scale.pick(5000, 2000, 100));
     late::run(&job.workload.name(), late::Size { timers: job.n, span }, lateness)
 }
 
@@ -257,31 +266,35 @@ fn late_tokio(job: Job) -> Vec<Sample> {
 }
 
 /// A loop that sleeps until a timer is due.
-fn waking<T: Waking>(Job { workload, n, .. }: Job) -> Vec<Sample> {
-    let run = if workload == W::Within { waking::within::<T> } else { waking::spread::<T> };
-    run(&workload.name(), n)
+fn slack<T: Waking>(Job { workload, n, .. }: Job) -> Vec<Sample> {
+    let name = &workload.name();
+    match workload {
+        W::Within => slack::within::<T>(name, n),
+        W::Spread => slack::spread::<T>(name, n),
+        _ => pause::heartbeats::<T>(name, n),
+    }
 }
 
 fn delayed<D: Delayed>(job: Job) -> Vec<Sample> {
     purgatory::run::<D>(&job.workload.name(), job.n, effort(job))
 }
 
-fn xcancel<T: Crossing>(job: Job) -> Vec<Sample> {
+fn xcancel<T: Owner>(job: Job) -> Vec<Sample> {
     xcancel_by(job, xcancel::on_threads::<T>)
 }
 
 fn xcancel_tokio(job: Job) -> Vec<Sample> {
     xcancel_by(job, |direction, size| {
-        xcancel::in_tasks::<crossing::TokioDrop>(direction, size, &runtime(job, 2))
+        xcancel::in_tasks::<TokioDrop>(direction, size, &runtime(job, 2))
     })
 }
 
 /// Timers that another core cancels, and how far apart the cores were before and after.
 fn xcancel_by(
-    Job { workload, n, quick, .. }: Job,
+    Job { workload, n, scale, .. }: Job,
     exchange: impl FnOnce(Direction, xcancel::Size) -> Vec<[xcancel::Stretch; 2]>,
 ) -> Vec<Sample> {
-    let (handed, stretches) = if quick { (1 << 14, 10) } else { (1 << 15, 64) };
+    let (handed, stretches) = scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
     let size = xcancel::Size { live: n, handed, stretches };
     let one_way = workload == W::Xcancel;
     let direction = if one_way { Direction::OneWay } else { Direction::BothWays };
@@ -292,7 +305,23 @@ fn xcancel_by(
     samples
 }
 
-fn flood<O: flood::Owner, const BOUNDED: bool>(job: Job) -> Vec<Sample> {
+/// Calls of cancel that meet others.
+fn xcancel_lock<O: Owner<Remote: Clone>>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
+    contended::run::<O>(&workload.name(), n, scale.pick(40, 5, 1))
+}
+
+/// A sleeping thread that another one wakes.
+fn waking<S: Sleeper>(job: Job) -> Vec<Sample> {
+    waking::run::<S>(&job.workload.name(), job.scale.pick(4000, 500, 20))
+}
+
+/// By a closure, and by a timer.
+fn waking_twice(job: Job) -> Vec<Sample> {
+    let by_timer = waking::run::<Corewheel<true>>("waking-add", job.scale.pick(4000, 500, 20));
+    [waking::<Corewheel<false>>(job), by_timer].concat()
+}
+
+fn flood<O: Sleeping, const BOUNDED: bool>(job: Job) -> Vec<Sample> {
     flood_by(job, BOUNDED, flood::on_two_cores::<O>)
 }
 
@@ -302,37 +331,35 @@ fn flood_tokio(job: Job) -> Vec<Sample> {
 
 /// Lateness while another core cancels.
 fn flood_by(
-    Job { workload, n, quick, .. }: Job,
-    bounded: bool,
+    Job { workload, n, scale, .. }: Job,
+    can_be_bounded: bool,
     outcome: impl Fn(flood::Load) -> flood::Outcome,
 ) -> Vec<Sample> {
-    let settings = [Setting::Alone, Setting::Flooded, Setting::Bounded];
-    let timers = if quick { 2000 } else { 10_000 };
-    let due = late::Size { timers, span: Duration::from_secs(if quick { 1 } else { 3 }) };
-    let load = flood::Load { due, pending: n, setting: Setting::Alone };
-    flood::run(&workload.name(), load, &settings[..2 + usize::from(bounded)], outcome)
+    let (timers, span) = scale.pick((10_000, 3000), (2000, 1000), (200, 100));
+    let due = late::Size { timers, span: Duration::from_millis(span) };
+    flood::run(&workload.name(), due, n, can_be_bounded, outcome)
 }
 
 /// Requests of another core.
-fn asked<O: asked::Owner>(Job { workload, n, quick, .. }: Job) -> Vec<Sample> {
+fn asked<O: Owner<Remote: Requests>>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
     let rounds = if n < 1000 { 4000 } else { 400 };
-    workloads::asked::run::<O>(&workload.name(), n, if quick { rounds / 4 } else { rounds })
+    workloads::asked::run::<O>(&workload.name(), n, scale.pick(rounds, rounds / 4, 8))
 }
 
 /// Messages to another core.
-fn mailbox<M: Mailbox>(Job { workload, n, quick, .. }: Job) -> Vec<Sample> {
-    mailbox::run::<M>(&workload.name(), n, if quick { 1 << 18 } else { 1 << 22 })
+fn mailbox<M: Mailbox>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
+    mailbox::run::<M>(&workload.name(), n, scale.pick(1 << 22, 1 << 18, 1 << 13))
 }
 
 /// Tasks that wrap operations in timeouts.
-fn tasks(Job { workload, n, quick, .. }: Job, stage: &dyn Stage) -> Vec<Sample> {
+fn tasks(Job { workload, n, scale, .. }: Job, stage: &dyn Stage) -> Vec<Sample> {
     let name = &workload.name();
     if workload == W::AsyncLate {
-        let span = Duration::from_millis(if quick { 300 } else { 3000 });
+        let span = Duration::from_millis(scale.pick(3000, 300, 100));
         return guarded::late(name, late::Size { timers: n, span }, stage);
     }
     let yields = u32::from(workload == W::Async);
-    let (operations, stretches) = if quick { (100, 3) } else { (500, 10) };
+    let (operations, stretches) = scale.pick((500, 10), (100, 3), (5, 1));
     guarded::run(name, guarded::Size { tasks: n, operations, yields, stretches }, stage)
 }
 
@@ -358,5 +385,5 @@ fn runtime(job: Job, workers: usize) -> Runtime {
 }
 
 fn effort(job: Job) -> Effort {
-    if job.quick { Effort::QUICK } else { Effort::NORMAL }
+    job.scale.pick(Effort::NORMAL, Effort::QUICK, Effort::TINY)
 }

@@ -1,154 +1,149 @@
-//! The timer schemes that corewheel grew out of: small, readable and right, behind one trait.
+//! The timer schemes that corewheel grew out of: small, readable and right.
 //!
 //! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by
 //! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`. They
 //! compare seven schemes by what each routine costs when n timers are outstanding; [`Netty`],
 //! [`Kafka`] and [`Linux`] are what well-known systems made of them. `doc/schemes.md` explains and
-//! compares all of them.
+//! compares all of them. A scheme that is also one of the [`peers`](crate::peers) exists once.
 //!
-//! Every scheme runs in virtual time: one call of [`Module::per_tick`] is one tick. All pass the
-//! same test against a model (`tests/schemes.rs`), each with its own
-//! [`lateness`](Scheme::lateness); [`measure`] times their routines.
+//! Every scheme runs in virtual time and passes the same test against a model as the peers
+//! (`tests/peers.rs`), with its own lateness; [`measure`] times its routines.
 
 mod countdown;
-mod heap;
-mod hierarchy;
 mod kafka;
 mod linux;
 mod list;
 mod measure;
 mod netty;
 mod rounds;
-mod simple;
 mod sorted;
 mod store;
-mod tree;
 
 pub use countdown::Countdown;
-pub use heap::IndexedHeap;
-pub use hierarchy::Hierarchy;
 pub use kafka::Kafka;
 pub use linux::Linux;
 pub use list::OrderedList;
 pub use measure::{COUNTS, measure};
 pub use netty::Netty;
 pub use rounds::RoundsWheel;
-pub use simple::SimpleWheel;
 pub use sorted::SortedSlots;
-pub use store::{Handle, Timers};
-pub use tree::Tree;
+pub use store::Store;
+
+use crate::{
+    peers::{BTree, Handle, Heap4, Linked64, Single65536},
+    timers::{Payload, Timers},
+};
 
 /// How a scheme keeps its timers.
 pub trait Scheme {
-    /// The name in tables and plots.
-    const NAME: &'static str;
-    /// The longest interval. Without a limit of the scheme's own: 34 years of milliseconds.
-    const RANGE: u64 = 1 << 40;
-    /// Whether a start is O(n).
-    const LINEAR_START: bool = false;
-    /// Whether a tick is O(n).
-    const LINEAR_TICK: bool = false;
     /// Whether one call of [`tick`](Self::tick) serves several ticks, without a visit to each.
     const JUMPS: bool = false;
 
-    /// Returns the most ticks that a timer of `interval` fires late. None ever fires early.
-    fn lateness(interval: u64) -> u64 {
-        let _ = interval;
-        0
-    }
-
     /// Creates the scheme and its lists.
-    fn new(timers: &mut Timers) -> Self;
+    fn new(store: &mut Store) -> Self;
 
     /// Places a timer, whose `due` is its deadline.
-    fn start(&mut self, timers: &mut Timers, index: u32);
+    fn start(&mut self, store: &mut Store, index: u32);
 
     /// Takes out a timer that is outstanding; by default out of its list.
-    fn stop(&mut self, timers: &mut Timers, index: u32) {
-        timers.remove(index);
+    fn stop(&mut self, store: &mut Store, index: u32) {
+        store.remove(index);
     }
 
     /// Serves the tick that has just begun.
-    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64));
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload));
 }
 
-/// A timer module: the four routines of Varghese and Lauck on a scheme.
+/// A scheme and its nodes.
 #[derive(Debug)]
 pub struct Module<S> {
-    timers: Timers,
+    store: Store,
     scheme: S,
 }
 
-impl<S: Scheme> Module<S> {
-    /// Creates a module without timers, at tick 0.
-    #[expect(clippy::new_without_default, reason = "nothing needs a default")]
-    pub fn new() -> Self {
-        let mut timers = Timers::default();
-        let scheme = S::new(&mut timers);
-        Self { timers, scheme }
+impl<S: Scheme> Timers for Module<S> {
+    type Handle = Handle;
+
+    fn new() -> Self {
+        let mut store = Store::default();
+        let scheme = S::new(&mut store);
+        Self { store, scheme }
     }
 
-    /// `START_TIMER`: `id` expires `interval` ticks from now; an interval of 0 counts as 1. Returns
-    /// `None` if the interval is beyond the range.
-    pub fn start_timer(&mut self, interval: u64, id: u64) -> Option<Handle> {
-        if interval > S::RANGE {
-            return None;
+    fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
+        let index = self.store.allocate(deadline, payload);
+        self.scheme.start(&mut self.store, index);
+        self.store.handle(index)
+    }
+
+    fn cancel(&mut self, handle: &Handle) -> bool {
+        let index = self.store.find(*handle);
+        if let Some(index) = index {
+            self.scheme.stop(&mut self.store, index);
         }
-        let index = self.timers.allocate(self.timers.now + interval.max(1), id);
-        self.scheme.start(&mut self.timers, index);
-        Some(self.timers.handle(index))
+        index.is_some()
     }
 
-    /// `STOP_TIMER`: returns whether the timer was still outstanding. It will not expire.
-    pub fn stop_timer(&mut self, handle: Handle) -> bool {
-        let Some(index) = self.timers.find(handle) else { return false };
-        self.scheme.stop(&mut self.timers, index);
+    fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
+        let Some(index) = self.store.find(*handle) else { return false };
+        let payload = self.store.payload(index);
+        self.scheme.stop(&mut self.store, index);
+        *handle = self.add(deadline, payload);
         true
     }
 
-    /// `PER_TICK_BOOKKEEPING`: one tick passes. `expire` is `EXPIRY_PROCESSING`: it gets the id of
-    /// each timer that is due.
-    pub fn per_tick(&mut self, expire: &mut impl FnMut(u64)) {
-        self.timers.now += 1;
-        self.scheme.tick(&mut self.timers, expire);
-    }
-
-    /// Lets several ticks pass.
-    pub fn advance(&mut self, ticks: u64, expire: &mut impl FnMut(u64)) {
-        if S::JUMPS {
-            self.timers.now += ticks;
-            self.scheme.tick(&mut self.timers, expire);
-        } else {
-            (0..ticks).for_each(|_| self.per_tick(expire));
+    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
+        while self.store.now < now {
+            self.store.now = if S::JUMPS { now } else { self.store.now + 1 };
+            self.scheme.tick(&mut self.store, &mut on_fire);
         }
     }
+}
 
-    /// Returns the number of timers that are outstanding.
-    #[expect(clippy::len_without_is_empty, reason = "compared with the length of the model")]
-    pub fn len(&self) -> usize {
-        self.timers.len
+/// The properties of a scheme.
+#[derive(Clone, Copy, Debug)]
+pub struct Properties {
+    /// The name in tables and plots.
+    pub name: &'static str,
+    /// The longest interval. Without a limit of the scheme's own: 34 years of milliseconds.
+    pub range: u64,
+    /// Whether a start is O(n).
+    pub is_start_linear: bool,
+    /// Whether a tick is O(n).
+    pub is_tick_linear: bool,
+    /// The most ticks that a timer of an interval fires late. None ever fires early.
+    pub lateness: fn(u64) -> u64,
+}
+
+impl Properties {
+    /// An exact scheme, whose routines are O(1) or O(log n).
+    pub fn exact(name: &'static str) -> Self {
+        let (is_start_linear, is_tick_linear) = (false, false);
+        Self { name, range: 1 << 40, is_start_linear, is_tick_linear, lateness: |_| 0 }
     }
 }
 
 /// Something to do with every scheme.
 pub trait Visitor {
     /// Does it with one of them.
-    fn visit<S: Scheme>(&mut self);
+    fn visit<T: Timers>(&mut self, properties: Properties);
 }
 
 /// Visits every scheme. Netty's comes twice: with its own tick of 100 ms, and with one of 1 ms as
 /// all others have.
 pub fn visit_all(visitor: &mut impl Visitor) {
-    visitor.visit::<Countdown>();
-    visitor.visit::<OrderedList>();
-    visitor.visit::<Tree>();
-    visitor.visit::<IndexedHeap>();
-    visitor.visit::<SimpleWheel>();
-    visitor.visit::<SortedSlots>();
-    visitor.visit::<RoundsWheel>();
-    visitor.visit::<Hierarchy>();
-    visitor.visit::<Netty>();
-    visitor.visit::<Netty<1>>();
-    visitor.visit::<Kafka>();
-    visitor.visit::<Linux>();
+    let exact = Properties::exact;
+    visitor.visit::<Module<Countdown>>(Properties { is_tick_linear: true, ..exact("1-countdown") });
+    visitor.visit::<Module<OrderedList>>(Properties { is_start_linear: true, ..exact("2-list") });
+    visitor.visit::<BTree>(exact("3-tree"));
+    visitor.visit::<Heap4>(exact("3-heap"));
+    visitor.visit::<Single65536>(Properties { range: 65_535, ..exact("4-simple-wheel") });
+    visitor.visit::<Module<SortedSlots>>(exact("5-sorted-slots"));
+    visitor.visit::<Module<RoundsWheel>>(exact("6-rounds-wheel"));
+    visitor.visit::<Linked64>(exact("7-hierarchy"));
+    visitor.visit::<Module<Netty>>(Properties { lateness: |_| 100, ..exact("netty") });
+    visitor.visit::<Module<Netty<1>>>(Properties { lateness: |_| 1, ..exact("netty-1ms") });
+    visitor.visit::<Module<Kafka>>(exact("kafka"));
+    let lateness = |interval: u64| (interval * 8 / 63).max(1);
+    visitor.visit::<Module<Linux>>(Properties { range: linux::RANGE, lateness, ..exact("linux") });
 }

@@ -5,22 +5,13 @@ use std::{
     fmt::Debug,
     pin::Pin,
     task::{Context, Poll},
-    thread,
     time::Duration,
 };
 
-use corewheel::{
-    Cores,
-    future::{self, Remote, Timers},
-    local_timer,
-};
+use corewheel::future::{self, Remote, Timers};
 use pingora_timeout::fast_timeout::FastOrTokioTimeout;
 
 use crate::peers::{LocalClock, RealTime};
-
-/// The longest sleep of a thread that has timers. Remotely cancelled timers wait until it turns.
-const NAP: Duration = Duration::from_millis(10);
-const TICK: Duration = Duration::from_millis(1);
 
 /// Wraps operations in timeouts.
 pub trait Timeouts: Clone + 'static {
@@ -98,18 +89,9 @@ impl Future for Alone {
 pub struct There(Timers);
 
 impl There {
-    /// With as many threads, pinned to one core each, for as long as the process lives.
+    /// With as many threads, for as long as the process lives.
     pub fn on_threads(threads: usize) -> Self {
-        let cores = Cores::builder().shards(threads).start(|_| {
-            loop {
-                local_timer().sleep_with(|timeout| {
-                    timeout.map_or_else(thread::park, |left| thread::park_timeout(left.min(NAP)));
-                });
-                local_timer().turn();
-            }
-        });
-        let cores: Cores<()> = cores.expect("threads can be started");
-        Self(Timers::new(cores.shards()))
+        Self(Timers::start(threads).expect("threads can be started"))
     }
 }
 
@@ -139,10 +121,8 @@ impl<const FAST: bool> LocalTimeouts for Here<FAST> {
     fn drive() -> impl Future<Output = ()> + 'static {
         RealTime::<FAST>::install();
         async {
-            loop {
-                tokio::time::sleep(TICK).await;
-                local_timer().turn();
-            }
+            let driver = corewheel_tokio::spawn_local().expect("a runtime that polls for events");
+            driver.await.expect("a task that does not panic").expect("a descriptor");
         }
     }
 }

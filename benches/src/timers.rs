@@ -28,6 +28,9 @@ pub trait Timers: Sized {
     /// Names a timer. Each peer decides on its contents, and so on its size in the caller's table.
     type Handle: Clone + Debug;
 
+    /// Whether a load must be in a task of the peer's runtime and yield between batches.
+    const IN_TASK: bool = false;
+
     /// No timers, at tick 0.
     fn new() -> Self;
 
@@ -50,6 +53,9 @@ pub trait Timers: Sized {
         let _ = budget;
         self.advance(now, on_fire);
     }
+
+    /// Announces a sleep, for a peer that frees memory then.
+    fn prepare_sleep(&mut self) {}
 
     /// How many entries have been placed, moved, handed out or removed so far, where the peer knows.
     fn touched(&self) -> Option<u64> {

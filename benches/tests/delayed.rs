@@ -1,16 +1,12 @@
 //! Every contender's delayed operations end once, in each way, before they are measured.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use corewheel::Cores;
 use corewheel_bench::{
+    across::{ParkingLot, Std},
     delayed::{Board, Corewheel, Delayed, Ended, Layout, Locked, Operation},
-    measure::Effort,
     peers::{BTree, Linked64},
-    workloads::purgatory,
 };
 
 const FOR_EVER: u64 = 30_000;
@@ -58,26 +54,6 @@ fn ends_in_each_way<D: Delayed>() {
 #[test]
 fn each_ends_once_in_each_way() {
     ends_in_each_way::<Corewheel>();
-    ends_in_each_way::<Locked<Linked64>>();
-    ends_in_each_way::<Locked<BTree>>();
-}
-
-/// Long enough for every thread to get its turn on a busy machine.
-const EFFORT: Effort =
-    Effort { timed: Duration::from_millis(300), warm_up_max: Duration::from_millis(50) };
-
-fn comes_out<D: Delayed>() {
-    let samples = purgatory::run::<D>("purgatory", 100, EFFORT);
-    assert_eq!(samples.len(), 9);
-    for sample in samples {
-        assert!(sample.value > 0.0, "{sample:?}");
-        assert!(sample.unit != "%" || sample.value < 100.0, "{sample:?}");
-    }
-}
-
-#[test]
-fn figures_come_out() {
-    comes_out::<Corewheel>();
-    comes_out::<Locked<Linked64>>();
-    comes_out::<Locked<BTree>>();
+    ends_in_each_way::<Locked<Linked64, Std>>();
+    ends_in_each_way::<Locked<BTree, ParkingLot>>();
 }

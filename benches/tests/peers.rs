@@ -1,4 +1,5 @@
-//! Each peer against a model: a peer must be right before it is fast.
+//! Each peer and each scheme against a model: it must be right before it is fast. Small geometries
+//! make a revolution ordinary.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,8 +8,11 @@ use std::{
 
 use corewheel_bench::{
     peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
+        CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
+        LazyBinaryHeap, Linked64, TokioSleep,
+    },
+    schemes::{
+        Kafka, Linux, Module, Netty, Properties, RoundsWheel, SortedSlots, Visitor, visit_all,
     },
     timers::{Timers, connection, payload},
 };
@@ -16,31 +20,42 @@ use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;
 
-/// The properties of a peer, besides being right.
-#[derive(Clone, Copy)]
-struct Promise {
-    longest_delay: u64,
-    /// A handle whose timer has ended finds nothing, also when what it names is used again.
-    survives_reuse: bool,
+/// A live timer.
+struct Timer<H> {
+    deadline: u64,
+    /// The tick at which it has fired at the latest.
+    latest: u64,
+    handle: H,
 }
 
-const COMPLETE: Promise = Promise { longest_delay: 200_000, survives_reuse: true };
-
-/// The peer, and its expected contents: live timers by number, with deadline and handle.
+/// The peer, and its expected contents by number.
 struct Model<T: Timers> {
     timers: T,
-    live: BTreeMap<usize, (u64, T::Handle)>,
+    live: BTreeMap<usize, Timer<T::Handle>>,
     ended: Vec<T::Handle>,
     now: u64,
     next: usize,
     rng: Rng,
-    promise: Promise,
+    properties: Properties,
+    /// A handle whose timer has ended finds nothing, also when what it names is used again.
+    survives_reuse: bool,
+    /// Whether a timer was as late as it may be.
+    was_latest: bool,
 }
 
 impl<T: Timers> Model<T> {
-    fn new(promise: Promise) -> Self {
-        let (live, ended, rng) = (BTreeMap::new(), Vec::new(), Rng::with_seed(7));
-        Self { timers: T::new(), live, ended, now: 0, next: 0, rng, promise }
+    fn new(properties: Properties, survives_reuse: bool) -> Self {
+        Self {
+            timers: T::new(),
+            live: BTreeMap::new(),
+            ended: Vec::new(),
+            now: 0,
+            next: 0,
+            rng: Rng::with_seed(7),
+            properties,
+            survives_reuse,
+            was_latest: false,
+        }
     }
 
     fn run(mut self) {
@@ -54,19 +69,29 @@ impl<T: Timers> Model<T> {
             }
         }
         assert!(self.next > OPERATIONS / 4, "the model did too little");
+        assert!(self.was_latest, "never as late as documented");
+        let last = self.live.values().map(|timer| timer.latest).max();
+        self.pass(last.map_or(0, |last| last - self.now));
+        assert!(self.live.is_empty(), "a timer has not fired");
     }
 
     /// Mostly near, so that much fires; sometimes as far as the peer reaches.
     fn deadline(&mut self) -> u64 {
-        let reach = [10, 100, 5000, self.promise.longest_delay][self.rng.usize(..4)];
+        let longest = self.properties.range.min(200_000);
+        let reach = [10, 100, 5000, longest][self.rng.usize(..4)].min(longest);
         self.now + self.rng.u64(1..=reach)
+    }
+
+    fn latest(&self, deadline: u64) -> u64 {
+        deadline + (self.properties.lateness)(deadline - self.now)
     }
 
     fn add(&mut self) {
         let (id, deadline) = (self.next, self.deadline());
         self.next += 1;
         let handle = self.timers.add(deadline, payload(id));
-        self.live.insert(id, (deadline, handle));
+        let latest = self.latest(deadline);
+        self.live.insert(id, Timer { deadline, latest, handle });
     }
 
     fn any_live(&mut self) -> Option<usize> {
@@ -76,7 +101,7 @@ impl<T: Timers> Model<T> {
 
     fn cancel(&mut self) {
         let Some(id) = self.any_live() else { return };
-        let (_, handle) = self.live.remove(&id).expect("live");
+        let Timer { handle, .. } = self.live.remove(&id).expect("live");
         assert!(self.timers.cancel(&handle), "timer {id} was live");
         self.ended.push(handle);
     }
@@ -84,13 +109,14 @@ impl<T: Timers> Model<T> {
     fn reset(&mut self) {
         let Some(id) = self.any_live() else { return };
         let deadline = self.deadline();
-        let (known, handle) = self.live.get_mut(&id).expect("live");
-        assert!(self.timers.reset(handle, deadline), "timer {id} was live");
-        *known = deadline;
+        let latest = self.latest(deadline);
+        let timer = self.live.get_mut(&id).expect("live");
+        assert!(self.timers.reset(&mut timer.handle, deadline), "timer {id} was live");
+        (timer.deadline, timer.latest) = (deadline, latest);
     }
 
     fn cancel_ended(&mut self) {
-        if !self.promise.survives_reuse || self.ended.is_empty() {
+        if !self.survives_reuse || self.ended.is_empty() {
             return;
         }
         let mut handle = self.ended[self.rng.usize(..self.ended.len())].clone();
@@ -100,49 +126,99 @@ impl<T: Timers> Model<T> {
     }
 
     fn advance(&mut self) {
-        self.now +=
-            if self.rng.u32(..20) == 0 { self.rng.u64(1..=3000) } else { self.rng.u64(1..=3) };
+        match self.rng.u32(..40) {
+            0 => {
+                let ticks = self.rng.u64(1..=3000);
+                self.pass(ticks);
+            }
+            1..4 => (0..30).for_each(|_| self.pass(1)),
+            _ => (0..self.rng.u32(1..=3)).for_each(|_| self.pass(1)),
+        }
+    }
+
+    fn pass(&mut self, ticks: u64) {
+        let first = self.now + 1;
+        self.now += ticks;
         let mut fired = BTreeSet::new();
         self.timers
             .advance(self.now, |payload| assert!(fired.insert(connection(payload)), "fired twice"));
-        let due = self.live.iter().filter(|(_, (deadline, _))| *deadline <= self.now);
-        assert_eq!(fired, due.map(|(&id, _)| id).collect(), "at tick {}", self.now);
         for id in fired {
-            let (_, handle) = self.live.remove(&id).expect("live");
-            self.ended.push(handle);
+            let timer = self.live.remove(&id).expect("live");
+            assert!(timer.deadline <= self.now, "{} is early at {}", timer.deadline, self.now);
+            self.was_latest |= first == timer.latest;
+            self.ended.push(timer.handle);
         }
+        assert!(self.live.values().all(|timer| timer.latest > self.now), "late at {}", self.now);
     }
 }
 
-type Check = fn(Promise);
+/// Checks each in a separate thread, because some peers are thread-local.
+struct AgainstModel;
 
-/// Each has a thread, because some peers are thread-local.
-#[test]
-fn peers_keep_to_the_model() {
-    let near = Promise { longest_delay: 65_535, ..COMPLETE };
-    let reuses_keys = Promise { survives_reuse: false, ..COMPLETE };
-    let peers: [(&str, Check, Promise); 11] = [
-        ("corewheel-wheel", check::<CorewheelWheel>, COMPLETE),
-        ("corewheel-shard", check::<CorewheelShard>, COMPLETE),
-        ("corewheel-local", check::<CorewheelLocal>, COMPLETE),
-        ("linked64", check::<Linked64>, COMPLETE),
-        ("single65536", check::<Single65536>, near),
-        ("heap4", check::<Heap4>, COMPLETE),
-        ("binary-heap", check::<LazyBinaryHeap>, COMPLETE),
-        ("btree", check::<BTree>, COMPLETE),
-        ("hierarchical-hash-wheel", check::<HashWheel>, COMPLETE),
-        ("delay-queue", check::<DelayQueuePeer>, reuses_keys),
-        ("tokio-sleep", check::<TokioSleep>, COMPLETE),
-    ];
-    let threads = peers.map(|(name, check, promise)| {
-        thread::Builder::new().name(name.to_owned()).spawn(move || check(promise)).expect(name)
-    });
-    let all_kept = threads.into_iter().all(|thread| thread.join().is_ok());
-    assert!(all_kept, "the thread of a peer that failed has said why");
+impl Visitor for AgainstModel {
+    fn visit<T: Timers>(&mut self, properties: Properties) {
+        check::<T>(properties, true);
+    }
 }
 
-fn check<T: Timers>(promise: Promise) {
-    Model::<T>::new(promise).run();
+fn check<T: Timers>(properties: Properties, survives_reuse: bool) {
+    let check = || Model::<T>::new(properties, survives_reuse).run();
+    let thread = thread::Builder::new().name(properties.name.to_owned());
+    let checked = thread::scope(|scope| thread.spawn_scoped(scope, check).expect("runs").join());
+    assert!(checked.is_ok(), "{}", properties.name);
+}
+
+#[test]
+fn peers_keep_to_the_model() {
+    let exact = Properties::exact;
+    check::<CorewheelWheel>(exact("corewheel-wheel"), true);
+    check::<CorewheelShard>(exact("corewheel-shard"), true);
+    check::<CorewheelLocal>(exact("corewheel-local"), true);
+    check::<LazyBinaryHeap>(exact("binary-heap"), true);
+    check::<HashWheel>(exact("hierarchical-hash-wheel"), true);
+    check::<DelayQueuePeer>(exact("delay-queue"), false);
+    check::<TokioSleep>(exact("tokio-sleep"), true);
+}
+
+#[test]
+fn schemes_keep_to_the_model() {
+    visit_all(&mut AgainstModel);
+}
+
+#[test]
+fn small_geometries_keep_to_the_model() {
+    let exact = Properties::exact("small");
+    check::<Module<SortedSlots<4>>>(exact, true);
+    check::<Module<RoundsWheel<4>>>(exact, true);
+    check::<Module<Kafka<2>>>(exact, true);
+    check::<Module<Kafka<3>>>(exact, true);
+    check::<Module<Netty<7>>>(Properties { lateness: |_| 7, ..exact }, true);
+}
+
+#[test]
+fn kafka_jumps_over_the_ticks_between_slots() {
+    let (mut kafka, mut fired) = (Module::<Kafka>::new(), Vec::new());
+    for (id, deadline) in [1, 30, 5000, 10_000_000_000].into_iter().enumerate() {
+        kafka.add(deadline, payload(id));
+    }
+    kafka.advance(10_000_000_000, |payload| fired.push(connection(payload)));
+    assert_eq!(fired, [0, 1, 2, 3]);
+}
+
+/// By hand from the widths of the levels: 1, 8, 64, 512, 4096 ticks. The first is a tick late, the
+/// last a whole slot of 4096.
+#[test]
+fn linux_fires_with_the_slot_behind_the_deadline() {
+    for (deadline, fires) in
+        [(1, 2), (63, 64), (64, 72), (505, 512), (4033, 4096), (32_257, 32_768), (32_768, 36_864)]
+    {
+        let mut linux = Module::<Linux>::new();
+        linux.add(deadline, payload(0));
+        linux.advance(fires - 1, |_| panic!("{deadline} fired too early"));
+        let mut fired = false;
+        linux.advance(fires, |_| fired = true);
+        assert!(fired, "{deadline} did not fire at {fires}");
+    }
 }
 
 /// The floors never fire; the rest of their contract holds.

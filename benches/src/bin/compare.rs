@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use corewheel_bench::{
     alloc::Counting,
     measure::Sample,
-    plan::{Job, Named, Peer, Workload},
+    plan::{Job, Named, Peer, Scale, Workload},
     report::{self, Section},
     run::run,
     schemes,
@@ -40,9 +40,8 @@ struct Args {
     /// Only the timer schemes of the literature, what each of their routines costs
     #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
     schemes: bool,
-    /// Less of everything, for a first look
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    less: Less,
     /// One JSON object per figure instead of the tables
     #[arg(long)]
     json: bool,
@@ -55,6 +54,27 @@ struct Args {
     /// Does one run: how this program starts itself
     #[arg(long, hide = true)]
     job: Option<String>,
+}
+
+/// How much is measured.
+#[derive(Debug, clap::Args)]
+struct Less {
+    /// Less of everything, for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Too little to mean anything, for tests
+    #[arg(long, hide = true)]
+    tiny: bool,
+}
+
+impl Less {
+    fn scale(&self) -> Scale {
+        match (self.tiny, self.quick) {
+            (true, _) => Scale::Tiny,
+            (_, true) => Scale::Quick,
+            _ => Scale::Full,
+        }
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -94,7 +114,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// other load on the machine affects all of them.
 fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let is_selection = !args.peer.is_empty() || !args.workload.is_empty() || !args.n.is_empty();
-    let (mut sections, mut jobs) = (Vec::new(), Vec::new());
+    let (mut sections, mut jobs, scale) = (Vec::new(), Vec::new(), args.less.scale());
     for &workload in Workload::value_variants() {
         if args.schemes || !is_chosen(workload, &args.workload) {
             continue;
@@ -103,18 +123,17 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
             (args.peer.is_empty() || args.peer.contains(peer)) && run(**peer, workload).is_some()
         };
         let peers: Vec<&Peer> = Peer::value_variants().iter().filter(is_chosen).collect();
-        let sizes = workload.sizes(args.quick);
-        let is_only = workload.sizes(false).len() == 1 || args.n.is_empty();
+        let sizes = workload.sizes(scale);
+        let is_only = workload.sizes(Scale::Full).len() == 1 || args.n.is_empty();
         for &n in sizes.iter().filter(|n| is_only || args.n.contains(n)) {
-            for _ in 0..workload.rounds(n, args.quick) {
-                let job = |&&peer| (sections.len(), Job { peer, workload, n, quick: args.quick });
+            for _ in 0..workload.rounds(n, scale) {
+                let job = |&&peer| (sections.len(), Job { peer, workload, n, scale });
                 jobs.extend(peers.iter().map(job));
             }
         }
         sections.push(Section::new(Some(workload)));
     }
-    let rounds = if args.quick { 5 } else { 15 };
-    let rounds = if is_selection { 0 } else { rounds };
+    let rounds = if is_selection { 0 } else { scale.pick(15, 5, 0) };
     let steps = jobs.len() + schemes::COUNTS.len() * rounds;
     let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
     let bar = ProgressBar::new(steps as u64).with_style(style);

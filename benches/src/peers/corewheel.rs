@@ -103,6 +103,10 @@ impl Timers for CorewheelShard {
         }
     }
 
+    fn prepare_sleep(&mut self) {
+        drop(self.shard.prepare_sleep());
+    }
+
     fn touched(&self) -> Option<u64> {
         Some(self.shard.counts().touched)
     }
@@ -178,8 +182,14 @@ impl<C> CorewheelLocal<C> {
     }
 }
 
-fn note(payload: Payload) {
+/// Keeps the payload of a callback until [`take_fired`].
+pub(crate) fn note_fired(payload: Payload) {
     FIRED.with_borrow_mut(|fired| fired.push(payload));
+}
+
+/// Hands out the payloads of the callbacks that ran on this thread.
+pub(crate) fn take_fired(on_fire: impl FnMut(Payload)) {
+    FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
 }
 
 impl<C: LocalClock> Timers for CorewheelLocal<C> {
@@ -192,7 +202,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
-        local_timer().add(self.delay(deadline), move || note(payload))
+        local_timer().add(self.delay(deadline), move || note_fired(payload))
     }
 
     fn cancel(&mut self, handle: &TimerHandle) -> bool {
@@ -211,7 +221,11 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
         self.now = now;
         self.clock.set(now);
         local_timer().turn_within(budget);
-        FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
+        take_fired(on_fire);
+    }
+
+    fn prepare_sleep(&mut self) {
+        drop(local_timer().prepare_sleep());
     }
 
     fn touched(&self) -> Option<u64> {
@@ -227,11 +241,11 @@ impl Waking for CorewheelLocal {
 
     fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
         let slack = Duration::from_millis(slack);
-        local_timer().add_within(self.delay(deadline), slack, move || note(payload))
+        local_timer().add_within(self.delay(deadline), slack, move || note_fired(payload))
     }
 
     fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
         let range = Duration::from_millis(range);
-        local_timer().add_spread(self.delay(deadline), range, move || note(payload))
+        local_timer().add_spread(self.delay(deadline), range, move || note_fired(payload))
     }
 }

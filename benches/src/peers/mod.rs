@@ -11,7 +11,6 @@ mod single65536;
 mod table;
 mod tokio;
 
-pub(crate) use self::tokio::{empty, put};
 pub use self::{
     binary_heap::LazyBinaryHeap,
     btree::BTree,
@@ -29,4 +28,8 @@ pub use self::{
         DelayQueuePeer, DelayQueueRealTime, MachineTime, PausedRuntime, Place, TokioSleep,
         TokioSleepRealTime, TokioTime,
     },
+};
+pub(crate) use self::{
+    corewheel::{note_fired, take_fired},
+    tokio::{empty, put},
 };

@@ -11,8 +11,8 @@ use crate::timers::Payload;
 /// Names a node. It is stale, and finds nothing, once its generation has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
 /// No node.

@@ -158,6 +158,8 @@ impl<C: TokioTime> TokioSleep<C> {
 impl<C: TokioTime> Timers for TokioSleep<C> {
     type Handle = Handle;
 
+    const IN_TASK: bool = !C::HANDS_OUT;
+
     fn new() -> Self {
         Self { time: C::new(), slots: Vec::new(), free: Vec::new() }
     }
@@ -244,6 +246,8 @@ pub type DelayQueueRealTime = DelayQueuePeer<MachineTime>;
 
 impl<C: TokioTime> Timers for DelayQueuePeer<C> {
     type Handle = Key;
+
+    const IN_TASK: bool = !C::HANDS_OUT;
 
     fn new() -> Self {
         // The time first: the queue asks the runtime for it.

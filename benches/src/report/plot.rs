@@ -5,10 +5,7 @@ use std::{error::Error, path::Path};
 
 use clap::ValueEnum;
 use plotters::{
-    prelude::{
-        ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, Rectangle, SVGBackend,
-        Text,
-    },
+    prelude::{ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, SVGBackend, Text},
     style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle},
 };
 
@@ -27,7 +24,7 @@ const NAME_STEP: i32 = 15;
 const LEAST_NANOS: f64 = 0.5;
 
 /// Draws the figures of a section into a directory: time by the number of timers, the first kind of
-/// figures by its settings, the distribution of the length of turns, memory.
+/// figures by its settings, the distribution of the length of turns, the kinds of memory.
 ///
 /// # Errors
 ///
@@ -35,24 +32,21 @@ const LEAST_NANOS: f64 = 0.5;
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
         let path = directory.join(format!("{}.svg", chart.name));
-        if section.workload == Some(Workload::Memory) {
-            draw_bars(&path, chart)?;
-        } else {
-            let counted = section.workload.map_or("timers", Workload::counted);
-            draw_lines(&path, chart, counted)?;
-        }
+        let counted = section.workload.map_or("timers", Workload::counted);
+        draw_lines(&path, chart, counted)?;
     }
     Ok(())
 }
 
 /// Draws lines, each with its name at its right end. Both axes are logarithmic, unless the axis of
-/// x has settings.
+/// x has names.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
-    let has_settings = chart.columns == Columns::Settings;
+    let has_curve = chart.rows.iter().flat_map(|row| &row.1).flatten().any(|it| it.has_curve());
+    let has_names = chart.columns != Columns::Sizes && !has_curve;
     let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
         let point = |(column, figure): (usize, &Figure)| match chart.columns {
-            Columns::Kinds => figure.sample.curve.iter().map(|&(x, y)| (x.log10(), y)).collect(),
-            Columns::Settings => vec![(column as f64, figure.spread().median)],
+            _ if has_curve => figure.sample.curve.iter().map(|&(x, y)| (x.log10(), y)).collect(),
+            Columns::Kinds | Columns::Settings => vec![(column as f64, figure.spread().median)],
             Columns::Sizes => {
                 let n = figure.sample.n as f64;
                 vec![(n.log10(), figure.spread().median.max(LEAST_NANOS))]
@@ -64,12 +58,12 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     };
     let label = |x: f64| match chart.heads.get(x.round() as usize) {
         _ if (x - x.round()).abs() > 1e-6 => String::new(),
-        Some(setting) if has_settings => setting.clone(),
+        Some(name) if has_names => name.clone(),
         _ => short(10f64.powf(x.round())),
     };
     let [x_title, y_title] = match chart.columns {
-        Columns::Kinds => ["one turn in ... takes longer", "ns"],
-        Columns::Settings => ["", chart.unit],
+        _ if has_curve => ["one turn in ... takes longer", "ns"],
+        Columns::Kinds | Columns::Settings => ["", chart.unit],
         Columns::Sizes => [counted, chart.unit],
     };
     let all: Vec<(f64, f64)> = chart.rows.iter().flat_map(|row| points(&row.1)).collect();
@@ -112,39 +106,6 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
         root.draw(&Text::new(peer, place, letters(14, colour)))?;
-    }
-    root.present()?;
-    Ok(())
-}
-
-/// Draws two bars for each peer: bytes while all timers are live, full, and after all were
-/// cancelled, hollow.
-fn draw_bars(path: &Path, chart: &Chart<'_>) -> Result<(), Box<dyn Error>> {
-    const HEAD: i32 = 40;
-    const ROW: i32 = 34;
-    const LEFT: i32 = 190;
-    const LONGEST: f64 = 560.0;
-    let height = HEAD + ROW * chart.rows.len() as i32;
-    let root = SVGBackend::new(path, (SIZE.0, height.cast_unsigned())).into_drawing_area();
-    let title = "bytes per timer: full, while all are live; hollow, after all were cancelled";
-    root.draw(&Text::new(title, (10, 10), letters(16, INK)))?;
-    let bars = [("memory-live", 0), ("memory-left", 14)];
-    let value = |figures: &[Option<&Figure>], kind| {
-        let figure = figures.iter().flatten().find(|figure| figure.sample.workload == kind);
-        figure.map_or(0.0, |figure| figure.spread().median)
-    };
-    let values = chart.rows.iter().flat_map(|row| bars.map(|(kind, _)| value(&row.1, kind)));
-    let greatest = values.fold(1.0, f64::max);
-    for (place, (peer, figures)) in chart.rows.iter().enumerate() {
-        let (top, colour) = (HEAD + ROW * place as i32, colour(peer, place));
-        root.draw(&Text::new(*peer, (10, top + 6), letters(14, colour)))?;
-        for (kind, offset) in bars {
-            let (top, value) = (top + offset, value(figures, kind));
-            let style = if offset == 0 { colour.filled() } else { colour.stroke_width(1) };
-            let end = LEFT + (value.max(0.0) / greatest * LONGEST) as i32;
-            root.draw(&Rectangle::new([(LEFT, top), (end, top + 12)], style))?;
-            root.draw(&Text::new(format!("{value:.0}"), (end + 6, top), letters(12, INK)))?;
-        }
     }
     root.present()?;
     Ok(())

@@ -14,7 +14,8 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Scheme, Timers, store::slot};
+use super::{Scheme, Store, store::slot};
+use crate::timers::Payload;
 
 /// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did:
 /// the next time is another, so that tells whether the slot is in the queue.
@@ -28,48 +29,47 @@ pub struct Kafka<const SLOTS: u32 = 20> {
 }
 
 impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
-    const NAME: &'static str = "kafka";
     const JUMPS: bool = true;
 
-    fn new(_: &mut Timers) -> Self {
+    fn new(_: &mut Store) -> Self {
         Self { levels: Vec::new(), queue: BinaryHeap::new(), clock: 0 }
     }
 
     /// Links a timer into the lowest level that reaches its deadline, and enqueues the slot if it
     /// was not there.
-    fn start(&mut self, timers: &mut Timers, index: u32) {
-        let due = timers.due(index);
+    fn start(&mut self, store: &mut Store, index: u32) {
+        let due = store.due(index);
         let (mut width, mut level) = (1, 0);
         while due >= self.clock - self.clock % width + width * u64::from(SLOTS) {
             width *= u64::from(SLOTS);
             level += 1;
         }
         while self.levels.len() <= level {
-            self.levels.push(timers.add_lists(SLOTS));
+            self.levels.push(store.add_lists(SLOTS));
         }
         let slot = self.levels[level] + slot(due / width, SLOTS);
-        timers.push_back(slot, index);
+        store.push_back(slot, index);
         let entered = due / width * width;
-        if timers.due(slot) != entered {
-            timers.set_due(slot, entered);
+        if store.due(slot) != entered {
+            store.set_due(slot, entered);
             self.queue.push(Reverse((entered, slot)));
         }
     }
 
     /// Jumps from slot to slot, however many ticks lie between. The timers of each slot expire or
     /// move down.
-    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         while let Some(&Reverse((entered, slot))) =
-            self.queue.peek().filter(|head| head.0.0 <= timers.now)
+            self.queue.peek().filter(|head| head.0.0 <= store.now)
         {
             self.queue.pop();
             self.clock = entered;
-            while let Some(index) = timers.first(slot) {
-                timers.unlink(index);
-                if timers.due(index) <= self.clock {
-                    expire(timers.release(index));
+            while let Some(index) = store.first(slot) {
+                store.unlink(index);
+                if store.due(index) <= self.clock {
+                    expire(store.release(index));
                 } else {
-                    self.start(timers, index);
+                    self.start(store, index);
                 }
             }
         }

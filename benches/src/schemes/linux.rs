@@ -13,12 +13,16 @@
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; here
 //! it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
 
-use super::{Scheme, Timers, store::slot};
+use super::{Scheme, Store, store::slot};
+use crate::timers::Payload;
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
 /// A slot is 2^3 times as wide as one of the level below.
 const SHIFT: u32 = 3;
+
+/// The longest interval.
+pub(super) const RANGE: u64 = reach(LEVELS - 1);
 
 /// `LEVELS` rings of `SLOTS` slots.
 #[derive(Debug)]
@@ -35,32 +39,25 @@ fn slot_of(level: u32, tick: u64) -> u32 {
 }
 
 impl Scheme for Linux {
-    const NAME: &'static str = "linux";
-    const RANGE: u64 = reach(LEVELS - 1);
-
-    fn lateness(interval: u64) -> u64 {
-        (interval * 8 / 63).max(1)
-    }
-
-    fn new(timers: &mut Timers) -> Self {
-        timers.add_lists(LEVELS * SLOTS);
+    fn new(store: &mut Store) -> Self {
+        store.add_lists(LEVELS * SLOTS);
         Self
     }
 
     /// The slot is the one behind the deadline's own, which begins when the deadline has passed for
     /// certain.
-    fn start(&mut self, timers: &mut Timers, index: u32) {
-        let due = timers.due(index);
-        let distance = due - timers.now - 1;
+    fn start(&mut self, store: &mut Store, index: u32) {
+        let due = store.due(index);
+        let distance = due - store.now - 1;
         let level = (0..LEVELS).find(|&level| distance < reach(level)).expect("within the range");
-        timers.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
+        store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
     }
 
     /// Time enters a slot of a level when all bits below that level are zero.
-    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
-        let entered = (timers.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {
-            timers.expire_all(slot_of(level, timers.now), expire);
+            store.expire_all(slot_of(level, store.now), expire);
         }
     }
 }

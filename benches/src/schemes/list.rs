@@ -2,7 +2,8 @@
 //! Starting searches the place from the rear: cheap for an interval longer than most, and O(1) when
 //! all intervals are equal.
 
-use super::{Scheme, Timers};
+use super::{Scheme, Store};
+use crate::timers::Payload;
 
 /// All timers in one list, the earliest deadline first.
 #[derive(Debug)]
@@ -11,19 +12,17 @@ pub struct OrderedList {
 }
 
 impl Scheme for OrderedList {
-    const NAME: &'static str = "2-list";
-    const LINEAR_START: bool = true;
     const JUMPS: bool = true;
 
-    fn new(timers: &mut Timers) -> Self {
-        Self { list: timers.add_lists(1) }
+    fn new(store: &mut Store) -> Self {
+        Self { list: store.add_lists(1) }
     }
 
-    fn start(&mut self, timers: &mut Timers, index: u32) {
-        timers.insert_sorted(self.list, index);
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.insert_sorted(self.list, index);
     }
 
-    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
-        timers.expire_due(self.list, expire);
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        store.expire_due(self.list, expire);
     }
 }

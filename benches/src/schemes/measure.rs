@@ -4,8 +4,11 @@ use std::{hint::black_box, ops::RangeInclusive, time::Instant};
 
 use fastrand::Rng;
 
-use super::{Handle, Module, Scheme, Visitor, visit_all};
-use crate::measure::{Sample, median};
+use super::{Properties, Visitor, visit_all};
+use crate::{
+    measure::{Sample, median},
+    timers::{Timers, not_due},
+};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
@@ -55,24 +58,26 @@ struct Round {
 }
 
 impl Visitor for Round {
-    fn visit<S: Scheme>(&mut self) {
-        let mut run = Run::<S>::new(self);
+    fn visit<T: Timers>(&mut self, properties: Properties) {
+        let mut run = Run::<T>::new(self, properties);
         // The first pass allocates the memory that a scheme needs for stopped timers that it has
         // not cleared away.
         run.start_and_stop();
         let [start, stop] = run.start_and_stop();
         let expiry = run.expiry();
-        let tick = Run::<S>::new(self).quiet_tick();
+        let tick = Run::<T>::new(self, properties).quiet_tick();
         let routines = [("start", start), ("stop", stop), ("tick", tick), ("expiry", expiry)];
         let sample = |(routine, nanos)| Sample::nanos(&format!("scheme-{routine}"), self.n, nanos);
-        self.samples.push((S::NAME, routines.map(sample).to_vec()));
+        self.samples.push((properties.name, routines.map(sample).to_vec()));
     }
 }
 
 /// One scheme with N timers in it.
-struct Run<S> {
-    module: Module<S>,
-    live: Vec<Handle>,
+struct Run<T: Timers> {
+    timers: T,
+    now: u64,
+    properties: Properties,
+    live: Vec<T::Handle>,
     n: usize,
     clock: f64,
     rng: Rng,
@@ -80,20 +85,20 @@ struct Run<S> {
     batch: usize,
 }
 
-impl<S: Scheme> Run<S> {
-    fn new(&Round { n, clock, seed, .. }: &Round) -> Self {
-        let batch = if S::LINEAR_START { 10 } else { (n / 8).max(10) };
-        let (module, rng) = (Module::new(), Rng::with_seed(seed));
-        let mut run = Self { module, live: Vec::new(), n, clock, rng, batch };
-        run.module.advance(12_345, &mut unexpected);
+impl<T: Timers> Run<T> {
+    fn new(&Round { n, clock, seed, .. }: &Round, properties: Properties) -> Self {
+        let batch = if properties.is_start_linear { 10 } else { (n / 8).max(10) };
+        let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(seed));
+        let mut run = Self { timers, now: 0, properties, live, n, clock, rng, batch };
+        run.pass(12_345);
         run.age();
         let mut intervals: Vec<u64> = (0..n).map(|_| run.rng.u64(INTERVALS)).collect();
-        if S::LINEAR_START {
+        if properties.is_start_linear {
             // Out of order they would take N^2 steps.
             intervals.sort_unstable();
         }
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
-        run.module.advance(SETTLE, &mut unexpected);
+        run.pass(SETTLE);
         run
     }
 
@@ -101,12 +106,18 @@ impl<S: Scheme> Run<S> {
     fn age(&mut self) {
         let mut handles: Vec<_> = (0..self.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
-        assert!(handles.into_iter().all(|handle| self.module.stop_timer(handle)));
-        self.module.advance(SETTLE, &mut unexpected);
+        assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
+        self.pass(SETTLE);
     }
 
-    fn start(&mut self, interval: u64) -> Handle {
-        self.module.start_timer(interval, interval).expect("within the range of every scheme")
+    fn start(&mut self, interval: u64) -> T::Handle {
+        self.timers.add(self.now + interval, [interval; 3])
+    }
+
+    /// Lets ticks pass in which nothing is due.
+    fn pass(&mut self, ticks: u64) {
+        self.now += ticks;
+        black_box(&mut self.timers).advance(self.now, not_due);
     }
 
     /// Returns the nanoseconds since `started`, minus the cost of reading the clock.
@@ -115,7 +126,8 @@ impl<S: Scheme> Run<S> {
     }
 
     fn start_and_stop(&mut self) -> [f64; 2] {
-        let calls = if S::LINEAR_START { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
+        let calls =
+            if self.properties.is_start_linear { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
         let (batch, batches) = (self.batch, (calls / self.batch).max(1));
         let (mut starting, mut stopping) = (0.0, 0.0);
         for _ in 0..batches {
@@ -128,7 +140,7 @@ impl<S: Scheme> Run<S> {
             }
             starting += self.since(started);
             stopping += self.stop_some();
-            self.module.per_tick(&mut unexpected);
+            self.pass(1);
         }
         [starting, stopping].map(|nanos| nanos / (batch * batches) as f64)
     }
@@ -141,7 +153,7 @@ impl<S: Scheme> Run<S> {
             self.live.swap(place, other);
         }
         let started = Instant::now();
-        let stopped = self.live.drain(left..).filter(|&timer| self.module.stop_timer(timer));
+        let stopped = self.live.drain(left..).filter(|timer| self.timers.cancel(timer));
         let stopped = stopped.count();
         let nanos = self.since(started);
         assert_eq!(stopped, self.batch, "all of them were outstanding");
@@ -149,10 +161,14 @@ impl<S: Scheme> Run<S> {
     }
 
     fn quiet_tick(&mut self) -> f64 {
-        let ticks = if S::LINEAR_TICK { (LINEAR_CALLS / self.n).clamp(32, QUIET) } else { QUIET };
+        let ticks = if self.properties.is_tick_linear {
+            (LINEAR_CALLS / self.n).clamp(32, QUIET)
+        } else {
+            QUIET
+        };
         let started = Instant::now();
         for _ in 0..ticks {
-            black_box(&mut self.module).per_tick(&mut unexpected);
+            self.pass(1);
         }
         self.since(started) / ticks as f64
     }
@@ -176,20 +192,17 @@ impl<S: Scheme> Run<S> {
         for _ in 0..EXPIRED {
             let before = expired;
             let started = Instant::now();
-            self.module.per_tick(&mut |id| expired += usize::from(black_box(id) == SOON));
+            self.now += 1;
+            let on_fire = |payload| expired += usize::from(black_box(payload) == [SOON; 3]);
+            self.timers.advance(self.now, on_fire);
             let nanos = self.since(started);
             if expired == before { &mut *quiet } else { &mut *busy }.push(nanos);
             if expired == self.batch {
                 return;
             }
         }
-        panic!("{}: a timer is later than documented", S::NAME);
+        panic!("{}: a timer is later than documented", self.properties.name);
     }
-}
-
-/// `EXPIRY_PROCESSING` while nothing is due.
-fn unexpected(interval: u64) {
-    panic!("a timer of {interval} ticks expired before its time");
 }
 
 fn nanos_since(started: Instant) -> f64 {
@@ -198,12 +211,15 @@ fn nanos_since(started: Instant) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn every_routine_of_every_scheme_has_a_figure() {
         let schemes = measure(100, 1);
-        assert_eq!(schemes.len(), 12);
+        let names: BTreeSet<&str> = schemes.iter().map(|scheme| scheme.0).collect();
+        assert_eq!((schemes.len(), names.len()), (12, 12));
         for (scheme, samples) in schemes {
             assert_eq!(samples.len(), 4, "{scheme}");
             assert!(samples.iter().all(|sample| sample.n == 100 && sample.value.is_finite()));

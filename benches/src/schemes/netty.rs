@@ -10,7 +10,8 @@
 //! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after
 //! its deadline. It fires later if one tick has more than 100,000 new ones.
 
-use super::{Scheme, Timers, store::slot};
+use super::{Scheme, Store, store::slot};
+use crate::timers::Payload;
 
 const SLOTS: u32 = 512;
 /// The list behind the slots: new timeouts that the worker has not seen.
@@ -26,44 +27,38 @@ pub struct Netty<const TICK: u64 = 100> {
 }
 
 impl<const TICK: u64> Scheme for Netty<TICK> {
-    const NAME: &'static str = if TICK == 1 { "netty-1ms" } else { "netty" };
-
-    fn lateness(_: u64) -> u64 {
-        TICK
-    }
-
-    fn new(timers: &mut Timers) -> Self {
-        timers.add_lists(SLOTS + 1);
+    fn new(store: &mut Store) -> Self {
+        store.add_lists(SLOTS + 1);
         Self { cancelled: Vec::new() }
     }
 
-    fn start(&mut self, timers: &mut Timers, index: u32) {
-        timers.push_back(NEW, index);
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.push_back(NEW, index);
     }
 
-    fn stop(&mut self, timers: &mut Timers, index: u32) {
-        timers.end(index);
+    fn stop(&mut self, store: &mut Store, index: u32) {
+        store.end(index);
         self.cancelled.push(index);
     }
 
     /// The worker's tick t begins at t * `TICK` and is served when it has ended. A new timeout that
     /// is overdue goes into the slot that is walked next.
-    fn tick(&mut self, timers: &mut Timers, expire: &mut impl FnMut(u64)) {
-        if !timers.now.is_multiple_of(TICK) {
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        if !store.now.is_multiple_of(TICK) {
             return;
         }
-        let tick = timers.now / TICK - 1;
+        let tick = store.now / TICK - 1;
         for index in self.cancelled.drain(..) {
-            timers.unlink(index);
-            timers.free(index);
+            store.unlink(index);
+            store.free(index);
         }
         for _ in 0..LINKED_PER_TICK {
-            let Some(index) = timers.first(NEW) else { break };
-            timers.unlink(index);
-            let served = (timers.due(index) / TICK).max(tick);
-            timers.set_due(index, (served - tick) / u64::from(SLOTS));
-            timers.push_back(slot(served, SLOTS), index);
+            let Some(index) = store.first(NEW) else { break };
+            store.unlink(index);
+            let served = (store.due(index) / TICK).max(tick);
+            store.set_due(index, (served - tick) / u64::from(SLOTS));
+            store.push_back(slot(served, SLOTS), index);
         }
-        timers.count_rounds(slot(tick, SLOTS), expire);
+        store.count_rounds(slot(tick, SLOTS), expire);
     }
 }

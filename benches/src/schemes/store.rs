@@ -4,34 +4,27 @@
 //! So a timer is unlinked without knowledge of its list, in O(1). A node that ends gets a new
 //! generation, which refuses old handles.
 
-/// Names a timer until it expires or is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle {
-    index: u32,
-    generation: u32,
-}
+use crate::{peers::Handle, timers::Payload};
 
 #[derive(Debug, Default)]
 struct Node {
     previous: u32,
     next: u32,
     generation: u32,
-    place: u32,
     due: u64,
-    id: u64,
+    payload: Payload,
 }
 
 /// The nodes of all timers and the sentinels of all lists of a scheme, and the time.
 #[derive(Debug, Default)]
-pub struct Timers {
+pub struct Store {
     nodes: Vec<Node>,
     free: Vec<u32>,
-    pub(super) len: usize,
     /// The ticks that have passed.
     pub(super) now: u64,
 }
 
-impl Timers {
+impl Store {
     /// Adds empty lists with consecutive names and returns the first name.
     pub(super) fn add_lists(&mut self, count: u32) -> u32 {
         let first = self.indices().end;
@@ -42,26 +35,24 @@ impl Timers {
     }
 
     /// Takes a node for a timer, in no list yet.
-    pub(super) fn allocate(&mut self, due: u64, id: u64) -> u32 {
-        self.len += 1;
+    pub(super) fn allocate(&mut self, due: u64, payload: Payload) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
         let node = self.node_mut(index);
-        (node.due, node.id) = (due, id);
+        (node.due, node.payload) = (due, payload);
         index
     }
 
-    /// Ends a timer and returns its id. Handles to the node are stale from here on, and its `due`
+    /// Ends a timer and returns its payload. Handles to the node are stale from here on, and its `due`
     /// is 0.
-    pub(super) fn end(&mut self, index: u32) -> u64 {
-        self.len -= 1;
+    pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = self.node_mut(index);
         node.generation = node.generation.wrapping_add(1);
         node.due = 0;
-        node.id
+        node.payload
     }
 
-    /// Ends a timer that is in no list, frees its node, and returns its id.
-    pub(super) fn release(&mut self, index: u32) -> u64 {
+    /// Ends a timer that is in no list, frees its node, and returns its payload.
+    pub(super) fn release(&mut self, index: u32) -> Payload {
         self.free.push(index);
         self.end(index)
     }
@@ -85,6 +76,10 @@ impl Timers {
         self.node(index).due
     }
 
+    pub(super) fn payload(&self, index: u32) -> Payload {
+        self.node(index).payload
+    }
+
     pub(super) fn set_due(&mut self, index: u32, due: u64) {
         self.node_mut(index).due = due;
     }
@@ -92,15 +87,6 @@ impl Timers {
     /// Returns every node, live or not.
     pub(super) fn indices(&self) -> std::ops::Range<u32> {
         0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
-    }
-
-    /// Returns the position of the timer in another structure.
-    pub(super) fn place(&self, index: u32) -> usize {
-        self.node(index).place as usize
-    }
-
-    pub(super) fn set_place(&mut self, index: u32, place: usize) {
-        self.node_mut(index).place = u32::try_from(place).expect("fewer than 2^32 timers");
     }
 
     /// Returns the first timer of a list.
@@ -140,28 +126,28 @@ impl Timers {
         self.node_mut(next).previous = previous;
     }
 
-    /// Unlinks and releases a timer that is in a list, and returns its id.
-    pub(super) fn remove(&mut self, index: u32) -> u64 {
+    /// Unlinks and releases a timer that is in a list, and returns its payload.
+    pub(super) fn remove(&mut self, index: u32) -> Payload {
         self.unlink(index);
         self.release(index)
     }
 
     /// Expires all timers of a list.
-    pub(super) fn expire_all(&mut self, list: u32, expire: &mut impl FnMut(u64)) {
+    pub(super) fn expire_all(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) = self.first(list) {
             expire(self.remove(index));
         }
     }
 
     /// Expires the timers at the head of an ordered list that are due.
-    pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(u64)) {
+    pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) = self.first(list).filter(|&index| self.due(index) <= self.now) {
             expire(self.remove(index));
         }
     }
 
     /// Expires the timers of a list whose `due` is 0 rounds, and takes one round off the others.
-    pub(super) fn count_rounds(&mut self, list: u32, expire: &mut impl FnMut(u64)) {
+    pub(super) fn count_rounds(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         let mut next = self.first(list);
         while let Some(index) = next {
             next = self.after(list, index);

@@ -11,10 +11,10 @@ use fastrand::Rng;
 
 use super::SEED;
 use crate::{
-    asked::{Asker, Owner},
+    across::{Owner, Requests, noted},
     cores::{self, Baton, Runner},
     measure::{Sample, median},
-    timers::payload,
+    timers::{not_due, payload},
 };
 
 /// Milliseconds: none is due within a run, though it may go by the machine's clock.
@@ -36,17 +36,17 @@ const REQUESTS: [(Request, &str); 3] =
     [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
 /// ns per request of each kind, on both sides together, and for the requester.
-pub fn run<O: Owner>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
-    let (baton, (sender, askers)) = (Baton::default(), mpsc::channel());
+pub fn run<O: Owner<Remote: Requests>>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
+    let (baton, (sender, remotes)) = (Baton::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
         move || {
-            let asker: O::Asker = askers.recv().expect("the owner has begun");
-            Asking::new(asker, at_once).run(asks, rounds)
+            let remote: O::Remote = remotes.recv().expect("the owner has begun");
+            Asking::new(remote, at_once).run(asks, rounds)
         },
         move || {
-            let (owner, asker) = O::new();
-            sender.send(asker).expect("it is waited for");
+            let (owner, remote) = O::new(LIVE + at_once);
+            sender.send(remote).expect("it is waited for");
             take_in(owner, takes, at_once, rounds)
         },
     );
@@ -78,18 +78,18 @@ fn samples(
 }
 
 /// The side that asks.
-struct Asking<A: Asker> {
-    asker: A,
+struct Asking<R: Requests> {
+    remote: R,
     rng: Rng,
-    live: Vec<A::Handle>,
-    added: Vec<A::Handle>,
+    live: Vec<R::Handle>,
+    added: Vec<R::Handle>,
     at_once: usize,
 }
 
-impl<A: Asker> Asking<A> {
-    fn new(asker: A, at_once: usize) -> Self {
+impl<R: Requests> Asking<R> {
+    fn new(remote: R, at_once: usize) -> Self {
         let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(at_once));
-        Self { asker, rng: Rng::with_seed(SEED), live, added, at_once }
+        Self { remote, rng: Rng::with_seed(SEED), live, added, at_once }
     }
 
     /// How long the calls took, round by round, kind by kind.
@@ -112,22 +112,27 @@ impl<A: Asker> Asking<A> {
 
     fn cancel_added(&mut self) {
         for handle in self.added.drain(..) {
-            assert!(self.asker.cancel(handle), "it was live");
+            assert!(self.remote.cancel(handle), "it was live");
         }
+    }
+
+    fn delay(&mut self) -> Duration {
+        Duration::from_millis(self.rng.u64(DELAY))
     }
 
     fn ask(&mut self, request: Request) {
         for id in 0..self.at_once {
             match request {
-                Request::Add => self.added.push(self.asker.add(self.rng.u64(DELAY), payload(id))),
+                Request::Add => {
+                    let delay = self.delay();
+                    self.added.push(self.remote.add(delay, payload(id)));
+                }
                 Request::Reset => {
                     let timer = self.rng.usize(..self.live.len());
-                    assert!(
-                        self.asker.reset(&mut self.live[timer], self.rng.u64(DELAY)),
-                        "it is live"
-                    );
+                    let delay = self.delay();
+                    assert!(self.remote.reset(&mut self.live[timer], delay), "it is live");
                 }
-                Request::Run => self.asker.run(payload(1)),
+                Request::Run => self.remote.run(payload(1)),
             }
         }
     }
@@ -140,21 +145,21 @@ fn take_in<O: Owner>(
     at_once: usize,
     rounds: usize,
 ) -> Vec<Duration> {
+    let mut turn = |runs| {
+        let turned = owner.turn(usize::MAX, not_due);
+        assert!(!turned.is_behind && noted() == runs, "a turn takes in all");
+    };
     let mut runs = 0;
     for _ in 0..LIVE.div_ceil(at_once) {
-        runner.run(|| owner.turn(runs));
+        runner.run(|| turn(runs));
     }
     let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
     for (request, _) in REQUESTS {
         for _ in 0..rounds {
             runs += if request == Request::Run { at_once as u64 } else { 0 };
-            spent.push(runner.run(|| {
-                let taken = timed(|| owner.turn(runs));
-                assert!(owner.is_settled(), "a turn takes in all");
-                taken
-            }));
+            spent.push(runner.run(|| timed(|| turn(runs))));
             // Added timers are cancelled, which is not timed.
-            runner.run(|| owner.turn(runs));
+            runner.run(|| turn(runs));
         }
     }
     spent

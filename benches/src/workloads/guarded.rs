@@ -267,7 +267,7 @@ impl<T: LocalTimeouts> Stage for TwoCores<T> {
 fn on_two_cores<T: LocalTimeouts>(timeouts: &T, mut errands: Vec<Errand>) {
     let others = errands.split_off(errands.len() / 2);
     let run = |errands| {
-        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let local = LocalSet::new();
         local.spawn_local(T::drive());
         let spawn = |errand: Errand| spawn_local(errand.run(timeouts.clone()));

@@ -73,18 +73,10 @@ pub fn corewheel_local(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
         local_timer().add(delay, move || log.borrow_mut().fired(due));
     }
     while !local_timer().is_empty() {
-        park();
+        local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
         local_timer().turn();
     }
     log.take().lateness
-}
-
-/// Sleeps until the thread's next timer is due, or until it is unparked.
-pub(super) fn park() {
-    let sleep = local_timer().prepare_sleep();
-    if let Some(timeout) = sleep.timeout() {
-        thread::park_timeout(timeout);
-    }
 }
 
 /// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.

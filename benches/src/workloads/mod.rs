@@ -3,6 +3,7 @@
 //! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
 
 pub mod asked;
+pub mod contended;
 pub mod drain;
 pub mod flood;
 pub mod guarded;
@@ -13,6 +14,7 @@ pub mod operations;
 pub mod pause;
 pub mod purgatory;
 pub mod scaling;
+pub mod slack;
 pub mod waking;
 pub mod xcancel;
 

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::{
-    measure::{Clock, Effort, Load, Sample, Timing, ns_per_operation, settled, warm_up},
+    measure::{Clock, Effort, Load, Timing, ns_per_operation, run, settled, warm_up},
     timers::{Payload, Timers, connection, not_due, payload},
 };
 
@@ -128,6 +128,8 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
 }
 
 impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
+    const YIELDS: bool = T::IN_TASK;
+
     fn batch(&mut self) -> u64 {
         for _ in 0..OPERATIONS_PER_TICK {
             self.operation();
@@ -138,34 +140,15 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
 }
 
 /// [`Churn`] with a reading of a clock after each operation.
-#[derive(Debug)]
-pub struct Longest<T: Timers> {
+struct Longest<T: Timers> {
     churn: Churn<T>,
     clock: Clock,
     most: Duration,
 }
 
-impl<T: Timers> Longest<T> {
-    /// Churn that has settled, watched from now on.
-    pub fn of(churn: Churn<T>, clock: Clock) -> Self {
-        Self { churn, clock, most: Duration::ZERO }
-    }
-
-    /// Watches by another clock from now on.
-    #[must_use]
-    pub fn by(self, clock: Clock) -> Self {
-        Self::of(self.churn, clock)
-    }
-
-    /// The longest pair or tick so far.
-    pub fn sample(&self, workload: &str) -> Sample {
-        let name =
-            if self.clock == Clock::Wall { workload.to_owned() } else { format!("{workload}-cpu") };
-        Sample::nanos(&name, self.churn.handles.len(), self.most.as_nanos() as f64)
-    }
-}
-
 impl<T: Timers> Load for Longest<T> {
+    const YIELDS: bool = T::IN_TASK;
+
     fn batch(&mut self) -> u64 {
         let mut last = self.clock.read();
         let mut lap = || {
@@ -184,50 +167,40 @@ impl<T: Timers> Load for Longest<T> {
 }
 
 /// ns per pair, the ticks on the way included.
-pub fn churn<T: Timers>(workload: &str, n: usize, delay: Delay, effort: Effort) -> Vec<Sample> {
-    timed(workload, n, &mut Churn::<T>::new(n, delay), settled(n), effort)
+pub async fn churn<T: Timers>(n: usize, delay: Delay, effort: Effort) -> f64 {
+    ns_per_operation(&mut Churn::<T>::new(n, delay), settled(n), effort).await
 }
 
 /// ns per reset, the ticks on the way included.
-pub fn reset<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
-    timed(workload, n, &mut Reset::<T>::new(n), settled(n), effort)
+pub async fn reset<T: Timers>(n: usize, effort: Effort) -> f64 {
+    ns_per_operation(&mut Reset::<T>::new(n), settled(n), effort).await
+}
+
+/// The longest single pair or tick, as the caller waits and by the time that the thread ran. In a
+/// separate run, because it reads the clock often.
+pub async fn churn_longest<T: Timers>(n: usize, effort: Effort) -> [f64; 2] {
+    let mut churn = Churn::<T>::new(n, Delay::MIXED);
+    warm_up(&mut churn, settled(n), effort).await;
+    let mut wall = Longest { churn, clock: Clock::Wall, most: Duration::ZERO };
+    ns_per_operation(&mut wall, 0, effort).await;
+    let mut cpu = Longest { churn: wall.churn, clock: Clock::Cpu, most: Duration::ZERO };
+    ns_per_operation(&mut cpu, 0, effort).await;
+    [wall.most, cpu.most].map(|most| most.as_nanos() as f64)
 }
 
 /// ns per timer fired and added. The warm-up is two rounds of all timers.
-pub fn steady<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
-    timed(workload, n, &mut Steady::<T>::new(n), 2 * n as u64, effort)
+pub fn steady<T: Timers>(n: usize, effort: Effort) -> f64 {
+    run(ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort))
 }
 
 /// ns per hour at once, with nothing pending.
-pub fn idle_hours<T: Timers>(workload: &str, effort: Effort) -> Vec<Sample> {
+pub fn idle_hours<T: Timers>(effort: Effort) -> f64 {
     let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
-    timed(workload, 0, &mut idle, IDLE_TICKS, effort)
-}
-
-fn timed(
-    workload: &str,
-    n: usize,
-    load: &mut impl Load,
-    warm_up: u64,
-    effort: Effort,
-) -> Vec<Sample> {
-    vec![Sample::nanos(workload, n, ns_per_operation(load, warm_up, effort))]
-}
-
-/// The longest single pair or tick, in a separate run, because it reads the clock often.
-pub fn churn_longest<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
-    let mut churn = Churn::<T>::new(n, Delay::MIXED);
-    warm_up(&mut churn, settled(n), effort);
-    let mut wall = Longest::of(churn, Clock::Wall);
-    ns_per_operation(&mut wall, 0, effort);
-    let wall_sample = wall.sample(workload);
-    let mut cpu = wall.by(Clock::Cpu);
-    ns_per_operation(&mut cpu, 0, effort);
-    vec![wall_sample, cpu.sample(workload)]
+    run(ns_per_operation(&mut idle, IDLE_TICKS, effort))
 }
 
 /// ns per tick, one at a time, with `n` timers due in the minute that begins in an hour.
-pub fn idle<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> {
+pub fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
         black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
@@ -238,7 +211,7 @@ pub fn idle<T: Timers>(workload: &str, n: usize, effort: Effort) -> Vec<Sample> 
     while timing.goes_on() && idle.now < HOUR - 2 * IDLE_TICKS {
         timing.count(idle.batch());
     }
-    vec![Sample::nanos(workload, n, timing.ns_per_operation())]
+    timing.ns_per_operation()
 }
 
 /// Heartbeats: each timer, when it fires, is added again 1 to 1000 ticks ahead.

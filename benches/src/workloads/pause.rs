@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::{SEED, quantile};
+use super::{SEED, in_settings, quantile};
 use crate::{
     measure::{Clock, Sample},
-    timers::{Payload, Timers, payload},
+    plan::{Named, Workload as W},
+    timers::{Payload, Timers, Waking, payload},
 };
 
 const SPAN: u64 = 120_000;
@@ -16,27 +17,12 @@ const MINUTE: u64 = 60_000;
 /// Entries that a turn may touch, where there is a budget.
 const BUDGET: usize = 64;
 
-/// The preparation before the turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// Timers uniform over the next 120 s. Each that fires is added anew, 120 s ahead.
-    Plain,
-    /// All timers due in one tick; turns have a budget and go on until all have fired.
-    AllDue,
-    /// `Plain` after every deadline was moved a minute ahead.
-    AfterReset,
-    /// `Plain` after the loop slept for 10 s; turns have a budget.
-    AfterSleep,
-}
-
-impl Variant {
-    fn budget(self) -> usize {
-        match self {
-            Self::AllDue | Self::AfterSleep => BUDGET,
-            Self::Plain | Self::AfterReset => usize::MAX,
-        }
-    }
-}
+/// The delay of the timers beside a heartbeat, and the time within which they are added.
+const TEN_MINUTES: u64 = 600_000;
+const BURST: usize = 1_500;
+/// The heartbeats, in ticks.
+const HEARTBEATS: [(&str, Option<u64>); 4] =
+    [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
 
 struct Pause<T: Timers> {
     timers: T,
@@ -49,49 +35,64 @@ struct Pause<T: Timers> {
     touched_max: Option<u64>,
 }
 
+/// The cost of one turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// As the caller sees it, and by the time that the thread ran.
+    nanos: f64,
+    cpu_nanos: f64,
+    fired: usize,
+    touched: Option<u64>,
+}
+
 impl<T: Timers> Pause<T> {
-    fn new(variant: Variant, n: usize) -> Self {
-        let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
-        let mut deadline = || if variant == Variant::AllDue { 2 } else { rng.u64(1..=SPAN) };
+    fn empty(n: usize, budget: usize) -> Self {
+        // Allocated and touched up front, because the caller's memory is not the peer's pause.
+        let mut fired = vec![payload(0); n];
+        fired.clear();
+        let (timers, nanos) = (T::new(), Vec::new());
+        Self { timers, fired, now: 0, budget, nanos, cpu_nanos_max: 0.0, touched_max: None }
+    }
+
+    fn new(workload: W, n: usize) -> Self {
+        let has_budget = matches!(workload, W::PauseAllDue | W::PauseAfterSleep);
+        let budget = if has_budget { BUDGET } else { usize::MAX };
+        let (mut pause, mut rng) = (Self::empty(n, budget), Rng::with_seed(SEED));
+        let mut deadline = || if workload == W::PauseAllDue { 2 } else { rng.u64(1..=SPAN) };
         let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();
         let mut handles: Vec<T::Handle> = deadlines
             .iter()
             .enumerate()
-            .map(|(id, &deadline)| timers.add(deadline, payload(id)))
+            .map(|(id, &deadline)| pause.timers.add(deadline, payload(id)))
             .collect();
-        if variant == Variant::AfterReset {
+        if workload == W::PauseAfterReset {
             for (handle, deadline) in handles.iter_mut().zip(&deadlines) {
-                timers.reset(handle, deadline + MINUTE);
+                pause.timers.reset(handle, deadline + MINUTE);
             }
         }
-        // Allocated and touched up front, because the caller's memory is not the peer's pause.
-        let mut fired = vec![payload(0); n];
-        fired.clear();
-        Self {
-            timers,
-            fired,
-            now: 0,
-            budget: variant.budget(),
-            nanos: Vec::new(),
-            cpu_nanos_max: 0.0,
-            touched_max: None,
-        }
+        pause
     }
 
-    /// One turn, `ticks` after the last; how many fired.
+    /// One turn, `ticks` after the last; how many have fired.
     fn turn(&mut self, ticks: u64) -> usize {
-        self.now += ticks;
-        let fired = &mut self.fired;
+        let turn = self.turn_at(self.now + ticks);
+        self.nanos.push(turn.nanos);
+        self.cpu_nanos_max = self.cpu_nanos_max.max(turn.cpu_nanos);
+        self.touched_max = self.touched_max.max(turn.touched);
+        self.fired.len()
+    }
+
+    fn turn_at(&mut self, now: u64) -> Turn {
+        self.now = now;
+        let (before, fired) = (self.fired.len(), &mut self.fired);
         let touched = self.timers.touched();
         let cpu_started = Clock::Cpu.read();
         let started = Instant::now();
         self.timers.advance_within(self.now, self.budget, |payload| fired.push(payload));
-        self.nanos.push(started.elapsed().as_nanos() as f64);
+        let nanos = started.elapsed().as_nanos() as f64;
         let cpu_nanos = Clock::Cpu.read().saturating_sub(cpu_started).as_nanos() as f64;
-        self.cpu_nanos_max = self.cpu_nanos_max.max(cpu_nanos);
-        let touched_now = self.timers.touched().zip(touched).map(|(after, before)| after - before);
-        self.touched_max = self.touched_max.max(touched_now);
-        self.fired.len()
+        let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
+        Turn { nanos, cpu_nanos, fired: self.fired.len() - before, touched }
     }
 
     fn add_anew(&mut self) {
@@ -124,20 +125,72 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// The distribution of the length of a turn, one reading of the clock included. The longest turn by
-/// CPU time, which leaves out the machine's other work, includes a system call.
-pub fn run<T: Timers>(name: &str, variant: Variant, n: usize, turns: usize) -> Vec<Sample> {
-    let mut pause = Pause::<T>::new(variant, n);
-    if variant == Variant::AllDue {
+/// CPU time, which leaves out the machine's other work, includes a system call. A timer that fires
+/// is added anew, 120 s ahead, except in `pause-all-due`.
+pub fn run<T: Timers>(workload: W, n: usize, turns: usize) -> Vec<Sample> {
+    let (name, mut pause) = (&workload.name(), Pause::<T>::new(workload, n));
+    if workload == W::PauseAllDue {
         let mut fired = pause.turn(1);
         while fired < n {
             fired = pause.turn(1);
         }
         return pause.samples(name, n);
     }
-    pause.turn(if variant == Variant::AfterSleep { SLEEP } else { 1 });
+    pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
     for _ in 0..turns {
         pause.add_anew();
         pause.turn(1);
     }
     pause.samples(name, n)
+}
+
+/// Timers of ten minutes that are added within 1.5 s, and a heartbeat or none. The loop turns only
+/// when the peer says so. For each heartbeat: the longest turn that fires nothing, and the most
+/// entries that a turn moves beyond those it fires.
+pub fn heartbeats<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
+    in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(name, n, period))
+}
+
+fn beside_heartbeat<T: Waking>(name: &str, n: usize, period: Option<u64>) -> Vec<Sample> {
+    let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
+    let (mut nanos, mut cpu_nanos, mut moved, mut ended) = (0.0_f64, 0.0_f64, None, 0);
+    let beat = [u64::MAX; 3];
+    if let Some(period) = period {
+        pause.timers.add(period, beat);
+    }
+    let mut turn = |pause: &mut Pause<T>, now| {
+        let turn = pause.turn_at(now);
+        if turn.fired == 0 {
+            nanos = nanos.max(turn.nanos);
+            cpu_nanos = cpu_nanos.max(turn.cpu_nanos);
+        }
+        moved = moved.max(turn.touched.map(|touched| touched - turn.fired as u64));
+        let beats = pause.fired.contains(&beat);
+        pause.fired.clear();
+        if let Some(period) = period.filter(|_| beats) {
+            pause.timers.add(now + period, beat);
+        }
+        ended += turn.fired - usize::from(beats);
+        ended < n
+    };
+    for tick in 0..BURST {
+        turn(&mut pause, tick as u64 + 1);
+        for id in n * tick / BURST..n * (tick + 1) / BURST {
+            pause.timers.add(pause.now + TEN_MINUTES, payload(id));
+        }
+    }
+    while let Some(next) = pause.timers.next_deadline() {
+        if !turn(&mut pause, next) {
+            break;
+        }
+    }
+    assert_eq!(ended, n, "each timer fires once");
+    let mut samples = vec![
+        Sample::nanos(&format!("{name}-longest"), n, nanos),
+        Sample::nanos(&format!("{name}-longest-cpu"), n, cpu_nanos),
+    ];
+    samples.extend(
+        moved.map(|moved| Sample::new(format!("{name}-moved"), n, "entries", moved as f64)),
+    );
+    samples
 }

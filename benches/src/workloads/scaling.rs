@@ -9,7 +9,7 @@ use std::{sync::Barrier, time::Duration};
 use super::operations::{Churn, Delay};
 use crate::{
     cores,
-    measure::{Clock, Effort, Load, Sample, Timing, median, settled, warm_up},
+    measure::{self, Clock, Effort, Load, Sample, Timing, median, settled, warm_up},
     peers::Floor,
     timers::Timers,
 };
@@ -53,8 +53,8 @@ fn rates<T: Timers>(
 ) -> Vec<Rates> {
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
-    warm_up(&mut own, settled(n), effort);
-    warm_up(&mut empty, settled(n), effort);
+    measure::run(warm_up(&mut own, settled(n), effort));
+    measure::run(warm_up(&mut empty, settled(n), effort));
     let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
         barrier.wait();
         match is_empty {

@@ -1,156 +1,186 @@
-//! Timeouts that need not be exact: the savings of a loop whose timers may wait for one another,
-//! and of a loop that spreads timers which are added together with one delay.
+//! From a call on one core that wakes a sleeping thread of another core to the moment at which that
+//! thread has done what it was woken for.
 
-use std::{hint::black_box, ops::RangeInclusive, time::Instant};
-
-use fastrand::Rng;
-
-use super::{SEED, in_settings, quantile};
-use crate::{
-    measure::Sample,
-    timers::{Payload, Waking, payload},
+use std::{
+    fs::File,
+    io::{Read, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, Thread},
+    time::{Duration, Instant},
 };
 
-/// 1 to 120 s.
-const DELAYS: RangeInclusive<u64> = 1000..=120_000;
-/// How long the loop is watched, after it has run for as long.
-const SECONDS: u64 = 120;
+use corewheel::ShardRef;
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Notify,
+};
 
-/// The delay of timers that are spread out: one second.
-const SPREAD_DELAY: u64 = 1000;
-/// The range of the spread, in ticks.
-const RANGES: [(&str, u64); 5] =
-    [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
+use super::quantiles;
+use crate::{
+    across::{Local, Owner, Requests, Sleeping, note, noted},
+    cores,
+    measure::{Sample, median},
+    timers::{not_due, payload},
+};
 
-/// How much later than its deadline a timer may fire.
-#[derive(Clone, Copy, Debug)]
-enum Slack {
-    Percent(u64),
-    Ticks(u64),
+/// From the announcement of a sleep to the call; long enough to fall asleep.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A thread that sleeps until it is woken.
+pub trait Sleeper: Sized {
+    /// Wakes it from another thread.
+    type Waker: Send;
+
+    /// Creates both, on the thread that is to sleep.
+    fn new() -> (Self, Self::Waker);
+
+    /// Wakes the thread.
+    fn wake(waker: &mut Self::Waker);
+
+    /// Sleeps until a wake; not at all if there was one since the last sleep.
+    fn sleep(&mut self);
 }
 
-/// Parts of the delay, and one that is the same for all.
-const SLACKS: [(&str, Slack); 6] = [
-    ("0", Slack::Percent(0)),
-    ("1%", Slack::Percent(1)),
-    ("5%", Slack::Percent(5)),
-    ("10%", Slack::Percent(10)),
-    ("25%", Slack::Percent(25)),
-    ("1s", Slack::Ticks(1000)),
-];
+/// `corewheel-local`, woken by a closure to run, or, with `ADD`, by a timer that is due at once.
+#[derive(Debug)]
+pub struct Corewheel<const ADD: bool>(Local<false>);
 
-impl Slack {
-    fn of(self, delay: u64) -> u64 {
-        match self {
-            Self::Percent(percent) => delay * percent / 100,
-            Self::Ticks(ticks) => ticks,
+impl<const ADD: bool> Sleeper for Corewheel<ADD> {
+    type Waker = ShardRef;
+
+    fn new() -> (Self, ShardRef) {
+        let (mut local, remote) = Local::new(1);
+        local.add(Duration::from_hours(1), payload(0));
+        (Self(local), remote)
+    }
+
+    fn wake(remote: &mut ShardRef) {
+        if ADD {
+            ShardRef::add(remote, Duration::ZERO, || note(payload(1)));
+        } else {
+            Requests::run(remote, payload(1));
+        }
+    }
+
+    fn sleep(&mut self) {
+        let before = noted();
+        while noted() == before {
+            self.0.sleep();
+            self.0.turn(usize::MAX, not_due);
         }
     }
 }
 
-/// A loop, its timers, and what became of them.
-struct Sleeper<T> {
-    timers: T,
-    slack: Slack,
-    fired: Vec<Payload>,
-    rng: Rng,
-    now: u64,
-    wake_ups: u64,
-    ended: u64,
-}
+/// `futex`: the standard library's `park`, and a flag.
+#[derive(Debug)]
+pub struct Futex(Arc<AtomicBool>);
 
-impl<T: Waking> Sleeper<T> {
-    fn new(n: usize, slack: Slack) -> Self {
-        let (timers, fired, rng) = (T::new(), Vec::with_capacity(n), Rng::with_seed(SEED));
-        let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, ended: 0 };
-        (0..n).for_each(|id| sleeper.add(payload(id)));
-        sleeper
+impl Sleeper for Futex {
+    type Waker = (Arc<AtomicBool>, Thread);
+
+    fn new() -> (Self, Self::Waker) {
+        let flag = Arc::new(AtomicBool::new(false));
+        (Self(Arc::clone(&flag)), (flag, thread::current()))
     }
 
-    fn add(&mut self, payload: Payload) {
-        let delay = self.rng.u64(DELAYS);
-        black_box(self.timers.add_within(self.now + delay, self.slack.of(delay), payload));
+    fn wake((flag, thread): &mut Self::Waker) {
+        // Release: the sleeper sees the work before the call (pairs with the Acquire in `sleep`).
+        flag.store(true, Ordering::Release);
+        thread.unpark();
     }
 
-    /// Sleeps and wakes up for so long.
-    fn run(&mut self, seconds: u64) {
-        let end = self.now + seconds * 1000;
-        while let Some(next) = self.timers.next_deadline().filter(|&next| next < end) {
-            self.wake_up(next);
-        }
-        self.now = end;
-    }
-
-    fn wake_up(&mut self, now: u64) {
-        self.now = now;
-        self.wake_ups += 1;
-        let fired = &mut self.fired;
-        self.timers.advance(now, |payload| fired.push(payload));
-        self.ended += self.fired.len() as u64;
-        while let Some(payload) = self.fired.pop() {
-            self.add(payload);
+    fn sleep(&mut self) {
+        // Acquire: the work of the waker (pairs with the Release in `wake`).
+        while !self.0.swap(false, Ordering::Acquire) {
+            thread::park();
         }
     }
 }
 
-/// The timers re-add themselves when they fire, and the loop sleeps until there is something to do. For each slack:
-/// wake-ups per second, entries touched per timer, ns per timer fired and added.
-pub fn within<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    in_settings(&SLACKS, |slack| with_slack::<T>(name, n, slack))
-}
+/// `eventfd`.
+#[derive(Debug)]
+pub struct EventFd(Arc<File>);
 
-fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> Vec<Sample> {
-    let mut sleeper = Sleeper::<T>::new(n, slack);
-    sleeper.run(SECONDS);
-    (sleeper.wake_ups, sleeper.ended) = (0, 0);
-    let touched = sleeper.timers.touched();
-    let started = Instant::now();
-    sleeper.run(SECONDS);
-    let nanos = started.elapsed().as_nanos() as f64;
-    let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
-    let ended = sleeper.ended as f64;
-    let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
-    let per_timer =
-        |touched: u64| Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended);
-    [
-        Some(Sample::new(format!("{name}-wake-ups"), n, "per second", wake_ups)),
-        touched.map(per_timer),
-        Some(Sample::nanos(&format!("{name}-timer"), n, nanos / ended)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
+impl Sleeper for EventFd {
+    type Waker = Arc<File>;
 
-/// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
-/// longest turn.
-pub fn spread<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    in_settings(&RANGES, |range| over_range::<T>(name, n, range))
-}
-
-fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
-    fastrand::seed(SEED);
-    let mut timers = T::new();
-    for id in 0..n {
-        black_box(timers.add_spread(SPREAD_DELAY, range, payload(id)));
+    fn new() -> (Self, Arc<File>) {
+        let file = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        let file: Arc<File> = Arc::new(file.into());
+        (Self(Arc::clone(&file)), file)
     }
-    // Allocated and touched up front, because the caller's memory is not the peer's time.
-    let mut fired: Vec<Payload> = vec![payload(0); n];
-    fired.clear();
-    let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);
-    while fired.len() < n {
-        now += 1;
-        let before = fired.len();
-        let started = Instant::now();
-        timers.advance(now, |payload| fired.push(payload));
-        longest = longest.max(started.elapsed().as_nanos() as f64 / 1e3);
-        per_tick.push((fired.len() - before) as f64);
+
+    fn wake(file: &mut Arc<File>) {
+        file.as_ref().write_all(&1_u64.to_ne_bytes()).expect("room in the counter");
     }
-    per_tick.retain(|&fired| fired > 0.0);
-    per_tick.sort_by(f64::total_cmp);
-    vec![
-        Sample::new(format!("{name}-most"), n, "timers", quantile(&per_tick, 1.0)),
-        Sample::new(format!("{name}-p99"), n, "timers", quantile(&per_tick, 0.99)),
-        Sample::new(format!("{name}-turn-max"), n, "us", longest),
-    ]
+
+    fn sleep(&mut self) {
+        self.0.as_ref().read_exact(&mut [0; 8]).expect("a counter");
+    }
+}
+
+/// `tokio-notify`: `Notify`, for the main task of a current-thread runtime with its poll of events.
+#[derive(Debug)]
+pub struct TokioNotify {
+    runtime: Runtime,
+    notify: Arc<Notify>,
+}
+
+impl Sleeper for TokioNotify {
+    type Waker = Arc<Notify>;
+
+    fn new() -> (Self, Arc<Notify>) {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let notify = Arc::new(Notify::new());
+        (Self { runtime, notify: Arc::clone(&notify) }, notify)
+    }
+
+    fn wake(notify: &mut Arc<Notify>) {
+        notify.notify_one();
+    }
+
+    fn sleep(&mut self) {
+        self.runtime.block_on(self.notify.notified());
+    }
+}
+
+/// Microseconds from the call to the moment at which the thread is awake, and nanoseconds of the
+/// call.
+pub fn run<S: Sleeper>(name: &str, rounds: usize) -> Vec<Sample> {
+    let (sleeps, called, start) = (&AtomicUsize::new(0), &AtomicU64::new(0), Instant::now());
+    let nanos = move || start.elapsed().as_nanos() as u64;
+    let (sender, receiver) = mpsc::channel();
+    let asleep = move || {
+        let (mut sleeper, waker) = S::new();
+        sender.send(waker).expect("it is waited for");
+        let sleep = |round| {
+            // Release and Acquire, here and below: a round reads the time of its call.
+            sleeps.store(round, Ordering::Release);
+            sleeper.sleep();
+            (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3
+        };
+        (1..=rounds).map(sleep).collect::<Vec<f64>>()
+    };
+    let awake = move || {
+        let mut waker = receiver.recv().expect("the sleeper has begun");
+        let wake = |round| {
+            cores::spin_until(|| sleeps.load(Ordering::Acquire) == round);
+            let announced = Instant::now();
+            cores::spin_until(|| announced.elapsed() >= PAUSE);
+            let before = nanos();
+            called.store(before, Ordering::Release);
+            S::wake(&mut waker);
+            (nanos() - before) as f64
+        };
+        (1..=rounds).map(wake).collect()
+    };
+    let (mut latencies, calls) = cores::on_two(asleep, awake);
+    let mut samples = quantiles(name, 1, "us", &mut latencies);
+    samples.push(Sample::nanos(&format!("{name}-call"), 1, median(calls)));
+    samples
 }

@@ -8,6 +8,7 @@
 use std::{
     hint::spin_loop,
     mem,
+    sync::mpsc::{self, Receiver, Sender},
     time::{Duration, Instant},
 };
 
@@ -20,10 +21,10 @@ use tokio::{
 
 use super::SEED;
 use crate::{
+    across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways},
     cores,
-    crossing::{BATCH, Crossing, IN_FLIGHT, both_ways},
-    measure::{Sample, median},
-    timers::payload,
+    measure::{self, Sample, median},
+    timers::{not_due, payload},
 };
 
 /// Milliseconds: none is due within a run, though it may go by the machine's clock.
@@ -68,8 +69,9 @@ pub struct Stretch {
 }
 
 /// One end at work.
-struct Party<T: Crossing> {
-    end: T,
+struct Party<T: Owner> {
+    own: T,
+    other: T::Remote,
     /// Timers that have not been handed over.
     live: Vec<T::Handle>,
     batch: Vec<T::Handle>,
@@ -83,34 +85,31 @@ struct Party<T: Crossing> {
     handed: u64,
     /// Done in this stretch.
     done: Stretch,
-    core_losses: Option<u64>,
 }
 
-/// The parts of a party, on its thread.
-struct Start<T: Crossing> {
-    seed: T::Seed,
-    /// To the other end, and from it.
-    ways: (Producer<T::Handle>, Consumer<T::Handle>),
+/// The tasks of a party, and its rings to the other end and from it.
+struct Start<H> {
     adds: bool,
     cancels: bool,
+    ways: (Producer<H>, Consumer<H>),
     size: Size,
 }
 
-fn starts<T: Crossing>(direction: Direction, size: Size) -> [Start<T>; 2] {
-    let [first_seed, second_seed] = T::seeds(size.live);
+fn starts<H>(direction: Direction, size: Size) -> [Start<H>; 2] {
     let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
     let both = direction == Direction::BothWays;
-    let start = |seed, ways, adds, cancels| Start { seed, ways, adds, cancels, size };
-    [start(first_seed, first, true, both), start(second_seed, second, both, true)]
+    let start = |ways, adds, cancels| Start { adds, cancels, ways, size };
+    [start(first, true, both), start(second, both, true)]
 }
 
-impl<T: Crossing> Party<T> {
-    /// With its live timers.
-    fn new(start: Start<T>) -> Self {
-        let Start { seed, ways: (to_other, from_other), adds, cancels, size } = start;
+impl<T: Owner> Party<T> {
+    /// Adds the live timers.
+    fn new(own: T, other: T::Remote, start: Start<T::Handle>) -> Self {
+        let Start { adds, cancels, ways: (to_other, from_other), size } = start;
         let count = |does: bool| if does { size.handed } else { 0 };
         let mut party = Self {
-            end: T::new(seed),
+            own,
+            other,
             live: Vec::new(),
             batch: Vec::with_capacity(BATCH),
             to_other,
@@ -120,7 +119,6 @@ impl<T: Crossing> Party<T> {
             to_cancel: count(cancels),
             handed: 0,
             done: Stretch::default(),
-            core_losses: None,
         };
         let live = if adds { size.live } else { 0 };
         party.live = (0..live).map(|id| party.add(id)).collect();
@@ -128,7 +126,7 @@ impl<T: Crossing> Party<T> {
     }
 
     fn add(&mut self, id: usize) -> T::Handle {
-        self.end.add(self.rng.u64(DELAY), payload(id))
+        self.own.add(Duration::from_millis(self.rng.u64(DELAY)), payload(id))
     }
 
     fn is_done(&self) -> bool {
@@ -163,7 +161,7 @@ impl<T: Crossing> Party<T> {
 
     fn take_in(&mut self) {
         let other_is_gone = self.to_other.is_abandoned();
-        let taken = self.end.turn();
+        let taken = self.own.turn(usize::MAX, not_due).collected as u64;
         self.done.taken_in += taken;
         // A turn may leave some for the next one, but not all.
         assert!(
@@ -182,78 +180,66 @@ impl<T: Crossing> Party<T> {
         let started = Instant::now();
         let mut cancelled = 0;
         for handle in self.batch.drain(..) {
-            cancelled += u64::from(self.end.cancel(handle));
+            cancelled += u64::from(self.other.cancel(handle));
         }
         self.done.busy += started.elapsed();
         assert_eq!(cancelled, BATCH as u64, "each was live");
         self.done.cancelled += cancelled;
-        self.end.send();
+        self.other.send();
         true
     }
 
-    /// One stretch, on a new thread.
-    fn run(&mut self) -> Stretch {
-        let started = self.begin();
-        while !self.is_done() {
-            self.step();
+    /// Runs all stretches. In a task, it yields after each batch.
+    async fn run(mut self, stretches: usize, is_task: bool) -> Vec<Stretch> {
+        let mut all = Vec::with_capacity(2 * stretches);
+        for _ in 0..2 * stretches {
+            (self.handed, self.done) = (0, Stretch::default());
+            let (core_losses, started) = (cores::losses(), Instant::now());
+            while !self.is_done() {
+                self.step();
+                if is_task {
+                    yield_now().await;
+                }
+            }
+            let elapsed = started.elapsed();
+            let undisturbed = cores::losses() == core_losses;
+            all.push(Stretch { elapsed, undisturbed, ..self.done });
         }
-        self.stretch(started)
-    }
-
-    /// One stretch, as a task that gives way after each batch.
-    async fn run_in_task(&mut self) -> Stretch {
-        let started = self.begin();
-        while !self.is_done() {
-            self.step();
-            yield_now().await;
-        }
-        self.stretch(started)
-    }
-
-    fn begin(&mut self) -> Instant {
-        (self.handed, self.done) = (0, Stretch::default());
-        self.core_losses = cores::losses();
-        Instant::now()
-    }
-
-    fn stretch(&self, started: Instant) -> Stretch {
-        let elapsed = started.elapsed();
-        Stretch { elapsed, undisturbed: cores::losses() == self.core_losses, ..self.done }
+        all
     }
 }
 
 /// On two threads, each pinned to its core: what both ends did, stretch by stretch.
-pub fn on_threads<T: Crossing>(direction: Direction, size: Size) -> Vec<[Stretch; 2]> {
-    let run = |start| {
-        let mut party = Party::<T>::new(start);
-        (0..2 * size.stretches).map(|_| party.run()).collect()
+pub fn on_threads<T: Owner>(direction: Direction, size: Size) -> Vec<[Stretch; 2]> {
+    let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
+        let (own, remote) = T::new(size.live);
+        to_other.send(remote).expect("the other end waits");
+        let party = Party::new(own, of_other.recv().expect("the other end sends"), start);
+        measure::run(party.run(size.stretches, false))
     };
-    let [first, second] = starts(direction, size);
-    let (first, second) = cores::on_two(|| run(first), || run(second));
+    let ([first, second], [line, other_line]) = (starts(direction, size), both_ways(mpsc::channel));
+    let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
     side_by_side(first, second)
 }
 
-/// The stretch in two tasks of a runtime.
+/// In two tasks of a runtime.
 pub fn in_tasks<T>(direction: Direction, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
 where
-    T: Crossing + Send + 'static,
+    T: Owner + Send + 'static,
 {
-    let starts = starts::<T>(direction, size);
+    let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(size.live));
+    let [start, other_start] = starts(direction, size);
+    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
+    // register nothing.
+    let run = |own: T, other, start| {
+        unconstrained(async move { Party::new(own, other, start).run(size.stretches, true).await })
+    };
     runtime.block_on(async {
-        // Unconstrained: else every poll of a timer after the task's 128th would be put off, and register nothing.
-        let [first, second] =
-            starts.map(|start| tokio::spawn(unconstrained(run_in_task(start, size))));
+        let first = tokio::spawn(run(first, to_second, start));
+        let second = tokio::spawn(run(second, to_first, other_start));
         let done = "a run that does not panic";
         side_by_side(first.await.expect(done), second.await.expect(done))
     })
-}
-
-async fn run_in_task<T: Crossing>(start: Start<T>, size: Size) -> Vec<Stretch> {
-    let (mut party, mut done) = (Party::new(start), Vec::new());
-    for _ in 0..2 * size.stretches {
-        done.push(party.run_in_task().await);
-    }
-    done
 }
 
 /// The stretches of both ends, of the second half.

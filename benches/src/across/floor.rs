@@ -4,7 +4,8 @@
 //! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
 //! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
 //! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
-//! has this traffic. There is no wheel, no deadline, no epoch and no wake-up.
+//! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all peers
+//! do.
 
 use std::{
     hint::black_box,
@@ -12,30 +13,24 @@ use std::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use super::{Alone, Crossing, IN_FLIGHT};
-use crate::{mailboxes::push, timers::Payload};
+use super::{Alone, IN_FLIGHT, Owner, Remote, Ticks, Turned};
+use crate::{mailboxes::push, peers::Handle, timers::Payload};
 
 const CANCELLED: u64 = u64::MAX;
 
 /// `floor`.
 #[derive(Debug)]
-pub struct FloorEnd {
-    own: Arc<Lines>,
-    other: Arc<Lines>,
+pub struct FloorOwner {
+    lines: Arc<Lines>,
     free: Vec<u32>,
     generation: u64,
+    ticks: Ticks,
 }
 
-/// Names a line, as it was when it was handed over.
-#[derive(Clone, Copy, Debug)]
-pub struct LineHandle {
-    index: u32,
-    generation: u32,
-}
-
-/// The lines of one end. Index 0 is none.
+/// The lines of an owner. Index 0 is none.
 #[derive(Debug)]
 pub struct Lines {
     /// The newest line on the stack, and in the upper half the one below it.
@@ -79,24 +74,20 @@ impl Lines {
     }
 }
 
-impl Crossing for FloorEnd {
-    type Handle = LineHandle;
-    type Seed = [Arc<Lines>; 2];
+impl Owner for FloorOwner {
+    type Handle = Handle;
+    type Remote = Arc<Lines>;
 
-    fn seeds(timers: usize) -> [Self::Seed; 2] {
-        let [first, second] = [(); 2].map(|()| Lines::new(timers + IN_FLIGHT));
-        [[Arc::clone(&first), Arc::clone(&second)], [second, first]]
+    fn new(timers: usize) -> (Self, Arc<Lines>) {
+        let lines = Lines::new(timers + IN_FLIGHT);
+        let free = (1..lines.lines.len() as u32).rev().collect();
+        (Self { lines: Arc::clone(&lines), free, generation: 0, ticks: Ticks::start() }, lines)
     }
 
-    fn new([own, other]: Self::Seed) -> Self {
-        let free = (1..own.lines.len() as u32).rev().collect();
-        Self { own, other, free, generation: 0 }
-    }
-
-    fn add(&mut self, delay: u64, payload: Payload) -> LineHandle {
+    fn add(&mut self, delay: Duration, payload: Payload) -> Handle {
         let index = self.free.pop().expect("as many lines as timers");
-        let line = &self.own.lines[index as usize];
-        line.deadline.store(delay, Ordering::Relaxed);
+        let line = &self.lines.lines[index as usize];
+        line.deadline.store(self.ticks.deadline(delay), Ordering::Relaxed);
         for (place, part) in line.payload.iter().zip(payload) {
             place.store(part, Ordering::Relaxed);
         }
@@ -104,32 +95,34 @@ impl Crossing for FloorEnd {
         self.generation += 1;
         // Release: publishes the line to the holder of the handle; on x86 a plain store.
         line.state.store(self.generation, Ordering::Release);
-        LineHandle { index, generation: self.generation as u32 }
+        Handle { index, generation: self.generation as u32 }
     }
 
-    fn cancel(&mut self, LineHandle { index, generation }: LineHandle) -> bool {
-        let line = &self.other.lines[index as usize];
-        // AcqRel, as the winner of a timer. A line has one canceller, so a swap is enough.
-        let was_live = line.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
-        self.other.push(index, line);
-        was_live
-    }
-
-    fn turn(&mut self) -> u64 {
-        let [mut index, mut next] = self.own.take();
-        let mut taken_in = 0;
+    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
+        black_box(self.ticks.now());
+        let [mut index, mut next] = self.lines.take();
+        let mut collected = 0;
         while index != 0 {
-            let line = &self.own.lines[index as usize];
-            assert_eq!(
-                line.state.load(Ordering::Relaxed),
-                CANCELLED,
-                "its message came after its claim"
-            );
+            let line = &self.lines.lines[index as usize];
+            let state = line.state.load(Ordering::Relaxed);
+            assert_eq!(state, CANCELLED, "its message came after its claim");
             black_box(line.payload[0].load(Ordering::Relaxed));
             self.free.push(index);
             (index, next) = (next, line.second_below.load(Ordering::Relaxed));
-            taken_in += 1;
+            collected += 1;
         }
-        taken_in
+        Turned::all(collected)
+    }
+}
+
+impl Remote for Arc<Lines> {
+    type Handle = Handle;
+
+    fn cancel(&mut self, Handle { index, generation }: Handle) -> bool {
+        let line = &self.lines[index as usize];
+        // AcqRel, as the winner of a timer. A line has one canceller, so a swap is enough.
+        let was_live = line.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
+        self.push(index, line);
+        was_live
     }
 }

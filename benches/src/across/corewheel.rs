@@ -1,0 +1,107 @@
+//! corewheel's `local_timer()` and `Shard`.
+
+use std::{thread, time::Duration};
+
+use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
+
+use super::{Owner, Remote, Requests, Sleeping, Turned, note};
+use crate::{
+    peers::{self, LocalClock, RealTime},
+    timers::{Payload, not_due},
+};
+
+/// `corewheel-local` by the machine's clock, or its fast one.
+#[derive(Debug)]
+pub struct Local<const FAST: bool>(());
+
+impl<const FAST: bool> Owner for Local<FAST> {
+    type Handle = TimerHandle;
+    type Remote = ShardRef;
+
+    fn new(_: usize) -> (Self, ShardRef) {
+        RealTime::<FAST>::install();
+        (Self(()), local_timer().shard_ref())
+    }
+
+    fn add(&mut self, delay: Duration, payload: Payload) -> TimerHandle {
+        local_timer().add(delay, move || peers::note_fired(payload))
+    }
+
+    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
+        let turn = local_timer().turn_within(budget);
+        peers::take_fired(on_fire);
+        Turned { collected: turn.collected, is_behind: turn.behind }
+    }
+}
+
+impl<const FAST: bool> Sleeping for Local<FAST> {
+    fn sleep(&self) {
+        local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+    }
+}
+
+impl Remote for ShardRef {
+    type Handle = TimerHandle;
+
+    fn cancel(&mut self, handle: TimerHandle) -> bool {
+        handle.cancel() == Cancel::Cancelled
+    }
+}
+
+impl Requests for ShardRef {
+    fn add(&mut self, delay: Duration, payload: Payload) -> TimerHandle {
+        Self::add(self, delay, move || not_due(payload))
+    }
+
+    fn reset(&mut self, handle: &mut TimerHandle, delay: Duration) -> bool {
+        handle.reset(delay)
+    }
+
+    fn run(&mut self, payload: Payload) {
+        Self::run(self, move || note(payload));
+    }
+}
+
+/// `corewheel-shard` by the machine's clock.
+#[derive(Debug)]
+pub struct LocalShard {
+    shard: Shard<Payload>,
+    live: usize,
+}
+
+impl Owner for LocalShard {
+    type Handle = TimerHandle;
+    type Remote = Handles;
+
+    fn new(_: usize) -> (Self, Handles) {
+        (Self { shard: Shard::new(), live: 0 }, Handles)
+    }
+
+    fn add(&mut self, delay: Duration, payload: Payload) -> TimerHandle {
+        self.live += 1;
+        self.shard.add(delay, payload)
+    }
+
+    fn turn(&mut self, budget: usize, mut on_fire: impl FnMut(Payload)) -> Turned {
+        self.shard.turn_within(budget);
+        while let Some(expired) = self.shard.next_expired() {
+            self.live -= 1;
+            on_fire(expired.payload);
+        }
+        let collected = self.live - self.shard.len();
+        self.live = self.shard.len();
+        Turned { collected, is_behind: self.shard.is_behind() }
+    }
+}
+
+/// Nothing: a handle finds its shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Handles;
+
+impl Remote for Handles {
+    type Handle = TimerHandle;
+
+    fn cancel(&mut self, handle: TimerHandle) -> bool {
+        handle.cancel() == Cancel::Cancelled
+    }
+}

@@ -1,0 +1,139 @@
+//! `mutex-std`, `mutex-parking-lot`, `mutex-linked64`, `mutex-heap4`: timers and a queue of
+//! closures, all behind one lock.
+
+use std::{collections::VecDeque, fmt::Debug, mem, sync::Arc, time::Duration};
+
+use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned};
+use crate::timers::{Payload, Timers, Waking};
+
+/// The owner's side. Each call takes the lock. Memory is free at once.
+#[derive(Debug)]
+pub struct Locked<T: Shareable, L: Lock> {
+    shared: Arc<Shared<T, L>>,
+    /// Changes places with the queue behind the lock.
+    to_run: VecDeque<Task>,
+}
+
+/// Timers behind a lock, on cache lines without other data.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Shared<T: Shareable, L: Lock> {
+    guarded: L::Of<Guarded<T>>,
+    ticks: Ticks,
+}
+
+/// The value behind the lock.
+#[derive(Debug)]
+pub struct Guarded<T> {
+    timers: T,
+    /// Cancelled by other threads since the last turn.
+    cancelled: usize,
+    to_run: VecDeque<Task>,
+}
+
+/// Timers that can be put behind a lock.
+pub trait Shareable: Timers<Handle: Send> + Debug + Send + 'static {}
+
+impl<T: Timers<Handle: Send> + Debug + Send + 'static> Shareable for T {}
+
+/// A kind of lock.
+pub trait Lock: Debug + Sized + 'static {
+    /// The lock around a `T`.
+    type Of<T: Debug + Send + 'static>: Debug + Send + Sync + From<T> + 'static;
+
+    /// Calls `act` with the lock taken.
+    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// `std::sync::Mutex`.
+#[derive(Debug)]
+pub enum Std {}
+
+impl Lock for Std {
+    type Of<T: Debug + Send + 'static> = std::sync::Mutex<T>;
+
+    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut lock.lock().expect("nobody panics"))
+    }
+}
+
+/// `parking_lot::Mutex`.
+#[derive(Debug)]
+pub enum ParkingLot {}
+
+impl Lock for ParkingLot {
+    type Of<T: Debug + Send + 'static> = parking_lot::Mutex<T>;
+
+    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut lock.lock())
+    }
+}
+
+impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
+    type Handle = T::Handle;
+    type Remote = Arc<Shared<T, L>>;
+
+    fn new(_: usize) -> (Self, Self::Remote) {
+        let guarded = Guarded { timers: T::new(), cancelled: 0, to_run: VecDeque::new() };
+        let shared = Arc::new(Shared { guarded: guarded.into(), ticks: Ticks::start() });
+        (Self { shared: Arc::clone(&shared), to_run: VecDeque::new() }, shared)
+    }
+
+    fn add(&mut self, delay: Duration, payload: Payload) -> T::Handle {
+        self.shared.add(delay, payload)
+    }
+
+    fn turn(&mut self, _: usize, on_fire: impl FnMut(Payload)) -> Turned {
+        let now = self.shared.ticks.now();
+        let collected = L::with(&self.shared.guarded, |guarded| {
+            guarded.timers.advance(now, on_fire);
+            if !guarded.to_run.is_empty() {
+                mem::swap(&mut guarded.to_run, &mut self.to_run);
+            }
+            mem::take(&mut guarded.cancelled)
+        });
+        self.to_run.drain(..).for_each(Task::run);
+        Turned::all(collected)
+    }
+}
+
+impl<T: Waking + Shareable, L: Lock> Sleeping for Locked<T, L> {
+    fn sleep(&self) {
+        let next = L::with(&self.shared.guarded, |guarded| guarded.timers.next_deadline());
+        self.shared.ticks.park_until(next);
+    }
+}
+
+impl<T: Shareable, L: Lock> Shared<T, L> {
+    fn add(&self, delay: Duration, payload: Payload) -> T::Handle {
+        let deadline = self.ticks.deadline(delay);
+        L::with(&self.guarded, |guarded| guarded.timers.add(deadline, payload))
+    }
+}
+
+impl<T: Shareable, L: Lock> Remote for Arc<Shared<T, L>> {
+    type Handle = T::Handle;
+
+    fn cancel(&mut self, handle: T::Handle) -> bool {
+        L::with(&self.guarded, |guarded| {
+            guarded.cancelled += 1;
+            guarded.timers.cancel(&handle)
+        })
+    }
+}
+
+impl<T: Shareable, L: Lock> Requests for Arc<Shared<T, L>> {
+    fn add(&mut self, delay: Duration, payload: Payload) -> T::Handle {
+        Shared::add(self, delay, payload)
+    }
+
+    fn reset(&mut self, handle: &mut T::Handle, delay: Duration) -> bool {
+        let deadline = self.ticks.deadline(delay);
+        L::with(&self.guarded, |guarded| guarded.timers.reset(handle, deadline))
+    }
+
+    fn run(&mut self, payload: Payload) {
+        let task = Task::new(payload);
+        L::with(&self.guarded, |guarded| guarded.to_run.push_back(task));
+    }
+}

@@ -1,0 +1,156 @@
+//! How long a call of cancel takes where a lock hurts: while the owner fires many timers in one
+//! turn, or while three other threads cancel too.
+
+use std::{
+    hint::black_box,
+    sync::{
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Release},
+        },
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{in_settings, quantiles};
+use crate::{
+    across::{Owner, Remote},
+    cores,
+    measure::Sample,
+    timers::{not_due, payload},
+};
+
+/// Timers that a canceller gets in a round, more than it can cancel in a turn.
+const PENDING: usize = 20_000;
+/// How long timers wait that are not due in a run.
+const LONG: Duration = Duration::from_mins(1);
+/// How long timers wait that a turn is to fire, and how long until the turn.
+const SHORT: Duration = Duration::from_millis(1);
+const DUE: Duration = Duration::from_millis(3);
+
+/// What makes the calls meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    /// The owner fires timers in one turn, while one thread cancels others.
+    Firing,
+    /// Four threads cancel at once, and the owner collects.
+    FourThreads,
+}
+
+const SETTINGS: [(&str, Setting); 2] =
+    [("firing", Setting::Firing), ("four-threads", Setting::FourThreads)];
+
+/// The progress of a run. A round has begun when `phase` is odd, and is over when it is even.
+/// Acquire and Release throughout: a thread that sees a step sees the work before it.
+#[derive(Debug, Default)]
+struct Progress {
+    phase: AtomicUsize,
+    /// How often a canceller was ready for a round.
+    ready: AtomicUsize,
+    /// How often a canceller has cancelled all of its timers.
+    done: AtomicUsize,
+}
+
+/// The time of a call of cancel in nanoseconds, with one reading of the clock, in each setting. The
+/// owner fires `due` timers.
+pub fn run<O: Owner<Remote: Clone>>(name: &str, due: usize, rounds: usize) -> Vec<Sample> {
+    in_settings(&SETTINGS, |setting| {
+        let cancellers = if setting == Setting::Firing { 1 } else { 4 };
+        let mut nanos = in_rounds::<O>(setting, cancellers, due, rounds);
+        quantiles(name, due, "ns", &mut nanos)
+    })
+}
+
+fn in_rounds<O: Owner<Remote: Clone>>(
+    setting: Setting,
+    cancellers: usize,
+    due: usize,
+    rounds: usize,
+) -> Vec<f64> {
+    let progress = &Progress::default();
+    thread::scope(|scope| {
+        cores::pin(0);
+        let (owner, remote) = O::new(due + cancellers * PENDING);
+        let start = |core| {
+            let (sender, receiver) = mpsc::channel();
+            let remote = remote.clone();
+            let canceller = scope.spawn(move || {
+                cores::pin(core);
+                cancel_all(remote, &receiver, progress)
+            });
+            (sender, canceller)
+        };
+        let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
+        own(owner, &senders, setting, due, rounds, progress);
+        drop(senders);
+        let nanos = cancellers.into_iter().map(|it| it.join().expect("a run that does not panic"));
+        nanos.flatten().collect()
+    })
+}
+
+/// The owner's side. Its timers go to the cancellers.
+fn own<O: Owner>(
+    mut owner: O,
+    cancellers: &[Sender<Vec<O::Handle>>],
+    setting: Setting,
+    due: usize,
+    rounds: usize,
+    progress: &Progress,
+) {
+    let mut collected = 0;
+    for round in 1..=rounds {
+        for canceller in cancellers {
+            let handles = (0..PENDING).map(|id| owner.add(LONG, payload(id))).collect();
+            canceller.send(handles).expect("it waits");
+        }
+        let all = round * cancellers.len();
+        cores::spin_until(|| progress.ready.load(Acquire) == all);
+        if setting == Setting::Firing {
+            (0..due).for_each(|id| _ = owner.add(SHORT, payload(id)));
+            thread::sleep(DUE);
+        }
+        progress.phase.store(2 * round - 1, Release);
+        if setting == Setting::Firing {
+            let mut fired = 0;
+            let on_fire = |payload| fired += usize::from(black_box(payload) != [u64::MAX; 3]);
+            collected += owner.turn(usize::MAX, on_fire).collected;
+            assert_eq!(fired, due, "all are due");
+            progress.phase.store(2 * round, Release);
+        }
+        while progress.done.load(Acquire) < all {
+            collected += owner.turn(usize::MAX, not_due).collected;
+        }
+        progress.phase.store(2 * round, Release);
+        while collected < all * PENDING {
+            collected += owner.turn(usize::MAX, not_due).collected;
+        }
+    }
+}
+
+/// Cancels the timers of each round, and returns how long the calls took that began in it.
+fn cancel_all<R: Remote>(
+    mut remote: R,
+    rounds: &Receiver<Vec<R::Handle>>,
+    progress: &Progress,
+) -> Vec<f64> {
+    let mut nanos = Vec::new();
+    for (round, handles) in (1..).zip(rounds) {
+        nanos.reserve(handles.len());
+        progress.ready.fetch_add(1, Release);
+        cores::spin_until(|| progress.phase.load(Acquire) >= 2 * round - 1);
+        for handle in handles {
+            let is_over = progress.phase.load(Acquire) > 2 * round - 1;
+            let started = Instant::now();
+            assert!(remote.cancel(handle), "it was live");
+            // The first call counts, even if the thread has lost its core at the start.
+            if !is_over || nanos.is_empty() {
+                nanos.push(started.elapsed().as_nanos() as f64);
+            }
+        }
+        remote.send();
+        progress.done.fetch_add(1, Release);
+    }
+    nanos
+}

@@ -1,0 +1,156 @@
+//! Timeouts that need not be exact: the savings of a loop whose timers may wait for one another,
+//! and of a loop that spreads timers which are added together with one delay.
+
+use std::{hint::black_box, ops::RangeInclusive, time::Instant};
+
+use fastrand::Rng;
+
+use super::{SEED, in_settings, quantile};
+use crate::{
+    measure::Sample,
+    timers::{Payload, Waking, payload},
+};
+
+/// 1 to 120 s.
+const DELAYS: RangeInclusive<u64> = 1000..=120_000;
+/// How long the loop is watched, after it has run for as long.
+const SECONDS: u64 = 120;
+
+/// The delay of timers that are spread out: one second.
+const SPREAD_DELAY: u64 = 1000;
+/// The range of the spread, in ticks.
+const RANGES: [(&str, u64); 5] =
+    [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
+
+/// How much later than its deadline a timer may fire.
+#[derive(Clone, Copy, Debug)]
+enum Slack {
+    Percent(u64),
+    Ticks(u64),
+}
+
+/// Parts of the delay, and one that is the same for all.
+const SLACKS: [(&str, Slack); 6] = [
+    ("0", Slack::Percent(0)),
+    ("1%", Slack::Percent(1)),
+    ("5%", Slack::Percent(5)),
+    ("10%", Slack::Percent(10)),
+    ("25%", Slack::Percent(25)),
+    ("1s", Slack::Ticks(1000)),
+];
+
+impl Slack {
+    fn of(self, delay: u64) -> u64 {
+        match self {
+            Self::Percent(percent) => delay * percent / 100,
+            Self::Ticks(ticks) => ticks,
+        }
+    }
+}
+
+/// A loop, its timers, and what became of them.
+struct Sleeper<T> {
+    timers: T,
+    slack: Slack,
+    fired: Vec<Payload>,
+    rng: Rng,
+    now: u64,
+    wake_ups: u64,
+    ended: u64,
+}
+
+impl<T: Waking> Sleeper<T> {
+    fn new(n: usize, slack: Slack) -> Self {
+        let (timers, fired, rng) = (T::new(), Vec::with_capacity(n), Rng::with_seed(SEED));
+        let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, ended: 0 };
+        (0..n).for_each(|id| sleeper.add(payload(id)));
+        sleeper
+    }
+
+    fn add(&mut self, payload: Payload) {
+        let delay = self.rng.u64(DELAYS);
+        black_box(self.timers.add_within(self.now + delay, self.slack.of(delay), payload));
+    }
+
+    /// Sleeps and wakes up for so long.
+    fn run(&mut self, seconds: u64) {
+        let end = self.now + seconds * 1000;
+        while let Some(next) = self.timers.next_deadline().filter(|&next| next < end) {
+            self.wake_up(next);
+        }
+        self.now = end;
+    }
+
+    fn wake_up(&mut self, now: u64) {
+        self.now = now;
+        self.wake_ups += 1;
+        let fired = &mut self.fired;
+        self.timers.advance(now, |payload| fired.push(payload));
+        self.ended += self.fired.len() as u64;
+        while let Some(payload) = self.fired.pop() {
+            self.add(payload);
+        }
+    }
+}
+
+/// The timers re-add themselves when they fire, and the loop sleeps until there is something to do. For each slack:
+/// wake-ups per second, entries touched per timer, ns per timer fired and added.
+pub fn within<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
+    in_settings(&SLACKS, |slack| with_slack::<T>(name, n, slack))
+}
+
+fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> Vec<Sample> {
+    let mut sleeper = Sleeper::<T>::new(n, slack);
+    sleeper.run(SECONDS);
+    (sleeper.wake_ups, sleeper.ended) = (0, 0);
+    let touched = sleeper.timers.touched();
+    let started = Instant::now();
+    sleeper.run(SECONDS);
+    let nanos = started.elapsed().as_nanos() as f64;
+    let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
+    let ended = sleeper.ended as f64;
+    let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
+    let per_timer =
+        |touched: u64| Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended);
+    [
+        Some(Sample::new(format!("{name}-wake-ups"), n, "per second", wake_ups)),
+        touched.map(per_timer),
+        Some(Sample::nanos(&format!("{name}-timer"), n, nanos / ended)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
+/// longest turn.
+pub fn spread<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
+    in_settings(&RANGES, |range| over_range::<T>(name, n, range))
+}
+
+fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
+    fastrand::seed(SEED);
+    let mut timers = T::new();
+    for id in 0..n {
+        black_box(timers.add_spread(SPREAD_DELAY, range, payload(id)));
+    }
+    // Allocated and touched up front, because the caller's memory is not the peer's time.
+    let mut fired: Vec<Payload> = vec![payload(0); n];
+    fired.clear();
+    let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);
+    while fired.len() < n {
+        now += 1;
+        let before = fired.len();
+        let started = Instant::now();
+        timers.advance(now, |payload| fired.push(payload));
+        longest = longest.max(started.elapsed().as_nanos() as f64 / 1e3);
+        per_tick.push((fired.len() - before) as f64);
+    }
+    per_tick.retain(|&fired| fired > 0.0);
+    per_tick.sort_by(f64::total_cmp);
+    vec![
+        Sample::new(format!("{name}-most"), n, "timers", quantile(&per_tick, 1.0)),
+        Sample::new(format!("{name}-p99"), n, "timers", quantile(&per_tick, 0.99)),
+        Sample::new(format!("{name}-turn-max"), n, "us", longest),
+    ]
+}
