@@ -29,6 +29,7 @@
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
 //!   and [`LocalHandle`] stays on its thread.
+//! * [`When`]: what an add or a reset takes: a delay or an instant, perhaps with slack or spread.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one pinned thread per core, each with its wheel.
 //! * [`Purgatory`]: operations that complete early when a condition on a key holds, or time out.
@@ -159,6 +160,8 @@ mod shard;
 mod trace;
 mod util;
 mod wheel;
+#[cfg(feature = "std")]
+mod when;
 
 pub use self::wheel::{Due, Key, Wheel};
 #[cfg(feature = "std")]
@@ -181,6 +184,7 @@ pub use self::{
         PurgatoryGroup, WatchKey, local_purgatory,
     },
     shard::{Expired, PreparedSleep, Shard},
+    when::When,
 };
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub use self::{cross_core::descriptor::TimerFdError, local::timer_fd::TimerFd};

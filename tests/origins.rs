@@ -12,7 +12,7 @@ use std::{
 
 use common::{HOUR, TICK, in_virtual_time};
 use corewheel::{
-    Cancel, Config, DelayedOperation, LocalTimer, ManualClock, Purgatory, Shard,
+    Cancel, Config, DelayedOperation, LocalTimer, ManualClock, Purgatory, Shard, When,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     metrics::{LivePlace, LiveReport},
@@ -43,14 +43,14 @@ fn each_way_to_add_says_where() {
         let timer = local_timer();
         let first = line() + 1;
         timer.add(HOUR, || ());
-        timer.add_at(timer.now() + HOUR, || ());
-        timer.add_within(HOUR, HOUR, || ());
-        timer.add_spread(HOUR, HOUR, || ());
+        timer.add(timer.now() + HOUR, || ());
+        timer.add(When::after(HOUR).slack(HOUR), || ());
+        timer.add(When::after(HOUR).spread(HOUR), || ());
         timer.add_periodic(HOUR, || ());
         timer.try_add(HOUR, || ()).expect("there is room");
-        timer.try_add_at(timer.now() + HOUR, || ()).expect("there is room");
-        timer.try_add_within(HOUR, HOUR, || ()).expect("there is room");
-        timer.try_add_spread(HOUR, HOUR, || ()).expect("there is room");
+        timer.try_add(timer.now() + HOUR, || ()).expect("there is room");
+        timer.try_add(When::after(HOUR).slack(HOUR), || ()).expect("there is room");
+        timer.try_add(When::after(HOUR).spread(HOUR), || ()).expect("there is room");
         timer.try_add_periodic(HOUR, || ()).expect("there is room");
         timer.add_local(HOUR, || ());
         timer.try_add_local(HOUR, || ()).expect("there is room");
@@ -67,13 +67,13 @@ fn a_shard_of_payloads_says_the_same() {
     let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
     let first = line() + 1;
     shard.add(HOUR, ());
-    shard.add_at(shard.now() + HOUR, ());
-    shard.add_within(HOUR, HOUR, ());
-    shard.add_spread(HOUR, HOUR, ());
+    shard.add(shard.now() + HOUR, ());
+    shard.add(When::after(HOUR).slack(HOUR), ());
+    shard.add(When::after(HOUR).spread(HOUR), ());
     shard.try_add(HOUR, ()).expect("there is room");
-    shard.try_add_at(shard.now() + HOUR, ()).expect("there is room");
-    shard.try_add_within(HOUR, HOUR, ()).expect("there is room");
-    shard.try_add_spread(HOUR, HOUR, ()).expect("there is room");
+    shard.try_add(shard.now() + HOUR, ()).expect("there is room");
+    shard.try_add(When::after(HOUR).slack(HOUR), ()).expect("there is room");
+    shard.try_add(When::after(HOUR).spread(HOUR), ()).expect("there is room");
     let expected: Vec<_> = (first..first + 8).map(|line| (line, 1)).collect();
     assert_eq!(lines(&shard.live_report()), expected);
     drop(shard.drain());

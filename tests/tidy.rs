@@ -19,7 +19,7 @@ use source::{Name, Source};
 const ORDER: &[(&str, &str)] = &[
     (
         "",
-        "limits util error trace clock wheel gauges cross_core config metrics shard local purgatory future",
+        "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
     ("util", "sync snapshot prefetch spare pages"),
     ("clock", "tick schedule boot counter follower manual reader"),

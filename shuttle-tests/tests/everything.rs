@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, When, local_timer,
+};
 use shuttle::{
     rand::{Rng as _, thread_rng},
     thread,
@@ -226,8 +228,8 @@ impl World {
                 Err(error) => return drop(error),
             },
             1 => timer.add_local(delay, run).share(),
-            2 => timer.add_within(delay, TICK * 8, run),
-            _ => timer.add_spread(delay, TICK * 8, run),
+            2 => timer.add(When::after(delay).slack(TICK * 8), run),
+            _ => timer.add(When::after(delay).spread(TICK * 8), run),
         };
         self.give(handle, record);
     }

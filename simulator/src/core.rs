@@ -9,12 +9,12 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::Sender,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use corewheel::{
     AddError, AddErrorReason, Cancel, Config, Counts, Expired, PreparedSleep, Shard, ShardRef,
-    TimerHandle, local_timer,
+    TimerHandle, When, local_timer,
 };
 
 pub(crate) use self::handles::payload_dropped;
@@ -518,6 +518,7 @@ fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: Option<
     let (id, timer) = (payload.id, local_timer());
     let [delay, more] = delays.map(Duration::from_nanos);
     let instant = with(|model| model.instant(model.own(), way, delays[0]));
+    let when = when(way, delay, more, instant);
     // A closure that is too large to be stored in place.
     let large = [id; 16];
     let run = move |payload: &Payload| {
@@ -525,10 +526,9 @@ fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: Option<
         run_once(payload);
     };
     let added = match way {
-        Way::Plain => Ok(Some(timer.add(delay, move || run_once(&payload)))),
-        Way::At | Way::AtPast => Ok(Some(timer.add_at(instant, move || run_once(&payload)))),
-        Way::Within => Ok(Some(timer.add_within(delay, more, move || run_once(&payload)))),
-        Way::Spread => Ok(Some(timer.add_spread(delay, more, move || run_once(&payload)))),
+        Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
+            Ok(Some(timer.add(when, move || run_once(&payload))))
+        }
         Way::Periodic => Ok(Some(timer.add_periodic(delay, move || run_periodic(&payload)))),
         Way::Local => {
             handles::keep_local(id, timer.add_local(delay, move || run_once(&payload)));
@@ -537,6 +537,15 @@ fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: Option<
         Way::Try => timer.try_add(delay, move || run(&payload)).map(Some).map_err(refused),
     };
     with(|model| model.end_add(id, way, delays, is_full, added));
+}
+
+fn when(way: Way, delay: Duration, more: Duration, instant: Instant) -> When {
+    match way {
+        Way::At | Way::AtPast => instant.into(),
+        Way::Within => When::after(delay).slack(more),
+        Way::Spread => When::after(delay).spread(more),
+        Way::Plain | Way::Periodic | Way::Local | Way::Try => delay.into(),
+    }
 }
 
 fn add_payload(
@@ -551,11 +560,11 @@ fn add_payload(
     // Callbacks can be periodic, and local to a thread.
     let way = if matches!(way, Way::Periodic | Way::Local) { Way::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
+    let when = when(way, delay, more, instant);
     let added = match way {
-        Way::At | Way::AtPast => Ok(shard.add_at(instant, payload)),
-        Way::Within => Ok(shard.add_within(delay, more, payload)),
-        Way::Spread => Ok(shard.add_spread(delay, more, payload)),
-        Way::Plain => Ok(shard.add(delay, payload)),
+        Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
+            Ok(shard.add(when, payload))
+        }
         Way::Periodic | Way::Local | Way::Try => {
             shard.try_add(delay, payload).map_err(|error| {
                 // Unlike the thread's own timer, it has read its clock.

@@ -343,7 +343,9 @@ impl Model {
         let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
         let due = match way {
             Way::At | Way::AtPast => self.moment(shard, way, delay),
-            Way::Within | Way::Spread | Way::Periodic => self.read(shard).saturating_add(delay),
+            Way::Periodic => self.read(shard).saturating_add(delay),
+            // A zero delay is due at once, unless the timer may fire later.
+            Way::Within | Way::Spread if more > 0 => self.read(shard).saturating_add(delay),
             _ => {
                 let now = self.read(shard);
                 self.shards[shard].due_after(now, delay)

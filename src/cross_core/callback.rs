@@ -268,12 +268,17 @@ impl Once {
     }
 
     /// Returns the original closure, if it is an `F`.
-    pub(crate) fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
+    fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.0.into_value()
         } else {
             self.0.into_value::<Box<F>>().map(|boxed| *boxed)
         }
+    }
+
+    /// Returns the closure of type `F` that it was made of.
+    pub(crate) fn into_own<F: FnOnce() + 'static>(self) -> F {
+        self.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
 }
 
@@ -301,9 +306,9 @@ impl Sent {
         self.0.into()
     }
 
-    /// Returns the original closure, if it is an `F`.
-    pub(crate) fn into_inner<F: FnOnce() + Send + 'static>(self) -> Option<F> {
-        self.0.into_inner()
+    /// Returns the closure of type `F` that it was made of.
+    pub(crate) fn into_own<F: FnOnce() + Send + 'static>(self) -> F {
+        self.0.into_own()
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub use crate::cross_core::state::{Cancel, TimerStatus};
@@ -25,6 +25,7 @@ use crate::{
     error::InsideCallback,
     limits::{REMOTE_GENERATION, SHARDS_MAX},
     util::sync::{self, per_thread},
+    when::When,
 };
 
 impl Cancel {
@@ -335,15 +336,14 @@ impl TimerHandle {
         })
     }
 
-    /// Moves the timer to `delay` from now, earlier or later, from any thread. The handle stays
-    /// valid.
+    /// Moves the timer, earlier or later, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
     /// it has ended or is running; then nothing changes. If several threads reset concurrently, all
     /// get `true` and the last to complete wins.
     ///
     /// On its own thread a timer is never moved into a turn that has begun. A periodic timer makes
-    /// its next run then, and keeps its period from there.
+    /// its next run then, and keeps its period from there. An earlier slack or spread is forgotten.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
     /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
@@ -352,65 +352,50 @@ impl TimerHandle {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::local_timer;
+    /// use corewheel::{When, local_timer};
     /// use std::time::Duration;
     ///
     /// let idle = local_timer().add(Duration::from_secs(30), || println!("close the connection"));
     /// // A packet arrives:
     /// assert!(idle.reset(Duration::from_secs(30)));
+    /// // The connection may stay until a moment that was agreed on, or a second longer:
+    /// let agreed = local_timer().now() + Duration::from_secs(60);
+    /// assert!(idle.reset(When::at(agreed).slack(Duration::from_secs(1))));
     /// idle.cancel();
     /// assert!(!idle.reset(Duration::from_secs(30)));
     /// ```
     #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset(self, delay: Duration) -> bool {
-        match Owner::of(self) {
-            Some(owner) => (owner.path.reset)(self, delay),
-            None => self.reset_from_elsewhere(delay),
+    pub fn reset(self, when: impl Into<When>) -> bool {
+        let when = when.into();
+        match (Owner::of(self), when.delay()) {
+            (Some(owner), Some(delay)) => (owner.path.reset)(self, delay),
+            (Some(owner), None) => (owner.path.reset_roughly)(self, when),
+            (None, Some(delay)) => self.reset_from_elsewhere(delay),
+            (None, None) => self.reset_roughly_from_elsewhere(when),
         }
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        let reset = |shared: &Seen<'_, Shared>, taken: &mut Option<Sent>| {
-            shared.reset(self.index(), self.generation, shared.nanos_after(delay), taken)
-        };
-        self.ask_elsewhere(reset).unwrap_or(false)
+        self.move_from_elsewhere(|shared| shared.nanos_after(delay))
     }
 
-    /// Moves the timer to `instant` of its clock, from any thread; see
-    /// [`LocalTimer::now`](crate::LocalTimer::now). An instant in the past is due at the next tick.
-    ///
-    /// Returns true if the timer was moved, and false if it has ended or is running; see
-    /// [`reset`](Self::reset).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
-    ///
-    /// let lease = local_timer().add(Duration::from_secs(30), || println!("the lease has ended"));
-    /// let until = local_timer().now() + Duration::from_secs(60);
-    /// assert!(lease.reset_at(until));
-    /// ```
-    #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset_at(self, instant: Instant) -> bool {
-        let nanos = registry::with(self.shard(), |shared| {
-            shared.map(|shared| shared.clock().nanos_at(instant))
-        });
-        // If another shard has the number already, the timer has ended.
-        nanos.is_some_and(|nanos| self.reset_to(nanos))
+    fn reset_roughly_from_elsewhere(self, when: When) -> bool {
+        self.move_from_elsewhere(|shared| shared.nanos_of(when))
+    }
+
+    fn move_from_elsewhere(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
+        let reset = |shared: &Seen<'_, Shared>, taken: &mut Option<Sent>| {
+            shared.reset(self.index(), self.generation, nanos(shared), taken)
+        };
+        self.ask_elsewhere(reset).unwrap_or(false)
     }
 
     /// Moves the timer to the time at which its clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.path.reset_to)(self, nanos),
-            None => self
-                .ask_elsewhere(|shared, taken| {
-                    shared.reset(self.index(), self.generation, nanos, taken)
-                })
-                .unwrap_or(false),
+            None => self.move_from_elsewhere(|_| nanos),
         }
     }
 
@@ -460,7 +445,6 @@ impl fmt::Display for TimerHandle {
 /// let retry = local_timer().add_local(Duration::from_millis(250), || println!("again"));
 /// assert!(retry.is_pending());
 /// assert!(retry.reset(Duration::from_millis(500)));
-/// assert!(retry.reset_at(local_timer().now() + Duration::from_secs(1)));
 /// assert_eq!(retry.cancel(), Cancel::Cancelled);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -490,17 +474,15 @@ impl LocalHandle {
         Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
     }
 
-    /// Moves the timer to `delay` from now. See [`TimerHandle::reset`].
+    /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
     #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset(self, delay: Duration) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset)(self.handle, delay))
-    }
-
-    /// Moves the timer to `instant`. See [`TimerHandle::reset_at`].
-    #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset_at(self, instant: Instant) -> bool {
-        Owner::of(self.handle).is_some() && self.handle.reset_at(instant)
+    pub fn reset(self, when: impl Into<When>) -> bool {
+        let when = when.into();
+        Owner::of(self.handle).is_some_and(|owner| match when.delay() {
+            Some(delay) => (owner.path.reset)(self.handle, delay),
+            None => (owner.path.reset_roughly)(self.handle, when),
+        })
     }
 
     /// Moves the timer to the time at which its clock shows `nanos`.
@@ -567,6 +549,24 @@ impl TimerGuard {
         self.0
     }
 
+    /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+    /// // The client has asked for more time:
+    /// assert!(deadline.reset(Duration::from_secs(60)));
+    /// ```
+    #[inline]
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub fn reset(&self, when: impl Into<When>) -> bool {
+        self.0.reset(when)
+    }
+
     /// Releases the timer from the guard, and returns its handle.
     ///
     /// # Examples
@@ -608,6 +608,7 @@ pub(crate) struct Owner {
 pub(crate) struct OwnerPath {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
+    pub(crate) reset_roughly: fn(TimerHandle, When) -> bool,
     pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),

@@ -24,6 +24,8 @@ use crate::{
     limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION, UNDRIVEN_GRACE},
     trace,
     util::sync::{AtomicU64, Ordering},
+    wheel::coarsest,
+    when::{Spread, Start, When},
 };
 
 /// The shared part of a shard. The fields that the owner reads in each turn share no cache line
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) parker: Line<Parker>,
     /// The generation of the next remote timer, without the bit that marks remote timers.
     remote_generation: Line<AtomicU64>,
+    pub(crate) spread: Line<Spread>,
     pub(crate) gate: Line<Gate>,
     pub(crate) gauges: Line<Gauges>,
     pub(crate) name: Box<str>,
@@ -105,6 +108,7 @@ impl Shared {
             mailbox: Line::default(),
             parker: Line::default(),
             remote_generation: Line(AtomicU64::new(1)),
+            spread: Line::default(),
             gate: Line(Gate::new(limit)),
             gauges: Line(Gauges::new(has_name)),
             name,
@@ -264,6 +268,19 @@ impl Shared {
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
         let due = self.nanos_after(delay);
         if delay.is_zero() { due.saturating_sub(self.tick.all_but_a_nano()) } else { due }
+    }
+
+    /// Returns the reading of the clock at `when`. With slack, it is the beginning of the tick that
+    /// most timers share.
+    pub(crate) fn nanos_of(&self, when: When) -> u64 {
+        let start = match when.start {
+            Start::After(delay) => self.nanos_after(delay),
+            Start::At(instant) => self.clock.nanos_at(instant),
+        };
+        let nanos = start.saturating_add(self.spread.next(when.range));
+        let first = self.tick.deadline(nanos);
+        let last = self.tick.now(nanos.saturating_add(saturating_nanos(when.slack)));
+        if first < last { self.tick.start(coarsest(first.max(1), last)) } else { nanos }
     }
 
     /// Returns true if the clock shows `nanos` or more.
@@ -447,6 +464,7 @@ mod tests {
             lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
             lines(offset_of!(Shared, parker), |shared| &shared.parker),
             lines(offset_of!(Shared, remote_generation), |shared| &shared.remote_generation),
+            lines(offset_of!(Shared, spread), |shared| &shared.spread),
             lines(offset_of!(Shared, gate), |shared| &shared.gate),
             lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
             lines(offset_of!(Shared, hooks), |shared| &shared.hooks),

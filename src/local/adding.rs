@@ -1,11 +1,11 @@
 //! The methods that add to a thread's wheel, and their common path.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{LocalTimer, inner::Local};
 use crate::{
     cross_core::{
-        callback::{Callback, RunAgain, RunOnce},
+        callback::{Callback, Once, RunAgain, RunOnce},
         handle::{LocalHandle, TimerHandle},
         origin::Origin,
         slab::Build,
@@ -13,12 +13,14 @@ use crate::{
     },
     error::{AddError, AddErrorReason},
     shard::{Due, Shard},
+    when::When,
 };
 
 impl LocalTimer {
-    /// Runs `callback` once, `delay` from a clock reading taken in this call. It runs in the first
-    /// turn at or after that moment, rounded up to a tick; never early, and never in a turn that
-    /// has begun. A zero delay runs in the next turn; a delay beyond 584 years never runs.
+    /// Runs `callback` once, after a delay, at an instant, or roughly then; see [`When`]. It runs in
+    /// the first turn at or after that moment, rounded up to a tick; never early, and never in a
+    /// turn that has begun. A zero delay runs in the next turn; a delay beyond 584 years never
+    /// runs.
     ///
     /// Cost: constant, one reading of the clock. It allocates another page of memory for 512
     /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
@@ -28,146 +30,60 @@ impl LocalTimer {
     ///
     /// If the thread is exiting and its wheel has ended, cannot have one, or is full; see
     /// [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || println!("close the idle connection"));
+    /// let refresh = When::after(Duration::from_secs(60)).slack(Duration::from_secs(1));
+    /// local_timer().add(refresh, || println!("refresh the statistics"));
+    /// ```
+    #[inline]
     #[track_caller]
-    pub fn add(self, delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
-        AddError::or_panic(self.try_add(delay, callback))
+    pub fn add(self, when: impl Into<When>, callback: impl FnOnce() + 'static) -> TimerHandle {
+        let (when, origin) = (when.into(), Origin::caller());
+        match when.delay() {
+            Some(delay) => Self::add_after(delay, callback),
+            None => AddError::or_panic(Self::try_add_roughly(Kind::Shared, origin, when, callback)),
+        }
     }
 
-    /// Runs `callback` once after `delay`, and returns an error where [`add`](Self::add) panics.
+    /// Runs `callback` once, and returns an error where [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
     /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
     /// reached its limit of live timers ([`Config::limit`](crate::Config::limit), at most 2^25 -
     /// 1). The error carries the callback back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(1).install()?;
+    /// local_timer().add(Duration::from_secs(5), || println!("the only one"));
+    /// if let Err(refused) = local_timer().try_add(Duration::from_secs(5), || println!("at once")) {
+    ///     refused.into_inner()();
+    /// }
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[inline]
     #[track_caller]
     pub fn try_add<F: FnOnce() + 'static>(
         self,
-        delay: Duration,
+        when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(
-            Kind::Shared,
-            Origin::caller(),
-            |shard| Due::at(shard.due_after(delay)),
-            callback,
-        )
-    }
-
-    /// Runs `callback` once at `instant` of the wheel's clock (see [`now`](Self::now)). An
-    /// `instant` in the past is due by the next tick. See [`add`](Self::add) for the rest.
-    ///
-    /// # Panics
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn add_at(self, instant: Instant, callback: impl FnOnce() + 'static) -> TimerHandle {
-        AddError::or_panic(self.try_add_at(instant, callback))
-    }
-
-    /// Runs `callback` once at `instant`, and returns an error where [`add_at`](Self::add_at)
-    /// panics.
-    ///
-    /// # Errors
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn try_add_at<F: FnOnce() + 'static>(
-        self,
-        instant: Instant,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.clock().nanos_at(instant));
-        Self::insert(Kind::Shared, Origin::caller(), due, callback)
-    }
-
-    /// Runs `callback` once, at any tick from `delay` to `delay + slack` from now. Timers with
-    /// slack share ticks, so that one wake-up of the loop serves many of them; see
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset makes the deadline exact. See
-    /// [`add`](Self::add) for the rest.
-    ///
-    /// # Panics
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
-    ///
-    /// // A cache entry may live half a second longer than it must.
-    /// local_timer().add_within(Duration::from_secs(60), Duration::from_millis(500), || println!("expired"));
-    /// ```
-    #[track_caller]
-    pub fn add_within(
-        self,
-        delay: Duration,
-        slack: Duration,
-        callback: impl FnOnce() + 'static,
-    ) -> TimerHandle {
-        AddError::or_panic(self.try_add_within(delay, slack, callback))
-    }
-
-    /// Runs `callback` once with slack, and returns an error where [`add_within`](Self::add_within)
-    /// panics.
-    ///
-    /// # Errors
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn try_add_within<F: FnOnce() + 'static>(
-        self,
-        delay: Duration,
-        slack: Duration,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| Due::within(shard.nanos_after(delay), slack);
-        Self::insert(Kind::Shared, Origin::caller(), due, callback)
-    }
-
-    /// Runs `callback` once, between `delay` and `delay + range` from now, each timer at another
-    /// moment: timers that are added together do not fire together. The moments follow a sequence
-    /// that fills the range evenly for any number of timers. A reset makes the deadline exact. See
-    /// [`add`](Self::add) for the rest.
-    ///
-    /// # Panics
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::time::Duration;
-    ///
-    /// // All clients lost their connection at the same moment; they shall not come back at the same one.
-    /// local_timer().add_spread(Duration::from_secs(1), Duration::from_secs(4), || println!("reconnect"));
-    /// ```
-    #[track_caller]
-    pub fn add_spread(
-        self,
-        delay: Duration,
-        range: Duration,
-        callback: impl FnOnce() + 'static,
-    ) -> TimerHandle {
-        AddError::or_panic(self.try_add_spread(delay, range, callback))
-    }
-
-    /// Adds a spread timer, and returns an error where [`add_spread`](Self::add_spread) panics.
-    ///
-    /// # Errors
-    ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn try_add_spread<F: FnOnce() + 'static>(
-        self,
-        delay: Duration,
-        range: Duration,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.nanos_spread(delay, range));
-        Self::insert(Kind::Shared, Origin::caller(), due, callback)
+        let (when, origin) = (when.into(), Origin::caller());
+        match when.delay() {
+            Some(delay) => Self::insert_after(Kind::Shared, origin, delay, callback),
+            None => Self::try_add_roughly(Kind::Shared, origin, when, callback),
+        }
     }
 
     /// Runs `callback` every `period` until it is cancelled, for the first time one period from
@@ -221,15 +137,36 @@ impl LocalTimer {
         Self::insert_periodic(period, Origin::caller(), callback)
     }
 
-    /// Runs `callback` once after `delay`. Only this thread can cancel the timer, so that its
-    /// ending needs no atomic swap. See [`add`](Self::add) for the rest.
+    /// Runs `callback` once, and lets only this thread cancel the timer, so that its ending needs no
+    /// atomic swap. See [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///
     /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{LocalHandle, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let retry: LocalHandle = local_timer().add_local(Duration::from_millis(250), || println!("again"));
+    /// retry.cancel();
+    /// ```
+    #[inline]
     #[track_caller]
-    pub fn add_local(self, delay: Duration, callback: impl FnOnce() + 'static) -> LocalHandle {
-        AddError::or_panic(self.try_add_local(delay, callback))
+    pub fn add_local(
+        self,
+        when: impl Into<When>,
+        callback: impl FnOnce() + 'static,
+    ) -> LocalHandle {
+        let (when, origin) = (when.into(), Origin::caller());
+        LocalHandle::new(match when.delay() {
+            Some(delay) => Self::add_local_after(delay, callback),
+            None => {
+                AddError::or_panic(Self::try_add_roughly(Kind::Private, origin, when, callback))
+            }
+        })
     }
 
     /// Adds a timer that only this thread can cancel, and returns an error where
@@ -238,14 +175,64 @@ impl LocalTimer {
     /// # Errors
     ///
     /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    #[inline]
     #[track_caller]
     pub fn try_add_local<F: FnOnce() + 'static>(
         self,
-        delay: Duration,
+        when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
+        let (when, origin) = (when.into(), Origin::caller());
+        let added = match when.delay() {
+            Some(delay) => Self::insert_after(Kind::Private, origin, delay, callback),
+            None => Self::try_add_roughly(Kind::Private, origin, when, callback),
+        };
+        added.map(LocalHandle::new)
+    }
+
+    /// Adds a one-shot timer after a delay, or panics. The public methods, which choose by `when`,
+    /// are inlined: there the choice is a constant.
+    #[track_caller]
+    fn add_after(delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        AddError::or_panic(Self::insert_after(Kind::Shared, Origin::caller(), delay, callback))
+    }
+
+    #[track_caller]
+    fn add_local_after(delay: Duration, callback: impl FnOnce() + 'static) -> TimerHandle {
+        AddError::or_panic(Self::insert_after(Kind::Private, Origin::caller(), delay, callback))
+    }
+
+    #[inline]
+    fn insert_after<F: FnOnce() + 'static>(
+        kind: Kind,
+        origin: Origin,
+        delay: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
         let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
-        Self::insert(Kind::Private, Origin::caller(), due, callback).map(LocalHandle::new)
+        Self::insert(kind, origin, due, callback)
+    }
+
+    /// Adds a one-shot timer at an instant, or with slack or spread.
+    fn try_add_roughly<F: FnOnce() + 'static>(
+        kind: Kind,
+        origin: Origin,
+        when: When,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert_roughly(kind, origin, when, Once::new(callback))
+            .map_err(|(reason, callback)| AddError::new(reason, callback.into_own()))
+    }
+
+    /// Adds a one-shot timer at an instant, or with slack or spread. It is not generic, so that it
+    /// makes no second copy of an insertion.
+    fn insert_roughly(
+        kind: Kind,
+        origin: Origin,
+        when: When,
+        callback: Once,
+    ) -> Result<TimerHandle, (AddErrorReason, Once)> {
+        Self::insert_built(kind, origin, |shard| shard.due_roughly(when), callback)
     }
 
     /// Adds a one-shot timer; the error carries the callback back.

@@ -24,6 +24,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     shard::{Claimed, Due, Message, PreparedSleep, Shard},
     util::sync::per_thread,
+    when::When,
 };
 
 per_thread! {
@@ -299,6 +300,14 @@ impl Local {
     pub(super) fn turn_is_idle() -> Option<usize> {
         let turned = LOCAL
             .try_with(|place| place.get()?.step(|shard| shard.turn_is_idle().then(|| shard.len())));
+        turned.ok().flatten()
+    }
+
+    /// Runs the turn of a loop that has read the clock itself, if it finds no work.
+    pub(super) fn turn_is_idle_at(now: Instant) -> Option<usize> {
+        let turned = LOCAL.try_with(|place| {
+            place.get()?.step(|shard| shard.turn_is_idle_at(now).then(|| shard.len()))
+        });
         turned.ok().flatten()
     }
 
@@ -596,7 +605,8 @@ impl Drop for Local {
 }
 
 /// The functions by which a handle reaches the shard of its thread.
-static PATH: OwnerPath = OwnerPath { cancel, reset, reset_to, is_pending, share, is_turning };
+static PATH: OwnerPath =
+    OwnerPath { cancel, reset, reset_roughly, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
@@ -615,9 +625,14 @@ fn cancel(handle: TimerHandle) -> Cancel {
     cancelled.unwrap_or(Cancel::Ended)
 }
 
-/// The owner's path of `TimerHandle::reset`.
+/// The owner's path of `TimerHandle::reset` to a delay.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     moved(|shard| shard.reset_own(handle, delay))
+}
+
+/// The owner's path of `TimerHandle::reset` to anything else.
+fn reset_roughly(handle: TimerHandle, when: When) -> bool {
+    moved(|shard| shard.reset_own_roughly(handle, when))
 }
 
 /// Moves a timer to the moment at which the clock shows `nanos`, by the owner's path.

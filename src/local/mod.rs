@@ -120,6 +120,29 @@ impl LocalTimer {
         }
     }
 
+    /// Fires the due timers, as [`turn`](Self::turn) does, at a time `now` that the loop has just
+    /// read.
+    ///
+    /// `now` is an instant of the wheel's clock. One before the latest reading counts as that
+    /// reading. With one in the future, timers fire early.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let now = Instant::now();
+    /// local_timer().turn_at(now);
+    /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle")); // reads no clock either
+    /// ```
+    pub fn turn_at(self, now: Instant) -> Turn {
+        match Local::turn_is_idle_at(now) {
+            Some(live) => Turn { live, ..Turn::default() },
+            None => Local::turn(usize::MAX),
+        }
+    }
+
     /// Returns the moment at which the wheel next needs a turn. See
     /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///

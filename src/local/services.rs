@@ -176,7 +176,7 @@ impl LocalTimer {
 
     /// Spreads timers of this thread's wheel as the shard of that number would.
     pub(crate) fn spread_as(number: u32) {
-        let _ = Local::with(|local| local.step(|shard| shard.spread_as(number)));
+        let _ = Local::with(|local| local.step(|shard| shard.shared().spread.start_as(number)));
     }
 
     /// Returns true if this thread has had a wheel that has ended: the thread is exiting.

@@ -1,10 +1,6 @@
 //! A reference to another core's wheel, for remote adds.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Instant};
 
 use super::{LocalTimer, local_timer};
 use crate::{
@@ -16,6 +12,7 @@ use crate::{
     },
     error::{AddError, AddErrorReason},
     metrics::ShardMetrics,
+    when::When,
 };
 
 /// A reference to the wheel of a thread, for adds from any other thread; from
@@ -58,10 +55,10 @@ impl ShardRef {
         Self { number, shared }
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, `delay` from a reading of that
-    /// wheel's clock taken in this call. It runs in the owner's first turn at or after that moment,
-    /// rounded up to a tick. The handle works at once, even before the owner has admitted the
-    /// timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// Runs `callback` once on the thread that owns the wheel, after a delay, at an instant of that
+    /// wheel's clock, or roughly then; see [`When`]. It runs in the owner's first turn at or after
+    /// that moment, rounded up to a tick. The handle works at once, even before the owner has
+    /// admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
@@ -74,8 +71,12 @@ impl ShardRef {
     ///
     /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
     #[track_caller]
-    pub fn add(&self, delay: Duration, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
-        AddError::or_panic(self.try_add(delay, callback))
+    pub fn add(
+        &self,
+        when: impl Into<When>,
+        callback: impl FnOnce() + Send + 'static,
+    ) -> TimerHandle {
+        AddError::or_panic(self.try_add(when, callback))
     }
 
     /// Adds a remote timer, and returns an error where [`add`](Self::add) panics.
@@ -88,44 +89,18 @@ impl ShardRef {
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
-        delay: Duration,
+        when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
+        let when = when.into();
         if self.is_own() {
-            return local_timer().try_add(delay, callback);
+            return local_timer().try_add(when, callback);
         }
-        self.send(self.shared.due_after(delay), Origin::caller(), callback)
-    }
-
-    /// Runs `callback` once on the thread that owns the wheel, at `instant` of that wheel's clock
-    /// (see [`now`](Self::now)). An `instant` in the past is due by the next tick. See
-    /// [`add`](Self::add) for the rest.
-    ///
-    /// # Panics
-    ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn add_at(
-        &self,
-        instant: Instant,
-        callback: impl FnOnce() + Send + 'static,
-    ) -> TimerHandle {
-        AddError::or_panic(self.try_add_at(instant, callback))
-    }
-
-    /// Runs `callback` once at `instant`, and returns an error where [`add_at`](Self::add_at)
-    /// panics.
-    ///
-    /// # Errors
-    ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
-    #[track_caller]
-    pub fn try_add_at<F: FnOnce() + Send + 'static>(
-        &self,
-        instant: Instant,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_to(self.shared.clock().nanos_at(instant), Origin::caller(), callback)
+        let nanos = match when.delay() {
+            Some(delay) => self.shared.due_after(delay),
+            None => self.shared.nanos_of(when),
+        };
+        self.send(nanos, Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
@@ -231,9 +206,7 @@ impl ShardRef {
                 if reason == AddErrorReason::Full {
                     self.shared.ask_for_room();
                 }
-                let callback =
-                    callback.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"));
-                Err(AddError::new(reason, callback))
+                Err(AddError::new(reason, callback.into_own()))
             }
         }
     }

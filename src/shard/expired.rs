@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::cross_core::handle::TimerHandle;
+
 /// A timer whose deadline has elapsed; from [`Shard::next_expired`](crate::Shard::next_expired).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Expired<T> {
+    /// The handle that the add returned. It is stale now.
+    pub handle: TimerHandle,
     /// The payload passed to the add.
     pub payload: T,
     /// The deadline of the timer, rounded up to a tick. If it had elapsed before the last turn when

@@ -43,6 +43,7 @@ use crate::{
     gauges::Counts,
     limits::{SHARD_BITS, SHARD_LEVELS},
     wheel::{RawWheel, Storage},
+    when::When,
 };
 
 /// One core's timers for a loop that owns its payloads. The shard returns expired timers one at a
@@ -79,8 +80,6 @@ pub struct Shard<T> {
     shared: Arc<Shared>,
     number: u32,
     next_generation: u64,
-    /// The position of the last spread timer in its range, as a fraction of 2^64.
-    spread: u64,
     /// The owner's view of the nodes in `shared`.
     nodes: OwnerNodes<T>,
     wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
@@ -142,11 +141,11 @@ impl<T> Shard<T> {
         if clock.may_go_back() {
             shared.hold_clock(latest.hi);
         }
+        shared.spread.start_as(registration.number);
         let mut shard = Self {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
-            spread: spread_of(registration.number),
             nodes,
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,
@@ -182,24 +181,68 @@ impl<T> Shard<T> {
         cancelled.ok().and(payload)
     }
 
-    /// Moves a timer of this shard to `delay` from now; see [`TimerHandle::reset`]. Cost: constant,
-    /// one reading of the clock.
+    /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
+    ///
+    /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
+    /// it has ended, another thread has cancelled it, or the handle is of another shard. A timer is
+    /// never moved into a pass that has begun.
+    ///
+    /// Cost: constant, one reading of the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// assert!(shard.reset(lease, Duration::from_secs(60)));
+    /// shard.cancel(lease);
+    /// assert!(!shard.reset(lease, Duration::from_secs(60)));
+    /// ```
     #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset(&mut self, handle: TimerHandle, delay: Duration) -> bool {
-        handle.shard() == self.number && self.reset_own(handle, delay).is_some()
-    }
-
-    /// Moves a timer of this shard to `instant`; see [`TimerHandle::reset_at`]. Cost: constant.
-    #[must_use = "a timer that was not moved has ended or is running"]
-    pub fn reset_at(&mut self, handle: TimerHandle, instant: Instant) -> bool {
-        let nanos = self.clock.nanos_at(instant);
-        handle.shard() == self.number && self.reset_own_to(handle, |_| nanos).is_some()
+    pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
+        if handle.shard() != self.number {
+            return false;
+        }
+        let when = when.into();
+        let moved = match when.delay() {
+            Some(delay) => self.reset_own(handle, delay),
+            None => self.reset_own_roughly(handle, when),
+        };
+        moved.is_some()
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
     /// 1,024 remote requests and return the due timers.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
+    }
+
+    /// Begins a pass, as [`turn`](Self::turn) does, at a time `now` that the loop has just read.
+    ///
+    /// `now` is an instant of the shard's clock. One before the latest reading counts as that
+    /// reading. With one in the future, timers fire early.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Shard, When};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let now = shard.now();
+    /// shard.turn_at(now);
+    /// while let Some(expired) = shard.next_expired() {
+    ///     println!("{}", expired.payload);
+    /// }
+    /// shard.add(When::at(now + Duration::from_secs(30)), "idle"); // reads no clock either
+    /// ```
+    pub fn turn_at(&mut self, now: Instant) {
+        if !self.turn_is_idle_at(now) {
+            self.begin_or_end(usize::MAX);
+        }
     }
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, each of
@@ -246,8 +289,11 @@ impl<T> Shard<T> {
         let payload = self.nodes.entry(index).take_payload();
         self.count_fired();
         self.finish(index);
+        // The word keeps it until the node is armed again.
+        let generation = self.nodes.entry(index).state().generation();
         let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
-        Some(Expired { payload, deadline: self.clock.instant_at(due), lateness })
+        let handle = TimerHandle::new(self.number, index, generation);
+        Some(Expired { handle, payload, deadline: self.clock.instant_at(due), lateness })
     }
 
     /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes
@@ -362,17 +408,6 @@ impl<T> Shard<T> {
             .map(|(nanos, payload)| (self.clock.instant_at(nanos), payload))
             .collect()
     }
-
-    /// Spreads timers as the shard of that number would.
-    pub(crate) fn spread_as(&mut self, number: u32) {
-        self.spread = spread_of(number);
-    }
-}
-
-/// Returns the first fraction for a shard's spread timers. Each shard begins elsewhere: multiples
-/// of the square root of two, modulo one.
-fn spread_of(number: u32) -> u64 {
-    u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908)
 }
 
 impl Shard<Callback> {

@@ -1,7 +1,10 @@
 //! The beginning of a pass: reads the clock and takes remote requests. `telling` has its end.
 
+use std::time::Instant;
+
 use super::Shard;
 use crate::{
+    clock::Reading,
     limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX},
     util::prefetch::prefetch,
     wheel::Storage,
@@ -27,12 +30,28 @@ impl<T> Shard<T> {
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn turn_is_idle(&mut self) -> bool {
         let now = self.read_clock().lo;
+        self.finds_no_work(now)
+    }
+
+    /// Runs the turn of a loop that has read the clock itself, if it finds no work.
+    pub(crate) fn turn_is_idle_at(&mut self, now: Instant) -> bool {
+        self.latest.hold(Reading::exact(self.clock.nanos_at(now)));
+        if self.clock.may_go_back() {
+            self.shared.hold_clock(self.latest.hi);
+        }
+        self.finds_no_work(self.latest.lo)
+    }
+
+    /// Runs the turn at `now` if it finds no work.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
+    fn finds_no_work(&mut self, now: u64) -> bool {
         let is_idle = now < self.tick.start(self.wheel.idle_until())
             && self.is_quiet(now)
             && !self.nodes.has_garbage()
             && self.shared.mailbox.is_empty();
         if is_idle {
-            self.turn_at(now);
+            self.count_turn(now);
         }
         is_idle
     }

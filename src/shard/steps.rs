@@ -21,6 +21,7 @@ use crate::{
     error::AddErrorReason,
     limits::{GENERATION_MAX, SETTLES_MAX},
     wheel::{Entry, Storage},
+    when::{Start, When},
 };
 
 /// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
@@ -46,10 +47,6 @@ impl Due {
     #[inline]
     pub(crate) fn at(nanos: u64) -> Self {
         Self { nanos, slack: 0, period: 0 }
-    }
-
-    pub(crate) fn within(nanos: u64, slack: Duration) -> Self {
-        Self { slack: saturating_nanos(slack), ..Self::at(nanos) }
     }
 
     pub(crate) fn every(period: u64, first: u64) -> Self {
@@ -146,21 +143,21 @@ impl<T> Shard<T> {
         now.saturating_add(delay).saturating_sub(back)
     }
 
+    /// Returns when a timer is due that is added now at an instant, with slack or spread.
+    #[inline(never)]
+    pub(crate) fn due_roughly(&mut self, when: When) -> Due {
+        let start = match when.start {
+            Start::After(delay) => self.nanos_after(delay),
+            Start::At(instant) => self.clock.nanos_at(instant),
+        };
+        let nanos = start.saturating_add(self.shared.spread.next(when.range));
+        Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
+    }
+
     /// Returns true if the clock certainly shows `nanos` or more.
     #[inline]
     pub(crate) fn has_come(&mut self, nanos: u64) -> bool {
         self.latest.lo >= nanos || self.read_clock().lo >= nanos
-    }
-
-    /// Returns a reading of the clock between `delay` and `delay + range` from now, far from the
-    /// readings of the preceding spread timers.
-    pub(crate) fn nanos_spread(&mut self, delay: Duration, range: Duration) -> u64 {
-        // Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
-        // sequence). Only spread timers advance it. Otherwise every 55th multiple, for example,
-        // would be close to the preceding one.
-        self.spread = self.spread.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let offset = (u128::from(self.spread) * u128::from(saturating_nanos(range))) >> 64;
-        self.nanos_after(delay).saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
     /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
@@ -254,6 +251,11 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
         self.reset_own_to(handle, |shard| shard.nanos_after(delay))
+    }
+
+    /// Moves a timer of this shard to an instant, or with slack or spread.
+    pub(crate) fn reset_own_roughly(&mut self, handle: TimerHandle, when: When) -> Option<u64> {
+        self.reset_own_to(handle, |shard| shard.shared.nanos_of(when))
     }
 
     /// Moves a timer of this shard to the moment that `due` returns. `due` is called only if the

@@ -79,7 +79,7 @@ impl<T> Shard<T> {
 
     /// Begins a turn, idle or not.
     #[inline]
-    pub(super) fn turn_at(&mut self, now: u64) {
+    pub(super) fn count_turn(&mut self, now: u64) {
         self.telling.before = mem::replace(&mut self.turn_nanos, now);
         self.counts.turns += 1;
     }
@@ -115,7 +115,7 @@ impl<T> Shard<T> {
             // An abandoned pass is published with the time of its turn.
             self.tell_firing();
         }
-        self.turn_at(self.latest.lo);
+        self.count_turn(self.latest.lo);
         // An abandoned pass keeps its backlog.
         self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
         self.telling.quiet_until.set(0);

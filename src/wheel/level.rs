@@ -13,6 +13,13 @@ use crate::limits::WIDE_BITS;
 /// The number of revolutions that the first level reaches, with the current one.
 const NEAR_REVOLUTIONS: u64 = 1 << WIDE_BITS;
 
+/// Returns the multiple of the largest power of two among the ticks from `first` to `last`.
+pub(crate) fn coarsest(first: u64, last: u64) -> u64 {
+    debug_assert!(1 <= first && first <= last);
+    let differing = ((first - 1) ^ last).ilog2();
+    last >> differing << differing
+}
+
 /// The arithmetic of one geometry.
 #[derive(Debug)]
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
@@ -150,13 +157,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         let mut levels = 2..LEVELS;
         let level = levels.find(|&level| Self::reaches(level, now, deadline));
         level.unwrap_or_else(|| unreachable!("the last level reaches all"))
-    }
-
-    /// Returns the multiple of the largest power of two among the ticks from `first` to `last`.
-    pub(super) fn coarsest(first: u64, last: u64) -> u64 {
-        debug_assert!(1 <= first && first <= last);
-        let differing = ((first - 1) ^ last).ilog2();
-        last >> differing << differing
     }
 
     /// Returns true if a slot of `level` starts at `tick`.

@@ -44,6 +44,7 @@ use self::entries::Entries;
 pub(crate) use self::raw::RawWheel;
 #[cfg(feature = "std")]
 pub(crate) use self::{
+    level::coarsest,
     raw::shard_levels,
     storage::{Entry, Links, Location, Placement, Storage},
 };

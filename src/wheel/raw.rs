@@ -23,7 +23,7 @@ use core::iter;
 
 use super::{
     ahead::Ahead,
-    level::{Geometry, Occupancy},
+    level::{Geometry, Occupancy, coarsest},
     slot::{Slots, Unlinked},
     storage::{Entry, Location, Storage},
 };
@@ -164,7 +164,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if last <= self.target {
             return self.link(storage, entry, last);
         }
-        let chosen = Geometry::<BITS, LEVELS>::coarsest(deadline.max(self.target + 1), last);
+        let chosen = coarsest(deadline.max(self.target + 1), last);
         if self.is_near(chosen) {
             return self.link(storage, entry, chosen);
         }

@@ -84,13 +84,13 @@ fn a_timer_added_by_a_callback_fires_in_a_later_turn() {
         local_timer().add(TICK, move || {
             local_timer().add(Duration::ZERO, written.writes("zero"));
             local_timer().add_local(Duration::ZERO, written.writes("local zero"));
-            local_timer().add_at(local_timer().now(), written.writes("now"));
-            local_timer().add_at(begun, written.writes("past"));
+            local_timer().add(local_timer().now(), written.writes("now"));
+            local_timer().add(begun, written.writes("past"));
             let nanosecond = Duration::from_nanos(1);
             local_timer().try_add(nanosecond, written.writes("a nanosecond")).expect("it is alive");
             time.advance(TICK * 10);
             local_timer().add(Duration::ZERO, written.writes("late zero"));
-            local_timer().add_at(begun, written.writes("late past"));
+            local_timer().add(begun, written.writes("late past"));
         });
         let turn = turn_after(clock, 3);
         assert_eq!((turn.fired, turn.live, log.take()), (1, 7, vec![]));

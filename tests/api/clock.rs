@@ -89,7 +89,7 @@ fn instants_of_the_fast_clock_are_exact() {
     let mut shard = shard(clock.clone());
     let now = clock.now();
     assert!(before <= now && now <= Instant::now());
-    shard.add_at(now + Duration::from_millis(1), now);
+    shard.add(now + Duration::from_millis(1), now);
     let deadline = shard.next_deadline().expect("one is pending");
     let late = deadline.duration_since(now + Duration::from_millis(1));
     assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");

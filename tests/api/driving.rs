@@ -487,7 +487,7 @@ fn add_without_a_driver() {
             prepare();
             local_timer().add(Duration::from_millis(1), || ());
             // A timer that is late from the beginning reports nothing.
-            local_timer().add_at(local_timer().now() - HOUR, || ()).cancel();
+            local_timer().add(local_timer().now() - HOUR, || ()).cancel();
             thread::sleep(Duration::from_millis(200));
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
         });
@@ -503,7 +503,7 @@ fn add_without_a_driver() {
         on_a_thread(|| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, never);
-        on_a_thread(|| shard.add_at(shard.now() - HOUR, || ()));
+        on_a_thread(|| shard.add(shard.now() - HOUR, || ()));
     });
 }
 

@@ -285,7 +285,7 @@ fn the_timer_of_an_exiting_thread_has_a_defined_answer_to_everything() {
             assert_eq!(runs.get(), 1);
             let earlier: Instant = timer.now();
             assert!(panics(|| timer.add(TICK, never)));
-            assert!(panics(|| timer.add_at(earlier, never)));
+            assert!(panics(|| timer.add(earlier, never)));
             assert!(panics(|| timer.add_periodic(TICK, never)));
             assert!(panics(|| timer.add_local(TICK, never)));
             assert_shut_down(&shard);

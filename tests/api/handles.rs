@@ -447,29 +447,28 @@ fn a_timer_moves_to_an_instant_of_its_own_clock() {
         let [own, other] = [(); 2].map(|()| local_timer().add(TICK, runs.callback()));
         let local = local_timer().add_local(TICK, runs.callback());
         let (passed, soon) = (clock.now(), clock.now() + TICK * 5);
-        let reset =
-            || [own.reset_at(soon), local.reset_at(soon), on_a_thread(|| other.reset_at(soon))];
+        let reset = || [own.reset(soon), local.reset(soon), on_a_thread(|| other.reset(soon))];
         assert_eq!(reset(), [true; 3]);
         assert_eq!((turn_after(clock, 4).fired, turn_after(clock, 1).fired), (0, 3));
         assert_eq!((reset(), runs.get()), ([false; 3], 3));
         let late = local_timer().add(TICK * 100, runs.callback());
-        assert!(late.reset_at(passed));
+        assert!(late.reset(passed));
         assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, 4));
 
         let shard = local_timer().shard_ref();
         let at = shard.now() + TICK * 2;
         assert_eq!(shard.now(), clock.now());
-        on_a_thread(|| [at, passed].map(|at| shard.add_at(at, || ())));
+        on_a_thread(|| [at, passed].map(|at| shard.add(at, || ())));
         assert_eq!((local_timer().turn().fired, turn_after(clock, 2).fired), (1, 1));
     });
     let (mut shard, clock) = manual_shard();
     let handle = shard.add(TICK, ());
-    assert!(shard.reset_at(handle, clock.now() + TICK * 3));
+    assert!(shard.reset(handle, clock.now() + TICK * 3));
     clock.advance(TICK * 2);
     assert_eq!(expired(&mut shard), []);
     clock.advance(TICK);
     assert_eq!(expired(&mut shard), [()]);
-    assert!(!shard.reset_at(handle, clock.now()));
+    assert!(!shard.reset(handle, clock.now()));
 }
 
 // ---- local handles

@@ -10,7 +10,7 @@ use std::{
 };
 
 use corewheel::{
-    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle,
+    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, When,
     local_timer,
 };
 
@@ -206,7 +206,7 @@ fn a_panic_names_the_line_that_adds() {
         let timer = local_timer();
         let adds: [(u32, &dyn Fn()); 5] = [
             (line!(), &|| _ = timer.add(TICK, never)),
-            (line!(), &|| _ = timer.add_at(timer.now(), never)),
+            (line!(), &|| _ = timer.add(timer.now(), never)),
             (line!(), &|| _ = timer.add_periodic(TICK, never)),
             (line!(), &|| _ = timer.add_local(TICK, never)),
             (line!(), &|| _ = timer.shard_ref().run(never)),
@@ -224,9 +224,9 @@ fn every_way_to_add_gives_back_what_is_refused() {
         let (timer, runs) = (local_timer(), Counter::default());
         let run = || runs.callback();
         refused(timer.try_add(TICK, run()))();
-        refused(timer.try_add_at(clock.now(), run()))();
-        refused(timer.try_add_within(TICK, TICK, run()))();
-        refused(timer.try_add_spread(TICK, TICK, run()))();
+        refused(timer.try_add(clock.now(), run()))();
+        refused(timer.try_add(When::after(TICK).slack(TICK), run()))();
+        refused(timer.try_add(When::after(TICK).spread(TICK), run()))();
         refused(timer.try_add_periodic(TICK, run()))();
         refused(timer.try_add_local(TICK, run()))();
         refused(timer.shard_ref().try_run(run()))();
@@ -236,9 +236,9 @@ fn every_way_to_add_gives_back_what_is_refused() {
     let first = shard.add(TICK, 1);
     shard.add(TICK, 2);
     assert_eq!(refused(shard.try_add(TICK, 3)), 3);
-    assert_eq!(refused(shard.try_add_at(shard.now(), 4)), 4);
-    assert_eq!(refused(shard.try_add_within(TICK, TICK, 5)), 5);
-    assert_eq!(refused(shard.try_add_spread(TICK, TICK, 6)), 6);
+    assert_eq!(refused(shard.try_add(shard.now(), 4)), 4);
+    assert_eq!(refused(shard.try_add(When::after(TICK).slack(TICK), 5)), 5);
+    assert_eq!(refused(shard.try_add(When::after(TICK).spread(TICK), 6)), 6);
     assert_eq!((shard.cancel(first), shard.try_add(TICK, 7).is_ok()), (Some(1), true));
     assert_eq!(shard.len(), 2);
 }

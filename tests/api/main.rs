@@ -46,3 +46,4 @@ mod support;
 mod timer_fd;
 mod virtual_time;
 mod wheel_model;
+mod when;

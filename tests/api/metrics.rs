@@ -362,7 +362,7 @@ fn a_remote_timer_is_late_and_a_remote_run_is_not() {
         clock.advance(TICK * 3);
         assert!(local_timer().turn_within(0).behind);
         let past = local_timer().now().checked_sub(TICK * 2).expect("after the start");
-        on_a_thread(|| _ = (shard.add_at(past, || ()), shard.run(|| ())));
+        on_a_thread(|| _ = (shard.add(past, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 1).fired, 3);
         announce_sleep();
         let [by_loop, (count, max, _)] = lateness();
@@ -376,7 +376,7 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
     on_a_core(|clock| {
         let past = local_timer().now();
         turn_after(clock, 10);
-        local_timer().add_at(past, || ());
+        local_timer().add(past, || ());
         local_timer().shard_ref().run(|| ());
         assert_eq!((turn_after(clock, 5).fired, lateness()), (2, [NONE; 2]));
     });

@@ -92,16 +92,16 @@ fn a_past_instant_fires_in_the_next_turn() {
         let (begun, runs) = (clock.now(), Counter::default());
         clock.advance(TICK * 201 / 2);
         for instant in [before_the_clock, begun, begun + TICK * 50] {
-            assert!(local_timer().add_at(instant, runs.callback()).is_pending());
+            assert!(local_timer().add(instant, runs.callback()).is_pending());
         }
         assert_eq!((local_timer().turn().fired, runs.get()), (3, 3));
         // Also after the turn of the present tick.
-        local_timer().add_at(begun, runs.callback());
+        local_timer().add(begun, runs.callback());
         assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
         assert_eq!((local_timer().turn().fired, runs.get()), (1, 4));
     });
     let mut shard = Shard::new();
-    shard.add_at(before_the_clock, ());
+    shard.add(before_the_clock, ());
     assert_eq!(expired(&mut shard), [()]);
 }
 
@@ -110,7 +110,7 @@ fn a_distant_instant_never_fires() {
     on_a_core(|clock| {
         let years = Duration::from_secs(1 << 45);
         let far = clock.now().checked_add(years).expect("an instant holds millions of years");
-        let handle = local_timer().add_at(far, never);
+        let handle = local_timer().add(far, never);
         assert_eq!(turn_after(clock, u32::MAX).fired, 0);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
     });

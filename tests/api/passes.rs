@@ -46,8 +46,8 @@ fn expired_payloads_know_their_deadline() {
     let turned = begun + Duration::from_millis(7);
     let own = shard.add(Duration::from_secs(60), "own");
     let moved = shard.add(Duration::from_secs(60), "elsewhere");
-    assert!(shard.reset_at(own, begun));
-    on_a_thread(|| assert!(moved.reset_at(begun)));
+    assert!(shard.reset(own, begun));
+    on_a_thread(|| assert!(moved.reset(begun)));
     clock.advance(TICK);
     shard.turn();
     for _ in 0..2 {

@@ -1,12 +1,12 @@
-//! `add_within` and `add_spread` in virtual time: never before the delay, never after the slack
-//! (P1); slack shares wake-ups, and spread timers fire apart (P9).
+//! Slack and spread in virtual time: never before the delay, never after the slack (P1); slack
+//! shares wake-ups, and spread timers fire apart (P9).
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-use corewheel::{ManualClock, Shard, local_timer};
+use corewheel::{ManualClock, Shard, When, local_timer};
 
 use crate::{
     common::{TICK, TICK_NANOS, any_magnitude, nanos, operations, seeded},
@@ -50,8 +50,10 @@ fn it_fires_within_the_slack_and_not_before() {
         let (mut timers, clock) = manual_shard();
         let add = |id| {
             clock.advance(Duration::from_nanos(random.u64(..3 * TICK_NANOS)));
-            let (delay, slack) = (any_duration(random), any_duration(random));
-            timers.add_within(delay, slack, id);
+            // Without delay and slack, the deadline rounds down.
+            let delay = any_duration(random).max(Duration::from_nanos(1));
+            let slack = any_duration(random);
+            timers.add(When::after(delay).slack(slack), id);
             window(clock.elapsed() + delay, slack)
         };
         let windows: Vec<_> = (0..200).map(add).collect();
@@ -72,7 +74,7 @@ fn it_is_never_late_for_a_loop_that_always_turns() {
         clock.advance(Duration::from_nanos(random.u64(..TICK_NANOS)));
         let delay = Duration::from_nanos(random.u64(..3 * TICK_NANOS));
         let slack = Duration::from_nanos(random.u64(..5 * TICK_NANOS));
-        timers.add_within(delay, slack, id);
+        timers.add(When::after(delay).slack(slack), id);
         windows.insert(id, window(clock.elapsed() + delay, slack));
         let now = tick(&clock);
         for id in expired(&mut timers) {
@@ -89,7 +91,7 @@ fn timers_with_slack_share_their_wake_ups() {
     let mut wakes_of = |slack| {
         for id in 0..1_000 {
             let delay = Duration::from_micros(random.u64(60_000_000..61_000_000));
-            timers.add_within(delay, slack, id);
+            timers.add(When::after(delay).slack(slack), id);
         }
         let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
         assert_eq!(fired.len(), 1_000);
@@ -105,7 +107,7 @@ fn a_timer_far_ahead_is_linked_where_it_fires() {
     let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
     for id in 0..1_000 {
         let delay = Duration::from_millis(random.u64(600_000..700_000));
-        timers.add_within(delay, Duration::from_secs(10), id);
+        timers.add(When::after(delay).slack(Duration::from_secs(10)), id);
     }
     let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
     assert_eq!(fired.len(), 1_000);
@@ -118,8 +120,8 @@ fn a_reset_makes_it_exact() {
     let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
     for ticks in [1, 500, 100_000, 500_000] {
         let (delay, slack) = (any_duration(&mut random), Duration::from_secs(1_000));
-        let within = timers.add_within(delay, slack, 0);
-        let spread = timers.add_spread(delay, slack, 1);
+        let within = timers.add(When::after(delay).slack(slack), 0);
+        let spread = timers.add(When::after(delay).spread(slack), 1);
         let due = window(clock.elapsed() + TICK * ticks, Duration::ZERO).0;
         assert!(timers.reset(within, TICK * ticks) && timers.reset(spread, TICK * ticks));
         let (_, fired) = sleep_and_turn(&mut timers, &clock);
@@ -136,12 +138,12 @@ fn without_slack_it_is_an_ordinary_timer() {
         // Without a delay `add` rounds down.
         let delay = any_duration(random).max(Duration::from_nanos(1));
         timers.add(delay, 0);
-        timers.add_within(delay, Duration::ZERO, 1);
-        timers.add_spread(delay, Duration::ZERO, 2);
+        timers.add(When::after(delay).slack(Duration::ZERO), 1);
+        timers.add(When::after(delay).spread(Duration::ZERO), 2);
         // Less than the time to the next tick is none.
         let due = nanos(clock.elapsed() + delay);
         let less = due.next_multiple_of(TICK_NANOS) - due + TICK_NANOS - 1;
-        timers.add_within(delay, Duration::from_nanos(less), 3);
+        timers.add(When::after(delay).slack(Duration::from_nanos(less)), 3);
         let (_, fired) = sleep_and_turn(&mut timers, &clock);
         assert!((1..4).all(|id| fired[&id] == fired[&0]), "{fired:?}");
     });
@@ -154,7 +156,7 @@ fn spread_timers_are_apart() {
     for count in [10, 1_000] {
         for others in [0, 1, 2, 20, 54, 143] {
             for id in 0..count {
-                timers.add_spread(Duration::from_secs(2), TICK * 1_000, id);
+                timers.add(When::after(Duration::from_secs(2)).spread(TICK * 1_000), id);
                 (0..others).for_each(|_| _ = timers.add(Duration::ZERO, usize::MAX));
                 expired(&mut timers);
             }
@@ -178,8 +180,8 @@ fn the_longest_durations_are_accepted() {
     let (second, max) = (Duration::from_secs(1), Duration::MAX);
     let mut handles = Vec::new();
     for (delay, slack) in [(max, max), (second, max), (max, second)] {
-        handles.push(timers.add_within(delay, slack, 0));
-        handles.push(timers.add_spread(delay, slack, 0));
+        handles.push(timers.add(When::after(delay).slack(slack), 0));
+        handles.push(timers.add(When::after(delay).spread(slack), 0));
     }
     clock.advance(TICK * 999);
     assert_eq!(expired(&mut timers), [], "none is early");
@@ -198,8 +200,8 @@ fn callbacks_fire_when_payloads_do() {
         let log = Log::new();
         for id in 0..200 {
             let (delay, slack) = (any_duration(&mut random), any_duration(&mut random));
-            timers.add_within(delay, slack, id);
-            local_timer().add_within(delay, slack, log.writes(id));
+            timers.add(When::after(delay).slack(slack), id);
+            local_timer().add(When::after(delay).slack(slack), log.writes(id));
         }
         while let Some(sleep) = timers.time_until_next() {
             assert_eq!(local_timer().time_until_next(), Some(sleep));
@@ -209,7 +211,7 @@ fn callbacks_fire_when_payloads_do() {
             assert_eq!(log.take(), expired(&mut timers));
         }
         for id in 0..10 {
-            local_timer().add_spread(TICK * 10, TICK * 100, log.writes(id));
+            local_timer().add(When::after(TICK * 10).spread(TICK * 100), log.writes(id));
         }
         assert_eq!(turn_after(clock, 9).fired, 0);
         let tenths = [(); 10].map(|()| turn_after(clock, 10).fired);

@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, When, local_timer,
+};
 
 pub(crate) use crate::common::{HOUR, TOO_LONG, cancel_elsewhere, expired, never, turn_after};
 use crate::common::{TICK, on_a_thread};
@@ -105,11 +107,11 @@ type Add = fn(Duration, Box<dyn Fn()>);
 
 pub(crate) const ADDS: [(&str, Add); 7] = [
     ("add", |delay, run| _ = local_timer().add(delay, run)),
-    ("add_at", |delay, run| _ = local_timer().add_at(local_timer().now() + delay, run)),
+    ("instant", |delay, run| _ = local_timer().add(local_timer().now() + delay, run)),
     ("try_add", |delay, run| _ = local_timer().try_add(delay, run)),
     ("add_local", |delay, run| _ = local_timer().add_local(delay, run)),
-    ("add_within", |delay, run| _ = local_timer().add_within(delay, TICK / 1_000, run)),
-    ("add_spread", |delay, run| _ = local_timer().add_spread(delay, Duration::ZERO, run)),
+    ("slack", |delay, run| _ = local_timer().add(When::after(delay).slack(TICK / 1_000), run)),
+    ("spread", |delay, run| _ = local_timer().add(When::after(delay).spread(Duration::ZERO), run)),
     ("add_periodic", |delay, run| _ = local_timer().add_periodic(delay, run)),
 ];
 

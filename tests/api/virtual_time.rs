@@ -13,7 +13,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, DelayedOperation, PurgatoryGroup, Shard,
+    Cancel, Completion, DelayedOperation, PurgatoryGroup, Shard, When,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
 };
@@ -326,7 +326,7 @@ fn a_run_does_not_depend_on_earlier_runs() {
                     trace.write((task, local_timer().now() - start));
                     let spread = trace.clone();
                     let note = move || spread.write((task + 10, local_timer().now() - start));
-                    local_timer().add_spread(Duration::ZERO, SECOND, note);
+                    local_timer().add(When::after(Duration::ZERO).spread(SECOND), note);
                 }
                 sleep(SECOND).await;
             });

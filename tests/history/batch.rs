@@ -357,7 +357,7 @@ fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
         match way {
             0 => _ = local_timer().add(Duration::ZERO, callback),
             1 => _ = local_timer().add_local(Duration::ZERO, callback),
-            _ => _ = local_timer().add_at(local_timer().now() - TICK, callback),
+            _ => _ = local_timer().add(local_timer().now() - TICK, callback),
         }
     }
     for way in 0..3 {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, local_timer};
+use corewheel::{Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, When, local_timer};
 
 use crate::{
     CountsDrop, Drops, HOUR, cancel_elsewhere,
@@ -87,12 +87,12 @@ fn add_everywhere<T>(
     for slack in [TICK * 512, TICK * 400_000] {
         let id = deadlines.len();
         // The tick that is a multiple of the largest power of two.
-        shard.add_within(TICK * 300_000, slack, payload(id));
+        shard.add(When::after(TICK * 300_000).slack(slack), payload(id));
         deadlines.insert(id, if slack < TICK * 10_000 { TICK * 300_032 } else { TICK * 524_288 });
     }
     for past in [begun, begun.checked_sub(HOUR).unwrap_or(begun)] {
         let id = deadlines.len();
-        shard.add_at(past, payload(id));
+        shard.add(past, payload(id));
         deadlines.insert(id, Duration::ZERO);
     }
     deadlines
@@ -118,7 +118,7 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
         assert_eq!(pending.len(), left.len());
         for (deadline, id) in pending {
             assert_eq!(left.get(&id), Some(&(deadline - begun)), "the deadline of timer {id}");
-            heir.add_at(deadline, id);
+            heir.add(deadline, id);
         }
         drop(retired);
         while let Some(wait) = heir.time_until_next() {

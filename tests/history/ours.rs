@@ -65,7 +65,7 @@ fn what_a_callback_adds_that_is_due_already_fires_in_the_next_turn() {
         let (past, ran) = (local_timer().now(), Rc::new(Cell::new(0)));
         let counts = Rc::clone(&ran);
         local_timer().add(TICK, move || {
-            local_timer().add_at(past, move || counts.set(counts.get() + 1));
+            local_timer().add(past, move || counts.set(counts.get() + 1));
         });
         assert_eq!(turn_after(clock, 10).fired, 1);
         assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));

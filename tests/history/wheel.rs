@@ -157,7 +157,7 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
     let (mut shard, begun) = (shard(&clock), clock.now());
     clock.advance(HOUR);
     for past in [begun.checked_sub(HOUR).unwrap_or(begun), begun, clock.now() - TICK, clock.now()] {
-        shard.add_at(past, ());
+        shard.add(past, ());
         assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
         shard.turn();
         assert!(shard.next_expired().is_some_and(|expired| expired.deadline <= clock.now()));
@@ -222,7 +222,7 @@ fn bug_25_a_late_timer_turned_the_clock_back() {
     let (mut shard, begun) = (shard(&clock), clock.now());
     for step in 0..500 {
         shard.add(TICK * (300_000 - step), 1);
-        shard.add_at(begun, 0);
+        shard.add(begun, 0);
         clock.advance(TICK);
         assert_eq!(expired(&mut shard), [0]);
         assert_eq!(shard.counts().clock_regressions, 0);

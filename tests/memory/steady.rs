@@ -104,7 +104,7 @@ fn add_and_fire_allocate_nothing() {
     among_others(|clock| {
         assert_steady("add and fire", |round| {
             local_timer().add(delay(round, 50), || {});
-            local_timer().add_at(clock.now() + delay(round, 20), || {});
+            local_timer().add(clock.now() + delay(round, 20), || {});
             _ = local_timer().try_add(delay(round, 10), || {});
             black_box(turn_after(clock, 1));
         });

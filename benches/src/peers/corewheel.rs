@@ -4,7 +4,7 @@
 use std::{cell::RefCell, time::Duration};
 
 use ::corewheel::{
-    Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer,
+    Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, When, local_timer,
 };
 
 use crate::timers::{Payload, Timers, Waking};
@@ -119,11 +119,13 @@ impl Waking for CorewheelShard {
     }
 
     fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
-        self.shard.add_within(self.delay(deadline), Duration::from_millis(slack), payload)
+        self.shard
+            .add(When::after(self.delay(deadline)).slack(Duration::from_millis(slack)), payload)
     }
 
     fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
-        self.shard.add_spread(self.delay(deadline), Duration::from_millis(range), payload)
+        self.shard
+            .add(When::after(self.delay(deadline)).spread(Duration::from_millis(range)), payload)
     }
 }
 
@@ -241,11 +243,13 @@ impl Waking for CorewheelLocal {
 
     fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
         let slack = Duration::from_millis(slack);
-        local_timer().add_within(self.delay(deadline), slack, move || note_fired(payload))
+        local_timer()
+            .add(When::after(self.delay(deadline)).slack(slack), move || note_fired(payload))
     }
 
     fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
         let range = Duration::from_millis(range);
-        local_timer().add_spread(self.delay(deadline), range, move || note_fired(payload))
+        local_timer()
+            .add(When::after(self.delay(deadline)).spread(range), move || note_fired(payload))
     }
 }

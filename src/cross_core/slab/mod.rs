@@ -84,7 +84,7 @@ pub(crate) use self::{
 };
 use crate::{
     cross_core::{
-        callback::{Callback, RunAgain, RunOnce, Sent},
+        callback::{Callback, Once, RunAgain, RunOnce, Sent},
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::{Pinned, PublishedPointer},
@@ -126,6 +126,13 @@ unsafe impl<F: FnOnce() + 'static> Build<Callback> for RunOnce<F> {
     fn build(self, place: *mut Callback) {
         // SAFETY: the place is valid for writes (caller).
         unsafe { self.build(place) }
+    }
+}
+
+// SAFETY: `write` initialises the place.
+unsafe impl Build<Callback> for Once {
+    fn build(self, place: *mut Callback) {
+        Ready(self.into()).build(place);
     }
 }
 

@@ -289,6 +289,12 @@ impl StateWord {
         (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
     }
 
+    /// Returns the generation of the node's timer, or of its last one.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.own_word() >> GENERATION_SHIFT
+    }
+
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
     /// message.
     pub(crate) fn is_held(&self) -> bool {

@@ -1,0 +1,192 @@
+//! When a timer is due, as a caller says it.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    clock::tick::saturating_nanos,
+    util::sync::{AtomicU64, Ordering},
+};
+
+/// When a timer is due: after a delay or at an instant, perhaps a little later.
+///
+/// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] is a delay from a clock
+/// reading taken in the call. An [`Instant`] is a moment of the wheel's clock, see
+/// [`LocalTimer::now`](crate::LocalTimer::now); no clock is read for it.
+///
+/// # Deadlines
+///
+/// The deadline is the moment rounded up to a tick, so a timer is never early. An added timer with
+/// a delay of zero is due at once. An instant in the past is due by the next tick. Neither fires in
+/// a turn that has begun. A moment beyond 584 years never comes.
+///
+/// Most timeouts need not be exact, and two methods say so:
+///
+/// * [`slack`](Self::slack) lets timers share ticks: one wake-up of the loop serves many of them.
+///   Use it for cache entries, statistics and keep-alives.
+/// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects,
+///   retries and anything else that a thousand clients would do at the same moment.
+///
+/// With both, the slack begins at the timer's own moment in the range.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{When, local_timer};
+/// use std::time::Duration;
+///
+/// let second = Duration::from_secs(1);
+/// local_timer().add(second, || println!("after a delay"));
+/// local_timer().add(local_timer().now() + second, || println!("at an instant"));
+/// let roughly = When::after(60 * second).slack(second);
+/// let flush = local_timer().add(roughly, || println!("within a second after a minute"));
+/// assert!(flush.reset(roughly));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    pub(crate) start: Start,
+    pub(crate) slack: Duration,
+    pub(crate) range: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    After(Duration),
+    At(Instant),
+}
+
+impl When {
+    /// Returns the moment `delay` after a clock reading taken when the timer is added or moved.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::When;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(When::after(Duration::from_secs(5)), Duration::from_secs(5).into());
+    /// ```
+    #[inline]
+    pub const fn after(delay: Duration) -> Self {
+        Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO }
+    }
+
+    /// Returns the moment at `instant` of the wheel's clock.
+    ///
+    /// # Examples
+    ///
+    /// A loop that reads the clock once per iteration:
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let now = Instant::now();
+    /// local_timer().turn_at(now);
+    /// local_timer().add(When::at(now + Duration::from_secs(5)), || println!("read no clock"));
+    /// ```
+    #[inline]
+    pub const fn at(instant: Instant) -> Self {
+        Self { start: Start::At(instant), slack: Duration::ZERO, range: Duration::ZERO }
+    }
+
+    /// Lets the timer fire up to `slack` later.
+    ///
+    /// It fires at the tick within the slack that is a multiple of the largest power of two. Most
+    /// timers with slack share such ticks, so that one wake-up of the loop serves many of them. See
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset to a tick that 96 timers share
+    /// may wake the loop once more, to move the timer there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// // A cache entry may live half a second longer than it must.
+    /// let expiry = When::after(Duration::from_secs(60)).slack(Duration::from_millis(500));
+    /// local_timer().add(expiry, || println!("expired"));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn slack(self, slack: Duration) -> Self {
+        Self { slack, ..self }
+    }
+
+    /// Moves the timer to another moment each time, from now to `range` later.
+    ///
+    /// Timers of one wheel that are added together then do not fire together. Their moments follow
+    /// a sequence that fills the range evenly for any number of timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// // All clients lost their connection at once, and must not all come back at once.
+    /// let reconnect = When::after(Duration::from_secs(1)).spread(Duration::from_secs(4));
+    /// for client in 0..1000 {
+    ///     local_timer().add(reconnect, move || println!("client {client}"));
+    /// }
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn spread(self, range: Duration) -> Self {
+        Self { range, ..self }
+    }
+
+    /// Returns the delay, if there is neither an instant nor slack nor spread.
+    #[inline]
+    pub(crate) fn delay(self) -> Option<Duration> {
+        match self {
+            Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO } => {
+                Some(delay)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<Duration> for When {
+    /// Converts a delay; see [`When::after`].
+    #[inline]
+    fn from(delay: Duration) -> Self {
+        Self::after(delay)
+    }
+}
+
+impl From<Instant> for When {
+    /// Converts an instant of the wheel's clock; see [`When::at`].
+    #[inline]
+    fn from(instant: Instant) -> Self {
+        Self::at(instant)
+    }
+}
+
+/// The position of the last spread timer in its range, as a fraction of 2^64.
+#[derive(Debug, Default)]
+pub(crate) struct Spread(AtomicU64);
+
+impl Spread {
+    /// Starts the sequence of the shard of that number. Each shard begins elsewhere: multiples of
+    /// the square root of two, modulo one.
+    pub(crate) fn start_as(&self, number: u32) {
+        // Relaxed: a fraction means nothing to another location.
+        self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
+    }
+
+    /// Returns the offset of the next spread timer in its range, in nanoseconds.
+    ///
+    /// Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
+    /// sequence). Only spread timers advance it. Otherwise every 55th multiple, for example, would
+    /// be close to the preceding one.
+    pub(crate) fn next(&self, range: Duration) -> u64 {
+        if range.is_zero() {
+            return 0;
+        }
+        // Relaxed: as in `start_as`; no two timers get the same fraction.
+        let fraction = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let offset = (u128::from(fraction) * u128::from(saturating_nanos(range))) >> 64;
+        u64::try_from(offset).unwrap_or(u64::MAX)
+    }
+}
