@@ -131,6 +131,16 @@ pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 /// reports it: a thread may add timers and finish its set-up before its loop begins.
 pub(crate) const UNDRIVEN_GRACE: u64 = 100_000_000;
 
+/// How often a thread tries to claim a wheel of `Timers::per_worker`, which others hold for a few
+/// hundred instructions, before it sends a message.
+pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
+
+/// How long a watcher sleeps if another thread has claimed a wheel, in nanoseconds.
+pub(crate) const CLAIM_RETRY: u64 = 100_000;
+
+/// Callbacks that a watcher takes under one claim of a wheel.
+pub(crate) const WAKERS_AT_ONCE: usize = if TINY { 1 } else { 16 };
+
 /// Entries that a task which drives its thread's timer touches before other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 

@@ -33,7 +33,7 @@ const ORDER: &[(&str, &str)] = &[
     ("shard", "expired telling sleep lookup pass steps adding messages end"),
     ("local", "inner adding lookup services shard_ref timer_fd cores"),
     ("purgatory", "operation hash table group"),
-    ("future", "alarm home sleep timeout interval timers drive virtual_time"),
+    ("future", "alarm home sleep timeout interval worker_wheels timers drive virtual_time"),
 ];
 
 /// Names that belong to certain files, and what to use everywhere else.
@@ -66,6 +66,7 @@ const UNSAFE: &[&str] = &[
     "src/cross_core/slab/owner.rs",
     "src/cross_core/slab/page.rs",
     "src/cross_core/slab/retired.rs",
+    "src/future/worker_wheels.rs",
     "src/util/pages.rs",
     "src/util/prefetch.rs",
     "src/wheel/entries.rs",

@@ -201,6 +201,16 @@ impl<F: FnMut() + 'static> RunAgain<F> {
 }
 
 impl Callback {
+    /// Runs a one-shot callback.
+    pub(crate) fn call(self) {
+        debug_assert!(!self.0.functions.again, "a periodic callback runs in its node");
+        let mut callback = ManuallyDrop::new(self);
+        let call = callback.0.functions.call;
+        // SAFETY: the room holds the value that `functions` was made for. The call takes it out,
+        // and `ManuallyDrop` keeps it from being dropped again.
+        unsafe { call(&raw mut callback.0.room) }
+    }
+
     /// Returns true if dropping it runs user code.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {

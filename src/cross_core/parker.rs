@@ -131,9 +131,10 @@ impl Parker {
         );
     }
 
-    /// Returns the announced sleep, or the lack of a loop.
+    /// Returns the announced sleep, or the lack of a loop, for the owner or a thread that was the
+    /// owner after the announcement.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
-        // Relaxed: the owner's own announcement, or a waker that has ended it.
+        // Relaxed: the caller has seen the owner's announcement; a waker may have ended it.
         Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 

@@ -15,8 +15,8 @@ use crate::{
     local::LocalTimer,
 };
 
-/// The backend of a future's timer: this thread ([`LocalTimer`]), or one of several other threads
-/// ([`Remote`](super::Remote)). No other type implements it.
+/// The backend of a future's timer: this thread ([`LocalTimer`]), or one of the wheels of
+/// [`Timers`](super::Timers) ([`Remote`](super::Remote)). No other type implements it.
 pub trait Home: Place {}
 
 impl<P: Place> Home for P {}
@@ -45,11 +45,11 @@ pub trait Place: Debug + Unpin {
         alarm: Alarm,
     ) -> Result<Self::Handle, AddErrorReason>;
 
-    fn is_pending(handle: Self::Handle) -> bool;
+    fn is_pending(&self, handle: Self::Handle) -> bool;
 
-    fn cancel(handle: Self::Handle) -> Cancel;
+    fn cancel(&self, handle: Self::Handle) -> Cancel;
 
-    fn reset_to(handle: Self::Handle, nanos: u64) -> bool;
+    fn reset_to(&self, handle: Self::Handle, nanos: u64) -> bool;
 }
 
 impl Place for LocalTimer {
@@ -88,16 +88,16 @@ impl Place for LocalTimer {
     }
 
     #[inline]
-    fn is_pending(handle: LocalHandle) -> bool {
+    fn is_pending(&self, handle: LocalHandle) -> bool {
         handle.is_pending()
     }
 
     #[inline]
-    fn cancel(handle: LocalHandle) -> Cancel {
+    fn cancel(&self, handle: LocalHandle) -> Cancel {
         handle.cancel()
     }
 
-    fn reset_to(handle: LocalHandle, nanos: u64) -> bool {
+    fn reset_to(&self, handle: LocalHandle, nanos: u64) -> bool {
         handle.reset_to(nanos)
     }
 }

@@ -3,12 +3,12 @@
 //! | where | functions | its futures |
 //! |---|---|---|
 //! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
-//! | the timer of another thread | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
+//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
 //! The free functions suit a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn)
-//! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on threads
-//! that turn them, such as [`Cores`](crate::Cores). A drop on any thread is a
-//! [`cancel`](crate::TimerHandle::cancel).
+//! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on wheels
+//! that the polling threads claim ([`Timers::per_worker`]), or on threads that turn them, such as
+//! [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -36,10 +36,12 @@
 //! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and
 //!   a future is a handful of words.
 //! - **Each wake is called once**, for the waker of the last poll, in a turn of the thread that
-//!   owns the timer. A waker that panics there, in its call or its drop, is caught and reported
+//!   owns the timer, or of the [`Watcher`]. A waker that panics there, in its call or its drop, is caught and reported
 //!   like a callback's panic; the turn continues.
 //! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is
-//!   dropped at once, on the thread of that drop.
+//!   dropped at once, on the thread of that drop. If another thread uses the wheel of a
+//!   [`Timers::per_worker`] at that moment, the waker is dropped by the next turn, within
+//!   [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a thread leaves no future hanging.** A future that waits there is woken, and
 //!   continues on another one of its [`Timers`]. If there is none, it ends before its deadline: see
 //!   below.
@@ -83,6 +85,7 @@ mod sleep;
 mod timeout;
 mod timers;
 mod virtual_time;
+mod worker_wheels;
 
 use std::time::{Duration, Instant};
 
@@ -94,6 +97,7 @@ pub use self::{
     timeout::{Timeout, TimeoutError},
     timers::{Remote, Timers},
     virtual_time::{Task, VirtualTime},
+    worker_wheels::Watcher,
 };
 use crate::local::local_timer;
 

@@ -127,7 +127,7 @@ impl<H: Home> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Waits(handle, _) | State::Due(handle, _) => !H::is_pending(handle),
+            State::Waits(handle, _) | State::Due(handle, _) => !self.home.is_pending(handle),
             State::Fresh | State::Now | State::Idle | State::Homeless(_) => false,
         }
     }
@@ -174,7 +174,7 @@ impl<H: Home> Sleep<H> {
         self.deadline = deadline;
         self.state = match self.state {
             State::Waits(handle, name) | State::Due(handle, name)
-                if H::reset_to(handle, deadline) =>
+                if self.home.reset_to(handle, deadline) =>
             {
                 State::Waits(handle, name)
             }
@@ -221,12 +221,12 @@ impl<H: Home> Sleep<H> {
                 return Poll::Ready(Ok(()));
             }
             State::Homeless(reason) => return Poll::Ready(Err(reason)),
-            State::Waits(handle, name) if H::is_pending(handle) => {
+            State::Waits(handle, name) if self.home.is_pending(handle) => {
                 if name == WakerName::of(cx.waker()) {
                     return Poll::Pending;
                 }
                 let alarm = Alarm::new(cx.waker());
-                let cancelled = H::cancel(handle) == Cancel::Cancelled;
+                let cancelled = self.home.cancel(handle) == Cancel::Cancelled;
                 self.state = State::Idle;
                 if cancelled {
                     return self.wait(alarm);
@@ -234,7 +234,7 @@ impl<H: Home> Sleep<H> {
             }
             State::Waits(..) => self.state = State::Idle,
             State::Due(handle, _) => {
-                H::cancel(handle);
+                self.home.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
@@ -275,7 +275,7 @@ impl<H: Home> Future for Sleep<H> {
 impl<H: Home> Drop for Sleep<H> {
     fn drop(&mut self) {
         if let State::Waits(handle, _) | State::Due(handle, _) = self.state {
-            H::cancel(handle);
+            self.home.cancel(handle);
         }
     }
 }

@@ -1,19 +1,29 @@
-//! Timers of other threads, for futures that any thread may poll and drop.
+//! Timers for futures that any thread may poll and drop: on wheels of other threads, or on wheels
+//! that threads claim.
 
 use std::{
     cell::Cell,
     fmt, io,
+    num::NonZero,
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
-use super::{Interval, Sleep, Timeout, alarm::Alarm, home::Place};
+use super::{
+    Interval, Sleep, Timeout,
+    alarm::Alarm,
+    home::Place,
+    worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
+};
 use crate::{
+    config::Config,
     cross_core::{
+        callback::RunOnce,
         handle::{Cancel, Owner, TimerHandle},
         origin::Origin,
     },
-    error::AddErrorReason,
+    error::{AddErrorReason, ConfigError},
     local::{
         LocalTimer, ShardRef,
         cores::{Cores, CoresBuilder},
@@ -21,17 +31,20 @@ use crate::{
     util::sync::per_thread,
 };
 
-/// The wheels of some threads, for futures that may be polled and dropped on any thread.
+/// Wheels for futures that may be polled and dropped on any thread.
+///
+/// [`per_worker`](Self::per_worker) makes a wheel for each worker of a work-stealing runtime. The
+/// workers add to these wheels directly. [`start`](Self::start) and [`new`](Self::new) use the
+/// wheels of other threads, to which the workers send messages.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
 /// Otherwise each thread keeps to one of them, which reduces contention between threads. If that
 /// wheel is full or has ended when a timer is added, or ends later, the future continues on the
 /// next wheel.
 ///
-/// [`start`](Self::start) starts threads, which run as long as a clone or one of its futures
-/// exists. The threads of the wheels given to [`new`](Self::new) must
-/// [turn](crate::LocalTimer::turn) them, and nothing here keeps these threads alive. Clones are
-/// cheap and refer to the same wheels.
+/// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
+/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
+/// keeps these threads alive. Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
@@ -76,8 +89,18 @@ pub struct Timers(Arc<[Arc<Seat>]>);
 #[repr(align(128))]
 struct Seat {
     shards: Arc<[ShardRef]>,
-    /// The threads of the wheels, if they were started for them.
-    _threads: Option<Arc<Threads>>,
+    kept: Kept,
+}
+
+/// The threads and wheels that the futures keep alive.
+#[derive(Clone)]
+enum Kept {
+    /// The wheels of threads that the caller keeps alive.
+    Nothing,
+    /// Threads that only run timers.
+    Threads { _kept: Arc<Threads> },
+    /// Wheels without threads.
+    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<Released> },
 }
 
 /// Threads that only run timers. Dropping this asks them to end.
@@ -89,7 +112,16 @@ impl Drop for Threads {
     }
 }
 
-/// One of several wheels of other threads, for the futures of [`Timers`].
+/// Dropping this asks the watcher of the wheels to end.
+struct Released(Arc<WorkerWheels>);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.release_watcher();
+    }
+}
+
+/// One of several wheels for the futures of [`Timers`].
 pub struct Remote {
     seat: Arc<Seat>,
     /// Its index among the shards.
@@ -140,7 +172,66 @@ impl Timers {
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
         let shards = cores.shards().into();
-        Ok(Self::on(&shards, Some(&Arc::new(Threads(cores)))))
+        Ok(Self::on(&shards, &Kept::Threads { _kept: Arc::new(Threads(cores)) }))
+    }
+
+    /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
+    /// the wheel of the thread that polls it, without a message to another thread. One thread, the
+    /// watcher, sleeps until the next deadline of all wheels and wakes the tasks that are due. So a
+    /// worker that is busy or blocked delays no timer.
+    ///
+    /// This suits work-stealing runtimes whose timeouts rarely elapse. [`start`](Self::start)
+    /// suits programs whose timers mostly fire, since several threads share that work.
+    ///
+    /// The watcher ends when the last clone of the timers and the last of their futures is dropped.
+    /// That drop does not wait for it. Use [`per_worker_with`](Self::per_worker_with) to change the
+    /// wheels.
+    ///
+    /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
+    /// another thread uses the wheel at that moment, this thread sends a message instead. Then the
+    /// waker of a cancelled timer is dropped within
+    /// [`Config::drop_within`](crate::Config::drop_within). A timer that is due before all others
+    /// wakes the watcher.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started, or 16,384 shards exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::Timers;
+    /// use std::{future::pending, pin::pin, task::{Context, Waker}, time::Duration};
+    ///
+    /// let timers = Timers::per_worker()?;
+    /// let mut guarded = pin!(timers.timeout(Duration::from_secs(5), pending::<()>()));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(guarded.as_mut().poll(&mut context).is_pending());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn per_worker() -> io::Result<Self> {
+        let wheels = thread::available_parallelism().map_or(1, NonZero::get);
+        let (timers, watcher) = Self::per_worker_with(wheels, |_| Config::new())?;
+        let thread = thread::Builder::new().name("corewheel-watcher".to_owned());
+        thread.spawn(move || watcher.run())?;
+        Ok(timers)
+    }
+
+    /// Makes wheels for threads that poll futures, zero counts as one, and calls `config` with the
+    /// index of each. Their timers fire in [`Watcher::turn`]. See [`per_worker`](Self::per_worker).
+    ///
+    /// # Errors
+    ///
+    /// If a configuration is invalid, or 16,384 shards exist.
+    pub fn per_worker_with(
+        wheels: usize,
+        config: impl FnMut(usize) -> Config,
+    ) -> Result<(Self, Watcher), ConfigError> {
+        let wheels = WorkerWheels::new(wheels, config)?;
+        let watcher = Watcher::of(&wheels);
+        let shards = wheels.shards();
+        let released = Arc::new(Released(Arc::clone(&wheels)));
+        Ok((Self::on(&shards, &Kept::Wheels { wheels, _kept: released }), watcher))
     }
 
     /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
@@ -153,11 +244,11 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
-        Self::on(&shards.into(), None)
+        Self::on(&shards.into(), &Kept::Nothing)
     }
 
-    fn on(shards: &Arc<[ShardRef]>, threads: Option<&Arc<Threads>>) -> Self {
-        let seat = || Seat { shards: Arc::clone(shards), _threads: threads.cloned() };
+    fn on(shards: &Arc<[ShardRef]>, kept: &Kept) -> Self {
+        let seat = || Seat { shards: Arc::clone(shards), kept: kept.clone() };
         Self(shards.iter().map(|_| Arc::new(seat())).collect())
     }
 
@@ -218,8 +309,10 @@ impl Timers {
         self.remote().shard().now()
     }
 
+    #[inline]
     fn remote(&self) -> Remote {
-        let at = self.own().unwrap_or_else(|| number_of_this_thread() % self.0.len());
+        let own = if let Kept::Wheels { .. } = self.0[0].kept { None } else { self.own() };
+        let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
         Remote { seat: Arc::clone(&self.0[at]), at }
     }
 
@@ -235,6 +328,49 @@ impl Remote {
         &self.seat.shards[self.at]
     }
 
+    /// Returns the wheel `at`, if it has no thread.
+    #[inline]
+    fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
+        if let Kept::Wheels { wheels, .. } = &self.seat.kept {
+            Some(wheels.wheel(at))
+        } else {
+            None
+        }
+    }
+
+    /// Adds a timer to this wheel, or else to the first of the others that takes it.
+    fn try_add_anywhere(
+        &mut self,
+        nanos: &mut u64,
+        origin: Origin,
+        mut ring: impl FnOnce() + Send + 'static,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        let mut refusal = AddErrorReason::ShutDown;
+        let (first, shards) = (self.at, self.seat.shards.len());
+        for at in (first..shards).chain(0..first) {
+            let there = self.nanos_on(at, *nanos);
+            let added = if let Some(wheel) = self.worker_wheel(at) {
+                wheel.try_add(there, origin, ring)
+            } else {
+                if self.seat.shards[at].is_own() {
+                    LocalTimer::assert_driven();
+                }
+                self.seat.shards[at].try_add_to(there, origin, ring)
+            };
+            match added {
+                Ok(handle) => {
+                    (self.at, *nanos) = (at, there);
+                    return Ok(handle);
+                }
+                Err(error) => {
+                    refusal = error.reason();
+                    ring = error.into_inner();
+                }
+            }
+        }
+        Err(refusal)
+    }
+
     /// Converts `nanos` of this shard's clock to the clock of shard `at`.
     fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
         if at == self.at || nanos == u64::MAX {
@@ -247,6 +383,7 @@ impl Remote {
 impl Place for Remote {
     type Handle = TimerHandle;
 
+    #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
         Ok(self.shard().shared().nanos_after(delay))
     }
@@ -267,44 +404,43 @@ impl Place for Remote {
         Ok(self.shard().shared().period_nanos(period))
     }
 
+    #[inline]
     fn try_add(
         &mut self,
         nanos: &mut u64,
         origin: Origin,
         alarm: Alarm,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut ring = move || alarm.ring();
-        let mut refusal = AddErrorReason::ShutDown;
-        let (first, shards) = (self.at, self.seat.shards.len());
-        for at in (0..shards).map(|by| (first + by) % shards) {
-            let there = self.nanos_on(at, *nanos);
-            if self.seat.shards[at].is_own() {
-                LocalTimer::assert_driven();
-            }
-            match self.seat.shards[at].try_add_to(there, origin, ring) {
-                Ok(handle) => {
-                    (self.at, *nanos) = (at, there);
-                    return Ok(handle);
-                }
-                Err(error) => {
-                    refusal = error.reason();
-                    ring = error.into_inner();
-                }
-            }
+        let mut ring = Some(RunOnce(move || alarm.ring()));
+        if let Some(wheel) = self.worker_wheel(self.at)
+            && let Some(Ok(handle)) = wheel.add_here(*nanos, origin, &mut ring)
+        {
+            return Ok(handle);
         }
-        Err(refusal)
+        let RunOnce(ring) = ring.expect("a refused callback stays");
+        self.try_add_anywhere(nanos, origin, ring)
     }
 
-    fn is_pending(handle: TimerHandle) -> bool {
-        handle.is_pending()
+    fn is_pending(&self, handle: TimerHandle) -> bool {
+        match self.worker_wheel(self.at) {
+            Some(wheel) => wheel.is_pending(handle),
+            None => handle.is_pending(),
+        }
     }
 
-    fn cancel(handle: TimerHandle) -> Cancel {
-        handle.cancel()
+    #[inline]
+    fn cancel(&self, handle: TimerHandle) -> Cancel {
+        match self.worker_wheel(self.at) {
+            Some(wheel) => wheel.cancel(handle),
+            None => handle.cancel(),
+        }
     }
 
-    fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
-        handle.reset_to(nanos)
+    fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
+        match self.worker_wheel(self.at) {
+            Some(wheel) => wheel.reset_to(handle, nanos),
+            None => handle.reset_to(nanos),
+        }
     }
 }
 

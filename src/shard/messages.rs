@@ -17,6 +17,15 @@ pub(crate) enum Message<P> {
     Done,
 }
 
+/// A payload that a pass has taken out of a node.
+#[must_use]
+pub(crate) enum Payload<T> {
+    /// The timer has fired.
+    Due(T),
+    /// Another thread has cancelled the timer.
+    Cancelled(T),
+}
+
 impl<T> Shard<T> {
     /// Consumes the messages that were urgent when the pass began, up to the first timer that runs
     /// now.
@@ -48,6 +57,49 @@ impl<T> Shard<T> {
                 Message::Done => (),
             }
         }
+    }
+
+    /// Returns the next payload of this pass. If there is none, ends the pass. The caller runs or
+    /// drops the payload when it no longer borrows the shard.
+    pub(crate) fn next_payload(&mut self) -> Option<Payload<T>> {
+        if !self.is_in_pass() {
+            return None;
+        }
+        if self.begins_with_urgent() {
+            if let Some(payload) = self.take_in_payload() {
+                return Some(payload);
+            }
+            self.look_again();
+        }
+        if let Some(claimed) = self.claim_due() {
+            return Some(self.take_due(claimed));
+        }
+        if self.look_again()
+            && let Some(payload) = self.take_in_payload()
+        {
+            return Some(payload);
+        }
+        self.opened.end_pass();
+        self.end_pass();
+        None
+    }
+
+    fn take_in_payload(&mut self) -> Option<Payload<T>> {
+        loop {
+            match self.next_message(|node| Some(node.take_payload()))? {
+                Message::Cancelled(Some(payload)) => return Some(Payload::Cancelled(payload)),
+                Message::Due(claimed) => return Some(self.take_due(claimed)),
+                Message::Cancelled(None) | Message::Done => (),
+            }
+        }
+    }
+
+    /// Takes the payload of a claimed one-shot timer, which has fired.
+    fn take_due(&mut self, Claimed { index, .. }: Claimed) -> Payload<T> {
+        let payload = self.nodes.entry(index).take_payload();
+        self.count_fired();
+        self.finish(index);
+        Payload::Due(payload)
     }
 
     /// Consumes the next message within the budget. `take` takes the payload of a cancelled timer.

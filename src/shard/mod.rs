@@ -25,7 +25,7 @@ use std::{
 use self::telling::Telling;
 pub use self::{expired::Expired, sleep::PreparedSleep};
 pub(crate) use self::{
-    messages::Message,
+    messages::{Message, Payload},
     steps::{Claimed, Due},
 };
 use crate::{

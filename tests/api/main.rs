@@ -47,3 +47,4 @@ mod timer_fd;
 mod virtual_time;
 mod wheel_model;
 mod when;
+mod worker_timers;

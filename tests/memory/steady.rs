@@ -354,6 +354,23 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
     });
 }
 
+#[test]
+fn sleeps_on_claimed_wheels_allocate_nothing() {
+    among_others(|clock| {
+        let config = |_| Config::new().tick(TICK).clock(clock);
+        let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+        let poller = Poller::new();
+        assert_steady("sleeps on claimed wheels", |round| {
+            let [mut fires, mut goes] = [20, 2_000].map(|most| timers.sleep(delay(round, most)));
+            assert!(poller.poll(&mut fires).is_pending() && poller.poll(&mut goes).is_pending());
+            drop(goes);
+            clock.advance(TICK * 20);
+            watcher.turn();
+            assert!(poller.poll(&mut fires).is_ready());
+        });
+    });
+}
+
 /// Two cores of a group notify each other of events in turn, and reuse the batches that they have
 /// read.
 #[test]

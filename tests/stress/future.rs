@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cores, Counts, future::Timers, local_timer};
+use corewheel::{Config, Cores, Counts, future::Timers, local_timer};
 
 use crate::common::operations;
 
@@ -132,6 +132,17 @@ async fn serve(timers: Timers, seed: u64) {
     }
 }
 
+/// Serves tasks on a few workers.
+fn serve_all(timers: &Timers) {
+    let queue = Arc::new(Queue::default());
+    (0..operations(500)).for_each(|seed| queue.spawn(serve(timers.clone(), seed)));
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| queue.work());
+        }
+    });
+}
+
 #[test]
 fn tasks_that_change_workers_end_in_time_and_leave_nothing_behind() {
     let stop = Arc::new(AtomicBool::new(false));
@@ -145,18 +156,58 @@ fn tasks_that_change_workers_end_in_time_and_leave_nothing_behind() {
     };
     let cores = Cores::builder().shards(2).start(run).expect("threads");
     let timers = Timers::new(cores.shards());
-    let queue = Arc::new(Queue::default());
-    (0..operations(500)).for_each(|seed| queue.spawn(serve(timers.clone(), seed)));
-    thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| queue.work());
-        }
-    });
+    serve_all(&timers);
     stop.store(true, Ordering::Relaxed);
     // One that is awake may have seen it already, and ended.
     cores.shards().iter().for_each(|shard| drop(shard.try_run(|| ())));
     for ended in cores.join() {
         let Counts { added, fired, cancelled, live, held, panicked, .. } = ended.expect("no panic");
         assert_eq!((live, held, panicked, added), (0, 0, 0, fired + cancelled));
+    }
+}
+
+/// With fewer wheels than workers, threads often claim the same one.
+#[test]
+fn tasks_on_claimed_wheels_end_in_time_and_leave_nothing_behind() {
+    let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let watching = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            watcher.turn();
+            watcher.sleep_with(|timeout| thread::park_timeout(timeout.unwrap_or(Duration::MAX)));
+        }
+        watcher.turn();
+        watcher.sleep_with(|_| ());
+    });
+    // A worker that is stuck has timers too, which fire without it.
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut stuck = [1, 20, 300].map(|delay| timers.sleep(Duration::from_millis(delay)));
+    for sleep in &mut stuck {
+        assert!(Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    serve_all(&timers);
+    let begun = Instant::now();
+    while woken.0.load(Ordering::Relaxed) < stuck.len() as u64 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a wake was lost");
+        thread::yield_now();
+    }
+    stop.store(true, Ordering::Relaxed);
+    watching.thread().unpark();
+    watching.join().expect("no panic");
+    for shard in timers.shards() {
+        let Counts { added, fired, cancelled, live, held, panicked, .. } = shard.metrics().counts;
+        assert_eq!((live, held, panicked, added), (0, 0, 0, fired + cancelled));
+    }
+}
+
+/// Counts its wakes.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,0 +1,469 @@
+//! Wheels without threads, for the futures of [`Timers::per_worker`](super::Timers::per_worker).
+//!
+//! A wheel is a shard whose owner changes: each operation claims the wheel by one compare-and-swap,
+//! acts as the owner, and releases it.
+//!
+//! ```text
+//! a worker                                    the watcher
+//! claim: free -> taken (Acquire)              claim each wheel, turn it, release it, run the wakers
+//! add, cancel or move a timer                 claim each wheel, announce its sleep, release it
+//! release: taken -> free (Release)            sleep until the earliest announced end
+//! wake the watcher if it sleeps too long
+//! ```
+//!
+//! # The claim
+//!
+//! The claim's swap acquires and its release releases, so each owner sees the work of all owners
+//! before it. No user code runs while a wheel is claimed: wakers are cloned before, and run or
+//! dropped after (P5). So a claim is short and never nested. The only exception is the drop of
+//! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds a wheel claimed
+//! retries a few times, and then acts as any remote thread does: it cancels and moves timers by
+//! their state words, and adds through the mailbox. It waits for no thread.
+//!
+//! # No missed wake-up
+//!
+//! Only the watcher turns wheels, so it must know each deadline. The announcement and an add of the
+//! owner are both made under the claim. If the add comes first, the announced end is not later than
+//! the new deadline. Otherwise the add sees `announced_until`, and wakes the watcher if that is
+//! later than the new deadline. A watcher that is awake, or is being woken, claims each wheel again
+//! before it sleeps. Remote requests, which are made without a claim, wake it as they wake any
+//! sleeping owner (see `parker`): for them, each announcement is followed by a check of the
+//! mailbox. The wake-up of the watcher persists until its next sleep.
+//!
+//! A watcher that finds a wheel claimed cannot announce its sleep. It tries again shortly.
+//!
+//! A deadline that has woken the watcher limits its sleeps until it elapses, even if its timer has
+//! been cancelled. So steady traffic of timeouts that do not elapse wakes the watcher once in the
+//! time of one timeout.
+//!
+//! # The end
+//!
+//! The last future or clone of the timers says so and wakes the watcher, which then ends. If the
+//! watcher ends first, it ends the wheels: it waits for the claim of each, runs the pending wakers,
+//! and later adds are refused.
+//!
+//! # Models
+//!
+//! `loom-tests/tests/worker_wheels.rs`.
+
+#![allow(unsafe_code)]
+
+use std::{
+    array, fmt, hint, mem,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    config::Config,
+    cross_core::{
+        callback::{Callback, RunOnce},
+        handle::{Cancel, TimerHandle},
+        hooks::PanicPlace,
+        origin::Origin,
+        shared::Shared,
+        slab::{NodeRef, OwnerNodes},
+        state::Kind,
+    },
+    error::{AddError, AddErrorReason, ConfigError},
+    limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_AT_ONCE},
+    local::ShardRef,
+    shard::{Due, Message, Payload, PreparedSleep, Shard},
+    util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
+};
+
+/// A wheel that threads claim for one operation at a time. Two wheels share no cache line.
+#[repr(align(128))]
+pub(super) struct WorkerWheel {
+    is_claimed: AtomicBool,
+    owned: UnsafeCell<Owned>,
+    shard_ref: ShardRef,
+    shared: Arc<Shared>,
+}
+
+/// The part of a wheel that belongs to the thread that has claimed it.
+struct Owned {
+    shard: Shard<Callback>,
+    /// The end of the watcher's last announced sleep.
+    announced_until: u64,
+    /// The earliest deadline that woke the watcher and has not elapsed. No sleep lasts longer, even
+    /// if that timer was cancelled.
+    wanted: u64,
+}
+
+// SAFETY: every callback of the shard is `Send`, as `add_here` and `ShardRef` demand. A shard of
+// such payloads is `Send`.
+unsafe impl Send for WorkerWheel {}
+
+// SAFETY: `owned` is reached through `Claimed` alone, by the one thread that has claimed the wheel.
+// The other fields are `Sync`.
+unsafe impl Sync for WorkerWheel {}
+
+/// A wheel that this thread has claimed. The drop releases it.
+struct Claimed<'w>(&'w WorkerWheel);
+
+impl Deref for Claimed<'_> {
+    type Target = Owned;
+
+    #[inline]
+    fn deref(&self) -> &Owned {
+        // SAFETY: this thread alone has claimed the wheel, and the borrow of `self` lets it only
+        // read.
+        self.0.owned.with_mut(|owned| unsafe { &*owned })
+    }
+}
+
+impl DerefMut for Claimed<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Owned {
+        // SAFETY: this thread alone has claimed the wheel, and `self` is borrowed exclusively.
+        self.0.owned.with_mut(|owned| unsafe { &mut *owned })
+    }
+}
+
+impl Drop for Claimed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: publishes this owner's work (pairs with the Acquire of the next claim).
+        self.0.is_claimed.store(false, Ordering::Release);
+    }
+}
+
+impl WorkerWheel {
+    fn new(config: Config) -> Result<Self, ConfigError> {
+        let shard = Shard::of_callbacks(config)?;
+        let shared = Arc::clone(shard.shared());
+        Ok(Self {
+            is_claimed: AtomicBool::new(false),
+            shard_ref: ShardRef::new(shard.number(), Arc::clone(&shared)),
+            owned: UnsafeCell::new(Owned { shard, announced_until: 0, wanted: u64::MAX }),
+            shared,
+        })
+    }
+
+    /// Makes this thread the owner; returns `None` if another thread is the owner. The caller must
+    /// not call user code while it holds the claim.
+    #[inline]
+    fn try_claim(&self) -> Option<Claimed<'_>> {
+        // Acquire: takes over the work of the owner before (pairs with the Release of `Claimed`).
+        // Relaxed: a failure reads nothing.
+        self.is_claimed
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then(|| Claimed(self))
+    }
+
+    /// Makes this thread the owner, and retries a few times.
+    #[inline]
+    fn claim(&self) -> Option<Claimed<'_>> {
+        self.try_claim().or_else(|| self.claim_again())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_again(&self) -> Option<Claimed<'_>> {
+        (1..CLAIM_TRIES).find_map(|_| {
+            hint::spin_loop();
+            self.try_claim()
+        })
+    }
+
+    /// Wakes the watcher if it sleeps, after a claim that has found its sleep too long.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        // The claim has acquired the last announcement, so no fence is needed.
+        if let Some(asleep) = self.shared.parker.asleep() {
+            self.shared.wake(asleep);
+        }
+    }
+
+    pub(super) fn try_add<F: FnOnce() + Send + 'static>(
+        &self,
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let mut callback = Some(RunOnce(callback));
+        let mut added = self.add_here(nanos, origin, &mut callback);
+        if added == Some(Err(AddErrorReason::Full)) {
+            self.make_room();
+            added = self.add_here(nanos, origin, &mut callback);
+        }
+        match (added, callback) {
+            (Some(Ok(handle)), _) => Ok(handle),
+            (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
+            (None, Some(RunOnce(callback))) => self.shard_ref.try_add_to(nanos, origin, callback),
+            (_, None) => unreachable!("a refused callback stays"),
+        }
+    }
+
+    /// Adds a timer as the owner; returns `None` if another thread is the owner. Takes the callback
+    /// if it adds the timer.
+    #[inline]
+    pub(super) fn add_here<F: FnOnce() + Send + 'static>(
+        &self,
+        nanos: u64,
+        origin: Origin,
+        callback: &mut Option<RunOnce<F>>,
+    ) -> Option<Result<TimerHandle, AddErrorReason>> {
+        let mut owned = self.claim()?;
+        let Owned { shard, .. } = &mut *owned;
+        if let Some(reason) = shard.refusal() {
+            return Some(Err(reason));
+        }
+        let added = shard.insert(Due::at(nanos), Kind::Shared, origin, callback);
+        if let Ok(handle) = added {
+            // Remote adds count against it before the next turn.
+            shard.tell_gate();
+            let due = shard.due_nanos(handle.index());
+            self.release_before(owned, due);
+        }
+        Some(added)
+    }
+
+    /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.
+    #[inline]
+    fn release_before(&self, mut owned: Claimed<'_>, due: u64) {
+        let is_missed = due < owned.announced_until;
+        if is_missed {
+            owned.wanted = owned.wanted.min(due);
+        }
+        drop(owned);
+        if is_missed {
+            self.wake();
+        }
+    }
+
+    /// Drops timers that remote threads have cancelled, until there is room for another timer.
+    #[cold]
+    fn make_room(&self) {
+        let next_cancelled = || {
+            let shard = &mut self.claim()?.shard;
+            shard.refusal()?;
+            shard.next_cancelled(OwnerNodes::take_to_drop)
+        };
+        while let Some(Message::Cancelled(callback)) = next_cancelled() {
+            self.shared.hooks.isolate_drop(callback);
+        }
+    }
+
+    #[inline]
+    pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
+        let Some(mut owned) = self.claim() else { return handle.cancel() };
+        let mut callback = None;
+        let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
+        let cancelled = owned.shard.cancel_own(handle, take);
+        // Remote adds may need its room before the next turn.
+        owned.shard.tell_gate();
+        drop(owned);
+        if let Some(callback) = callback {
+            self.shared.hooks.isolate_drop(callback);
+        }
+        cancelled.map_or_else(|answer| answer, |()| Cancel::Cancelled)
+    }
+
+    pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
+        let Some(mut owned) = self.claim() else { return handle.reset_to(nanos) };
+        let Some(due) = owned.shard.reset_own_to(handle, |_| nanos) else { return false };
+        let due = owned.shard.tick().round_up(due);
+        self.release_before(owned, due);
+        true
+    }
+
+    pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
+        match self.claim() {
+            Some(mut owned) => owned.shard.is_pending_own(handle),
+            None => handle.is_pending(),
+        }
+    }
+
+    /// Fires the due timers, consumes the mailbox, and runs what they leave while the wheel is not
+    /// claimed. Does nothing while another thread has claimed it.
+    fn fire_due(&self) {
+        let mut payloads: [Option<Payload<Callback>>; WAKERS_AT_ONCE] = array::from_fn(|_| None);
+        let mut is_begun = false;
+        loop {
+            let Some(mut owned) = self.try_claim() else { return };
+            if !mem::replace(&mut is_begun, true) && !owned.shard.turn_is_idle() {
+                owned.shard.begin(usize::MAX);
+            }
+            let are_full = payloads.iter_mut().all(|place| {
+                *place = owned.shard.next_payload();
+                place.is_some()
+            });
+            drop(owned);
+            for payload in payloads.iter_mut().map_while(Option::take) {
+                match payload {
+                    Payload::Due(callback) => {
+                        self.shared.hooks.isolate(PanicPlace::Callback, || callback.call());
+                    }
+                    Payload::Cancelled(callback) => self.shared.hooks.isolate_drop(callback),
+                }
+            }
+            if !are_full {
+                return;
+            }
+        }
+    }
+
+    /// Announces the watcher's sleep; returns `None` if another thread has claimed the wheel.
+    fn announce(&self) -> Option<PreparedSleep<'static>> {
+        let mut owned = self.try_claim()?;
+        let (until, is_long) = owned.shard.sleep();
+        owned.shard.trim_before_sleep(until);
+        let Owned { shard, announced_until, wanted } = &mut *owned;
+        if shard.has_come(*wanted) {
+            *wanted = u64::MAX;
+        }
+        *announced_until = until.unwrap_or(u64::MAX).min(*wanted);
+        let until = Some(*announced_until).filter(|&until| until < u64::MAX);
+        let time_until = || shard.time_until(until);
+        Some(PreparedSleep::new(&self.shared, until, is_long, time_until))
+    }
+
+    /// Ends the wheel and runs the pending callbacks.
+    fn close(&self) {
+        let pending = loop {
+            if let Some(mut owned) = self.try_claim() {
+                break owned.shard.drain();
+            }
+            yield_now();
+        };
+        for (_, callback) in pending {
+            self.shared.hooks.isolate(PanicPlace::Callback, || callback.call());
+        }
+    }
+}
+
+/// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
+pub(super) struct WorkerWheels {
+    wheels: Box<[WorkerWheel]>,
+    /// The timers and their futures are gone.
+    is_over: AtomicBool,
+}
+
+impl WorkerWheels {
+    pub(super) fn new(
+        wheels: usize,
+        config: impl FnMut(usize) -> Config,
+    ) -> Result<Arc<Self>, ConfigError> {
+        let wheels = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
+        let wheels = wheels.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { wheels, is_over: AtomicBool::new(false) }))
+    }
+
+    pub(super) fn shards(&self) -> Arc<[ShardRef]> {
+        self.wheels.iter().map(|wheel| wheel.shard_ref.clone()).collect()
+    }
+
+    #[inline]
+    pub(super) fn wheel(&self, at: usize) -> &WorkerWheel {
+        &self.wheels[at]
+    }
+
+    /// Tells the watcher that the timers and their futures are gone.
+    pub(super) fn release_watcher(&self) {
+        // Relaxed: the fence of `must_wake` comes between this and its look at the announcement.
+        self.is_over.store(true, Ordering::Relaxed);
+        let first = &self.wheels[0].shared;
+        if let Some(asleep) = first.parker.must_wake() {
+            first.wake(asleep);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        // Relaxed: read after the fence of the announcement, see `release_watcher`.
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// Turns the wheels of [`Timers::per_worker_with`](super::Timers::per_worker_with): fires their
+/// timers, from one thread of the program.
+///
+/// Dropping it ends the wheels: their futures are woken, and get [no
+/// timer](super#without-a-timer).
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, future::Timers};
+/// use std::{pin::pin, task::{Context, Waker}, time::Duration};
+///
+/// let clock = ManualClock::new();
+/// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new().clock(&clock))?;
+/// let mut sleep = pin!(timers.sleep(Duration::from_millis(5)));
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(sleep.as_mut().poll(&mut context).is_pending());
+///
+/// clock.advance(Duration::from_millis(5));
+/// watcher.turn(); // wakes the task
+/// assert!(sleep.as_mut().poll(&mut context).is_ready());
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+pub struct Watcher(Arc<WorkerWheels>);
+
+impl Watcher {
+    pub(super) fn of(wheels: &Arc<WorkerWheels>) -> Self {
+        Self(Arc::clone(wheels))
+    }
+
+    /// Fires the due timers of all wheels. It leaves out a wheel that another thread uses at this
+    /// moment; then the timeout of [`sleep_with`](Self::sleep_with) is short.
+    pub fn turn(&mut self) {
+        for wheel in &self.0.wheels {
+            wheel.fire_due();
+        }
+    }
+
+    /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
+    /// returns.
+    ///
+    /// Until then, a timer due before the end of the sleep calls the wake hook
+    /// ([`Config::on_wake`](crate::Config::on_wake)), and so does the end of the timers. By default
+    /// the hook unparks the thread that announced the sleep.
+    pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
+        let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce).collect();
+        let mut timeout = None;
+        for sleep in &sleeps {
+            let until = sleep
+                .as_ref()
+                .map_or(Some(Duration::from_nanos(CLAIM_RETRY)), PreparedSleep::timeout);
+            timeout = until.into_iter().chain(timeout).min();
+        }
+        wait(if self.is_over() { Some(Duration::ZERO) } else { timeout })
+    }
+
+    /// Returns true if the timers and all of their futures have been dropped.
+    pub fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    /// Turns the wheels and parks this thread until the timers and all of their futures have been
+    /// dropped.
+    pub fn run(mut self) {
+        while !self.is_over() {
+            self.turn();
+            self.sleep_with(|timeout| match timeout {
+                None => thread::park(),
+                // A wait of zero length costs tens of microseconds in the system.
+                Some(Duration::ZERO) => (),
+                Some(timeout) => thread::park_timeout(timeout),
+            });
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.wheels.iter().for_each(WorkerWheel::close);
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watcher").field(&self.0.shards()).finish()
+    }
+}

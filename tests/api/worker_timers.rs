@@ -1,0 +1,415 @@
+//! Timers on wheels that threads claim: added, moved and dropped on any thread, fired by the
+//! watcher.
+
+use std::{
+    future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use corewheel::{
+    AddErrorReason, Config, Counts, ManualClock, ShardRef,
+    future::{Remote, Sleep, TimeoutError, Timers, Watcher},
+};
+
+use crate::{
+    common::{TICK, on_a_thread},
+    polling::{Poller, block_on},
+    support::{HOUR, TOO_LONG},
+};
+
+const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
+
+/// Returns `wheels` wheels in virtual time, and the number of calls of their wake hook.
+fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Arc<AtomicUsize>) {
+    let (clock, wakes) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let config = |_| {
+        let wakes = Arc::clone(&wakes);
+        Config::new()
+            .tick(TICK)
+            .clock(&clock)
+            .on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
+    };
+    let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
+    (clock, timers, watcher, wakes)
+}
+
+/// The counts of all wheels, as of the last announced sleep.
+fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
+    watcher.turn();
+    watcher.sleep_with(|_| ());
+    timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
+}
+
+/// A sleep that this poller has polled and that is pending.
+fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
+    let mut sleep = timers.sleep(delay);
+    assert!(poller.poll(&mut sleep).is_pending());
+    sleep
+}
+
+#[test]
+fn sleeps_end_in_their_ticks_and_not_before() {
+    let (clock, timers, mut watcher, _) = start(2);
+    let poller = Poller::new();
+    // More than one claim takes, in one tick and in many.
+    let mut sleeps: Vec<_> =
+        (0..100).map(|i| (i, pending(&timers, &poller, TICK * (i.min(50) + 1)))).collect();
+    for tick in 1..=51 {
+        clock.advance(TICK);
+        watcher.turn();
+        let before = sleeps.len();
+        sleeps.retain_mut(|(i, sleep)| {
+            let is_over = poller.poll(sleep).is_ready();
+            assert_eq!(is_over, tick > (*i).min(50));
+            !is_over
+        });
+        assert_eq!(before - sleeps.len(), if tick == 51 { 50 } else { 1 });
+    }
+    assert_eq!((poller.woken(), poller.clones()), (100, 0));
+}
+
+#[test]
+fn a_drop_on_any_thread_drops_the_waker_at_once() {
+    let (clock, timers, mut watcher, _) = start(3);
+    let poller = Poller::new();
+    let sleep = pending(&timers, &poller, TICK);
+    on_a_thread(move || drop(sleep));
+    assert_eq!(poller.clones(), 0);
+    clock.advance(TICK);
+    let counts = counts(&timers, &mut watcher);
+    assert_eq!(counts.iter().map(|counts| counts.cancelled).sum::<u64>(), 1);
+    assert_eq!(poller.woken(), 0);
+}
+
+#[test]
+fn a_sleep_may_change_threads_and_wakes_the_last() {
+    let (clock, timers, mut watcher, _) = start(2);
+    let (mut sleep, pollers) = (timers.sleep(TICK), [(); 4].map(|()| Poller::new()));
+    for poller in &pollers {
+        on_a_thread(|| assert!(poller.poll(&mut sleep).is_pending()));
+    }
+    clock.advance(TICK);
+    watcher.turn();
+    assert_eq!(pollers.each_ref().map(Poller::woken), [0, 0, 0, 1]);
+    assert_eq!(pollers.each_ref().map(Poller::clones), [0; 4]);
+}
+
+#[test]
+fn threads_use_different_wheels() {
+    let (_clock, timers, mut watcher, _) = start(3);
+    let poller = Poller::new();
+    let sleeps: Vec<_> = (0..30).map(|_| on_a_thread(|| pending(&timers, &poller, HOUR))).collect();
+    // The threads of other tests are numbered too.
+    let used = counts(&timers, &mut watcher).iter().filter(|counts| counts.live > 0).count();
+    assert!(used > 1, "30 threads use one of three wheels");
+    drop(sleeps);
+}
+
+#[test]
+fn a_reset_moves_the_timer() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let poller = Poller::new();
+    let mut sleep = pending(&timers, &poller, TICK);
+    sleep.reset_after(TICK * 5);
+    clock.advance(TICK * 4);
+    watcher.turn();
+    assert_eq!(poller.woken(), 0);
+    sleep.reset_after(Duration::ZERO);
+    watcher.turn();
+    assert_eq!((poller.woken(), poller.poll(&mut sleep)), (1, Poll::Ready(())));
+}
+
+#[test]
+fn only_an_earlier_deadline_wakes_the_watcher() {
+    let (_clock, timers, mut watcher, wakes) = start(1);
+    let poller = Poller::new();
+    let woken = || wakes.load(Ordering::SeqCst);
+    let mut first = watcher.sleep_with(|timeout| {
+        assert_eq!(timeout, None);
+        let first = pending(&timers, &poller, TICK * 10);
+        assert_eq!(woken(), 1, "it sleeps for ever");
+        first
+    });
+    let mut later = watcher.sleep_with(|timeout| {
+        assert_eq!(timeout, Some(TICK * 10));
+        let later = pending(&timers, &poller, TICK * 10);
+        assert_eq!(woken(), 1, "not earlier");
+        later
+    });
+    watcher.sleep_with(|_| {
+        later.reset_after(TICK * 20);
+        drop(pending(&timers, &poller, TICK * 30));
+        assert_eq!(woken(), 1, "none of these is earlier");
+        first.reset_after(TICK * 5);
+        assert_eq!(woken(), 2);
+    });
+    watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK * 5)));
+    // The watcher is awake.
+    first.reset_after(TICK);
+    assert_eq!(woken(), 2);
+    watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
+}
+
+/// Timeouts that do not elapse wake the watcher once in the time of one of them.
+#[test]
+fn steady_timeouts_do_not_wake_the_watcher() {
+    let (clock, timers, mut watcher, wakes) = start(1);
+    let poller = Poller::new();
+    for round in 1..=3 {
+        for _ in 0..1_000 {
+            // The watcher finds an empty wheel each time.
+            watcher.turn();
+            watcher.sleep_with(|_| drop(pending(&timers, &poller, TICK * 1_000)));
+            clock.advance(TICK);
+        }
+        assert_eq!(wakes.load(Ordering::SeqCst), round);
+    }
+}
+
+/// A wake-up that fails is made up for by the next add that the sleep would miss.
+#[test]
+fn a_failing_wake_hook_is_called_again() {
+    let (clock, calls) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let config = |_| {
+        let calls = Arc::clone(&calls);
+        let fails_once = move || assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "as planned");
+        Config::new().tick(TICK).clock(&clock).on_wake(fails_once)
+    };
+    let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let poller = Poller::new();
+    watcher.sleep_with(|_| {
+        let _sleeps = [(); 3].map(|()| pending(&timers, &poller, TICK));
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
+    });
+}
+
+/// A waker that uses the wheel which has woken it.
+struct Uses {
+    timers: Timers,
+    kept: Mutex<Option<Sleep<Remote>>>,
+    polled: Mutex<Option<Sleep<Remote>>>,
+    poller: Poller,
+}
+
+impl Wake for Uses {
+    fn wake(self: Arc<Self>) {
+        drop(self.kept.lock().unwrap().take());
+        assert_eq!(self.poller.clones(), 0, "the wheel was claimed while the waker ran");
+        *self.polled.lock().unwrap() = Some(pending(&self.timers, &self.poller, TICK));
+    }
+}
+
+/// P5: nothing is claimed while a waker runs, so it may use the wheel as an owner does. The timer
+/// that it adds fires in a later turn.
+#[test]
+fn a_waker_may_use_its_wheel() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let poller = Poller::new();
+    let uses = Arc::new(Uses {
+        kept: Mutex::new(Some(pending(&timers, &poller, HOUR))),
+        polled: Mutex::default(),
+        timers: timers.clone(),
+        poller,
+    });
+    let mut sleep = timers.sleep(TICK);
+    let waker = Waker::from(Arc::clone(&uses));
+    assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+    clock.advance(TICK);
+    watcher.turn();
+    assert!(uses.kept.lock().unwrap().is_none() && uses.polled.lock().unwrap().is_some());
+    assert_eq!(uses.poller.woken(), 0, "its timer is not due");
+    clock.advance(TICK);
+    watcher.turn();
+    assert_eq!(uses.poller.woken(), 1);
+}
+
+/// Drops another sleep when it is dropped.
+struct DropsAnother {
+    other: Mutex<Option<Sleep<Remote>>>,
+    poller: Poller,
+}
+
+impl Wake for DropsAnother {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for DropsAnother {
+    fn drop(&mut self) {
+        drop(self.other.get_mut().unwrap().take());
+        assert_eq!(self.poller.clones(), 0, "the wheel was claimed while the waker was dropped");
+    }
+}
+
+/// P5.
+#[test]
+fn the_drop_of_a_waker_may_use_its_wheel() {
+    let (_clock, timers, _watcher, _) = start(1);
+    let poller = Poller::new();
+    let other = Mutex::new(Some(pending(&timers, &poller, HOUR)));
+    let mut sleep = timers.sleep(HOUR);
+    let waker = Waker::from(Arc::new(DropsAnother { other, poller }));
+    assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    drop(sleep);
+    assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
+}
+
+/// Panics when it is woken, and when it is dropped.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as planned");
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        assert!(thread::panicking(), "as planned");
+    }
+}
+
+/// P6.
+#[test]
+fn panics_of_wakers_are_contained() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let poller = Poller::new();
+    let bad = |delay| {
+        let mut sleep = timers.sleep(delay);
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        // The timer keeps the last reference.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(waker)));
+        sleep
+    };
+    let (_fires, dropped) = (bad(TICK), bad(HOUR));
+    let good = [(); 40].map(|()| pending(&timers, &poller, TICK));
+    drop(dropped);
+    clock.advance(TICK);
+    watcher.turn();
+    assert_eq!(poller.woken(), good.len());
+    assert_eq!(counts(&timers, &mut watcher)[0].panicked, 2);
+}
+
+#[test]
+fn a_full_wheel_refuses_and_takes_the_next() {
+    let clock = ManualClock::new();
+    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let (timers, _watcher) = Timers::per_worker_with(2, config).expect("valid");
+    let poller = Poller::new();
+    let kept = [(); 2].map(|()| pending(&timers, &poller, HOUR));
+    let mut refused = timers.timeout(HOUR, future::pending::<()>());
+    let full = TimeoutError::NoTimer(AddErrorReason::Full);
+    assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
+    drop(kept);
+    assert!(poller.poll(&mut timers.timeout(HOUR, future::pending::<()>())).is_pending());
+}
+
+/// P8: a timer that a remote thread has cancelled makes room for another one.
+#[test]
+fn a_full_wheel_collects_cancelled_timers() {
+    let clock = ManualClock::new();
+    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let callback = timers.shards()[0].add(HOUR, || ());
+    watcher.turn();
+    assert!(callback.cancel().is_cancelled());
+    drop(pending(&timers, &Poller::new(), HOUR));
+}
+
+/// The limit counts the timers of owners before the watcher turns.
+#[test]
+fn a_limit_holds_for_callbacks_from_elsewhere() {
+    let clock = ManualClock::new();
+    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let (timers, _watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let sleep = pending(&timers, &Poller::new(), HOUR);
+    let wheel = &timers.shards()[0];
+    let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep has the room") };
+    assert_eq!(refused.reason(), AddErrorReason::Full);
+    drop(sleep);
+    assert!(wheel.try_add(HOUR, || ()).is_ok());
+}
+
+#[test]
+fn callbacks_may_be_added_to_the_wheels() {
+    let (clock, timers, mut watcher, wakes) = start(1);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ran);
+    watcher.sleep_with(|_| {
+        timers.shards()[0].add(TICK, move || _ = count.fetch_add(1, Ordering::SeqCst));
+    });
+    assert_eq!(wakes.load(Ordering::SeqCst), 1);
+    watcher.turn();
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    clock.advance(TICK);
+    watcher.turn();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+/// P10: a turn orders the timers of remote threads among the others.
+#[test]
+fn timers_fire_in_tick_order_whichever_thread_adds_them() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let mut add = |ticks: u32, is_admitted: bool| {
+        let log = Arc::clone(&log);
+        timers.shards()[0].add(TICK * ticks, move || log.lock().unwrap().push(ticks));
+        if is_admitted {
+            watcher.turn();
+        }
+    };
+    add(3, true);
+    add(1, true);
+    add(2, false);
+    clock.advance(TICK * 3);
+    watcher.turn();
+    assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
+}
+
+// ---- the end
+
+#[test]
+fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
+    let (_clock, timers, watcher, _) = start(2);
+    let poller = Poller::new();
+    let mut sleep = pending(&timers, &poller, HOUR);
+    drop(watcher);
+    assert_eq!(poller.woken(), 1);
+    assert_eq!(sleep.poll_elapsed(&mut poller.context()), SHUT_DOWN);
+    assert_eq!(timers.sleep(HOUR).poll_elapsed(&mut poller.context()), SHUT_DOWN);
+    assert_eq!(poller.clones(), 0);
+}
+
+#[test]
+fn the_watcher_runs_until_the_last_future_is_gone() {
+    let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
+    let poller = Poller::new();
+    let sleep = pending(&timers, &poller, HOUR);
+    let running = thread::spawn(move || watcher.run());
+    drop(timers);
+    thread::sleep(Duration::from_millis(5));
+    assert!(!running.is_finished());
+    drop(sleep);
+    let begun = Instant::now();
+    running.join().expect("no panic");
+    assert!(begun.elapsed() < TOO_LONG);
+}
+
+#[test]
+fn timers_of_their_own_watcher_fire() {
+    let timers = Timers::per_worker().expect("a thread");
+    let (begun, delay) = (Instant::now(), Duration::from_millis(5));
+    block_on(timers.sleep(delay));
+    assert!((delay..TOO_LONG).contains(&begun.elapsed()));
+    let late = timers.timeout(delay, future::pending::<()>());
+    drop(timers);
+    assert_eq!(block_on(late), Err(TimeoutError::Elapsed));
+}
