@@ -17,6 +17,8 @@ pub enum Peer {
     CorewheelLocalFast,
     /// corewheel's `future::Timers`, one thread of timers for each worker of the runtime.
     CorewheelTimers,
+    /// corewheel's `future::Timers::per_worker`: a wheel for each worker, one thread for all.
+    CorewheelPerWorker,
     /// The least that a timer with a handle must do, without firing; between two cores, a cache
     /// line there and back.
     Floor,
@@ -212,6 +214,7 @@ impl Peer {
                 | Self::CorewheelLocal
                 | Self::CorewheelLocalFast
                 | Self::CorewheelTimers
+                | Self::CorewheelPerWorker
                 | Self::Stack
         )
     }

@@ -167,6 +167,9 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelTimers, ASYNC, |job| {
         tasks(job, &Workers::new(runtime(job, 2), There::on_threads(2)))
     }),
+    (Peer::CorewheelPerWorker, ASYNC, |job| {
+        tasks(job, &Workers::new(runtime(job, 2), There::per_worker()))
+    }),
     (Peer::TokioThreads, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
     (Peer::TokioAlt, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
     (Peer::PingoraTimeout, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Pingora))),

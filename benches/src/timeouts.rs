@@ -84,7 +84,8 @@ impl Future for Alone {
     }
 }
 
-/// `corewheel-timers`: on threads beside the runtime.
+/// `corewheel-timers`: on threads beside the runtime. `corewheel-per-worker`: on wheels of its
+/// workers.
 #[derive(Clone, Debug)]
 pub struct There(Timers);
 
@@ -92,6 +93,11 @@ impl There {
     /// With as many threads, for as long as the process lives.
     pub fn on_threads(threads: usize) -> Self {
         Self(Timers::start(threads).expect("threads can be started"))
+    }
+
+    /// With a wheel for each core, for as long as the process lives.
+    pub fn per_worker() -> Self {
+        Self(Timers::per_worker().expect("a thread can be started"))
     }
 }
 

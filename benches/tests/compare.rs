@@ -139,7 +139,7 @@ fn peers_meet_their_kind() {
         assert!(runs(floor, workload) && !floor.is_complete());
     }
     for workload in [Async, AsyncReady, AsyncLate] {
-        for peer in [Peer::CorewheelTimers, Peer::TokioThreads, Peer::PingoraTimeout] {
+        for peer in [Peer::CorewheelTimers, Peer::CorewheelPerWorker, Peer::TokioThreads] {
             assert!(runs(peer, workload), "{peer:?}");
         }
         assert_eq!(runs(Peer::TokioAlt, workload), cfg!(tokio_unstable));
@@ -147,7 +147,7 @@ fn peers_meet_their_kind() {
             assert!(!runs(peer, workload), "{peer:?}");
         }
     }
-    for peer in [Peer::CorewheelTimers, Peer::PingoraTimeout] {
+    for peer in [Peer::CorewheelPerWorker, Peer::PingoraTimeout] {
         for workload in [Churn, Xcancel, Mailbox] {
             assert!(!runs(peer, workload), "{peer:?}");
         }
