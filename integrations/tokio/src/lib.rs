@@ -3,8 +3,9 @@
 //! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in a `LocalSet`
 //!   of yours. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks run
 //!   between the tasks.
-//! - **One multi-thread runtime**: [`Shards`], timers on dedicated threads. A task adds to the
-//!   shard of its worker, and the callback wakes it.
+//! - **One multi-thread runtime**: [`Timers::per_worker`](corewheel::future::Timers::per_worker),
+//!   for deadlines of tasks. A task adds its timer to a wheel of its worker. For callbacks:
+//!   [`Shards`], timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both kinds.
 //!
 //! Callbacks wake tasks by any of tokio's means: a `Notify`, a `oneshot`, a waker.

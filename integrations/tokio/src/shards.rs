@@ -19,8 +19,9 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// - It is the 1,024th queued message about deadlines, or about cancelled timers.
 /// - The shard is full and cancelled timers could make room.
 ///
-/// For deadlines of tasks use [`Timers::start`](corewheel::future::Timers::start), which starts
-/// such threads. Its futures may move between threads, and keep the threads of the timers alive.
+/// For deadlines of tasks use [`Timers`](corewheel::future::Timers), whose futures may move between
+/// threads and keep the timers alive: [`per_worker`](corewheel::future::Timers::per_worker), or
+/// [`start`](corewheel::future::Timers::start) with such threads.
 ///
 /// Dropping this ends the threads without waiting for them; their pending callbacks are dropped.
 ///

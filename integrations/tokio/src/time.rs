@@ -24,8 +24,8 @@
 //! 1. The thread's virtual time, after [`pause`].
 //! 2. The thread's own timer, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
 //!    drives it. The future may move to another thread; its timer stays.
-//! 3. The timers given to [`use_timers`]. Without that call, one thread named `corewheel-tokio 0`,
-//!    which the first future starts.
+//! 3. The timers given to [`use_timers`]. Without that call, the first future makes wheels by
+//!    [`Timers::per_worker`](corewheel::future::Timers::per_worker).
 //!
 //! No runtime of tokio's is needed, and `enable_time` neither. Where tasks never change their
 //! thread, the futures of [`corewheel::future`] cost less than these.

@@ -1,14 +1,10 @@
 //! Which timers the futures of a thread use.
 
-use std::{
-    cell::RefCell,
-    sync::{LazyLock, OnceLock},
-};
+use std::{cell::RefCell, sync::OnceLock};
 
-use corewheel::{Config, Cores, future::Timers};
+use corewheel::future::Timers;
 
 use super::virtual_time;
-use crate::Shards;
 
 thread_local! {
     /// The timer of this thread, while the runtime of this thread drives it.
@@ -57,15 +53,9 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     create(driven.as_ref().unwrap_or_else(|| CHOSEN.get_or_init(start)))
 }
 
-/// Starts the thread of a process that has chosen none. It runs as long as the process.
+/// Makes the wheels of a process that has chosen none.
 fn start() -> Timers {
-    static SHARDS: LazyLock<Shards> = LazyLock::new(|| {
-        let threads = Cores::builder().shards(1).pin(false);
-        let threads =
-            threads.config(|index| Config::new().name(format!("corewheel-tokio {index}")));
-        Shards::start_with(threads).expect("a thread for the timers")
-    });
-    Timers::new(SHARDS.all())
+    Timers::per_worker().expect("a thread for the timers")
 }
 
 /// Marks this thread as one whose timer is driven, until it is dropped.
