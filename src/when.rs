@@ -11,13 +11,13 @@ use crate::{
 ///
 /// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] is a delay from a clock
 /// reading taken in the call. An [`Instant`] is a moment of the wheel's clock, see
-/// [`LocalTimer::now`](crate::LocalTimer::now); no clock is read for it.
+/// [`LocalTimer::now`](crate::LocalTimer::now).
 ///
 /// # Deadlines
 ///
-/// The deadline is the moment rounded up to a tick, so a timer is never early. An added timer with
-/// a delay of zero is due at once. An instant in the past is due by the next tick. Neither fires in
-/// a turn that has begun. A moment beyond 584 years never comes.
+/// The deadline is the moment rounded up to a tick, so a timer is never early. A delay of zero or an
+/// instant in the past is due at once: the timer fires in the next turn, not in one that has begun.
+/// A moment beyond 584 years never comes.
 ///
 /// Most timeouts need not be exact, and two methods say so:
 ///
@@ -82,7 +82,7 @@ impl When {
     ///
     /// let now = Instant::now();
     /// local_timer().turn_at(now);
-    /// local_timer().add(When::at(now + Duration::from_secs(5)), || println!("read no clock"));
+    /// local_timer().add(When::at(now + Duration::from_secs(5)), || println!("5 s after the turn"));
     /// ```
     #[inline]
     pub const fn at(instant: Instant) -> Self {

@@ -483,6 +483,7 @@ fn run_script(id: Id, script: Script) {
             let turn = local_timer().turn();
             with(|model| {
                 model.fault(Fault::NestedTurn, model.core);
+                model.read(model.own());
                 model.check(turn.nested && turn.fired == 0, || format!("{turn:?} in a callback"));
             });
         }

@@ -341,23 +341,20 @@ impl Model {
             self.has_looked_for_room(shard);
         }
         let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
-        let due = match way {
-            Way::At | Way::AtPast => self.moment(shard, way, delay),
-            Way::Periodic => self.read(shard).saturating_add(delay),
-            // A zero delay is due at once, unless the timer may fire later.
-            Way::Within | Way::Spread if more > 0 => self.read(shard).saturating_add(delay),
-            _ => {
-                let now = self.read(shard);
-                self.shards[shard].due_after(now, delay)
-            }
-        };
+        let instant = self.moment(shard, way, delay);
+        let now = self.read(shard);
+        let at = matches!(way, Way::At | Way::AtPast);
+        let moment = if at { instant } else { now.saturating_add(delay) };
+        let shard_model = &self.shards[shard];
+        let due =
+            if at { shard_model.due_at(now, moment) } else { shard_model.due_after(now, delay) };
         let last = match way {
             Way::Within => {
                 let shard = &self.shards[shard];
                 let last = due.saturating_add(more) / shard.tick;
                 shard.start(last.max(shard.tick_of(due))).max(due)
             }
-            Way::Spread => due.saturating_add(more),
+            Way::Spread => moment.saturating_add(more),
             _ => due,
         };
         let timer = &mut self.timers[id as usize];
@@ -392,9 +389,10 @@ impl Model {
 
     fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
         let (timer, shard) = self.timer_and_shard(id);
-        let earliest = if own { shard.target } else { 0 };
         timer.due = due;
-        timer.ticks = due.map(|due| shard.tick_of(due).max(earliest));
+        let [first, last] = due.map(|due| shard.tick_of(due));
+        // A deadline that has elapsed may become the tick of the last turn.
+        timer.ticks = [first, if own { last.max(shard.target) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
         shard.wants(timer.ticks);
@@ -574,7 +572,8 @@ impl Model {
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.nested += 1;
             }
-            self.link(id, [now.saturating_add(delay); 2], own);
+            let due = self.shards[shard].due_after(now, delay);
+            self.link(id, [due; 2], own);
         }
         Expected { handle, answer, own }
     }
@@ -779,9 +778,16 @@ impl ShardModel {
         due.div_ceil(self.tick)
     }
 
-    /// When a timer is due that is added now. Without a delay that is the last tick that has begun.
+    /// When a timer is due that is added or moved now. Without a delay that is in the last tick that
+    /// has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
-        if delay == 0 { self.start(now / self.tick) } else { now.saturating_add(delay) }
+        if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
+    }
+
+    /// When a timer is due that is added now, at a moment. If that has come, it is in the last tick
+    /// that had begun by then.
+    fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
+        if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }
 
     /// The moment at which a tick begins.

@@ -69,11 +69,12 @@ impl TickLength {
         self.start(self.deadline(nanos))
     }
 
-    /// Returns a nanosecond less than a tick. A moment that is earlier by this rounds up to where
-    /// the moment itself rounds down to.
+    /// Returns the deadline of a timer due at `nanos`. If that moment has come, the deadline is in a
+    /// tick that has begun, so that the next turn fires the timer.
     #[inline]
-    pub(crate) fn all_but_a_nano(self) -> u64 {
-        self.nanos - 1
+    pub(crate) fn due(self, nanos: u64, has_come: bool) -> u64 {
+        // A choice of a number, not of a path: adds are slower with another branch.
+        nanos.saturating_sub(if has_come { self.nanos - 1 } else { 0 })
     }
 
     /// Returns a period in nanoseconds, at least a tick.

@@ -377,11 +377,11 @@ impl TimerHandle {
     }
 
     fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        self.move_from_elsewhere(|shared| shared.nanos_after(delay))
+        self.move_from_elsewhere(|shared| shared.due_after(delay))
     }
 
     fn reset_roughly_from_elsewhere(self, when: When) -> bool {
-        self.move_from_elsewhere(|shared| shared.nanos_of(when))
+        self.move_from_elsewhere(|shared| shared.due_roughly(when))
     }
 
     fn move_from_elsewhere(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {

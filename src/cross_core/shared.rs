@@ -263,21 +263,27 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline of a timer that is added now with this delay. For a zero delay it is
-    /// the last tick that has begun.
+    /// Returns the deadline of a timer that is added or moved now, with this delay.
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
-        let due = self.nanos_after(delay);
-        if delay.is_zero() { due.saturating_sub(self.tick.all_but_a_nano()) } else { due }
+        self.tick.due(self.nanos_after(delay), delay.is_zero())
     }
 
-    /// Returns the reading of the clock at `when`. With slack, it is the beginning of the tick that
-    /// most timers share.
-    pub(crate) fn nanos_of(&self, when: When) -> u64 {
+    /// Returns the deadline of a timer that is added or moved at `now`, without its slack.
+    pub(crate) fn nanos_of(&self, when: When, now: u64) -> u64 {
         let start = match when.start {
-            Start::After(delay) => self.nanos_after(delay),
+            Start::After(delay) => now.saturating_add(saturating_nanos(delay)),
             Start::At(instant) => self.clock.nanos_at(instant),
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
+        // At the end of time, a long delay has not elapsed.
+        let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
+        self.tick.due(nanos, !is_later && nanos <= now)
+    }
+
+    /// Returns the deadline of a timer that is added or moved now. With slack, it is the beginning
+    /// of the tick that most timers share.
+    pub(crate) fn due_roughly(&self, when: When) -> u64 {
+        let nanos = self.nanos_of(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline(nanos);
         let last = self.tick.now(nanos.saturating_add(saturating_nanos(when.slack)));
         if first < last { self.tick.start(coarsest(first.max(1), last)) } else { nanos }

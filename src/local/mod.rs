@@ -134,7 +134,7 @@ impl LocalTimer {
     ///
     /// let now = Instant::now();
     /// local_timer().turn_at(now);
-    /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle")); // reads no clock either
+    /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
         match Local::turn_is_idle_at(now) {

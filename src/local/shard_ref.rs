@@ -98,7 +98,7 @@ impl ShardRef {
         }
         let nanos = match when.delay() {
             Some(delay) => self.shared.due_after(delay),
-            None => self.shared.nanos_of(when),
+            None => self.shared.due_roughly(when),
         };
         self.send(nanos, Origin::caller(), callback)
     }

@@ -12,8 +12,8 @@ pub struct Expired<T> {
     pub handle: TimerHandle,
     /// The payload passed to the add.
     pub payload: T,
-    /// The deadline of the timer, rounded up to a tick. If it had elapsed before the last turn when
-    /// the timer was added or moved, this is the time of that turn. A remote request counts from
+    /// The deadline of the timer, rounded up to a tick. If it had elapsed when the timer was added
+    /// or moved, this may be later, at most the time of the last turn. A remote request counts from
     /// when the owner consumes it.
     pub deadline: Instant,
     /// How long after that the turn began.

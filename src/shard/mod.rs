@@ -237,7 +237,7 @@ impl<T> Shard<T> {
     /// while let Some(expired) = shard.next_expired() {
     ///     println!("{}", expired.payload);
     /// }
-    /// shard.add(When::at(now + Duration::from_secs(30)), "idle"); // reads no clock either
+    /// shard.add(When::at(now + Duration::from_secs(30)), "idle");
     /// ```
     pub fn turn_at(&mut self, now: Instant) {
         if !self.turn_is_idle_at(now) {

@@ -21,7 +21,7 @@ use crate::{
     error::AddErrorReason,
     limits::{GENERATION_MAX, SETTLES_MAX},
     wheel::{Entry, Storage},
-    when::{Start, When},
+    when::When,
 };
 
 /// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
@@ -131,26 +131,20 @@ impl<T> Shard<T> {
         self.read_clock().hi.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline of a timer that is added now with this delay. A zero delay rounds up to
-    /// the last tick that has begun, so that the next turn fires it.
+    /// Returns the deadline of a timer that is added or moved now, with this delay.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock().hi;
         let delay = saturating_nanos(delay);
-        // A choice of a number, not of a path: adds are slower with another branch.
-        let back = if delay == 0 { self.tick.all_but_a_nano() } else { 0 };
-        now.saturating_add(delay).saturating_sub(back)
+        self.tick.due(now.saturating_add(delay), delay == 0)
     }
 
     /// Returns when a timer is due that is added now at an instant, with slack or spread.
     #[inline(never)]
     pub(crate) fn due_roughly(&mut self, when: When) -> Due {
-        let start = match when.start {
-            Start::After(delay) => self.nanos_after(delay),
-            Start::At(instant) => self.clock.nanos_at(instant),
-        };
-        let nanos = start.saturating_add(self.shared.spread.next(when.range));
+        let now = self.read_clock().hi;
+        let nanos = self.shared.nanos_of(when, now);
         Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
@@ -250,12 +244,12 @@ impl<T> Shard<T> {
     /// clock, or `None` if it cannot be moved.
     #[inline]
     pub(crate) fn reset_own(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        self.reset_own_to(handle, |shard| shard.nanos_after(delay))
+        self.reset_own_to(handle, |shard| shard.due_after(delay))
     }
 
     /// Moves a timer of this shard to an instant, or with slack or spread.
     pub(crate) fn reset_own_roughly(&mut self, handle: TimerHandle, when: When) -> Option<u64> {
-        self.reset_own_to(handle, |shard| shard.shared.nanos_of(when))
+        self.reset_own_to(handle, |shard| shard.shared.due_roughly(when))
     }
 
     /// Moves a timer of this shard to the moment that `due` returns. `due` is called only if the

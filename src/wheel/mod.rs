@@ -41,13 +41,13 @@ mod storage;
 use core::{fmt, iter::FusedIterator};
 
 use self::entries::Entries;
-pub(crate) use self::raw::RawWheel;
 #[cfg(feature = "std")]
 pub(crate) use self::{
     level::coarsest,
     raw::shard_levels,
-    storage::{Entry, Links, Location, Placement, Storage},
+    storage::{Entry, Links, Location, Placement},
 };
+pub(crate) use self::{raw::RawWheel, storage::Storage};
 
 /// A hierarchical timing wheel that holds values until their tick.
 ///

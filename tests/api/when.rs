@@ -17,12 +17,16 @@ use crate::{
 const START: u64 = 1_000;
 
 /// Each form of `When` with the first and the last tick at which its timer fires. The clock shows
-/// three tenths of a tick more than `START`.
-fn forms(now: Instant) -> [(When, u64, u64); 10] {
+/// four tenths of a tick more than `START`.
+fn forms(now: Instant) -> [(When, u64, u64); 14] {
     let (after, at) = (When::after(TICK * 5), When::at(now + TICK * 5));
     [
         ((TICK * 5).into(), 1_006, 1_006),
         ((now + TICK * 5).into(), 1_006, 1_006),
+        (Duration::ZERO.into(), START, START),
+        (When::after(Duration::ZERO).slack(TICK / 2), START, START),
+        (now.into(), START, START),
+        ((now - TICK / 20).into(), START, START),
         ((now - TICK * 3).into(), START, START),
         (After(5).into(), 1_006, 1_006),
         // The multiple of the largest power of two from 1,006 to 1,015.
@@ -67,6 +71,7 @@ fn callbacks_fire_in(form: usize) -> Vec<u64> {
         let (local, guard) = (timer.add_local(HOUR, note()), guarded.guard());
         start(clock);
         timer.turn();
+        clock.advance(TICK / 10);
         let (when, ..) = forms(clock.now())[form];
         timer.add(when, note());
         timer.try_add(when, note()).expect("there is room");
@@ -91,6 +96,8 @@ fn payloads_fire_in(form: usize) -> Vec<u64> {
     let (mut shard, clock) = manual_shard();
     let moved = shard.add(HOUR, ());
     start(&clock);
+    shard.turn();
+    clock.advance(TICK / 10);
     let (when, ..) = forms(clock.now())[form];
     shard.add(when, ());
     assert!(shard.reset(moved, when));
@@ -158,7 +165,7 @@ fn a_remote_add_gives_back_what_is_refused() {
             let run = runs.callback();
             on_a_thread(|| shard.try_add(when, run).expect_err("it is full").into_inner()());
         }
-        assert_eq!((runs.get(), runs.shared_by()), (10, 0));
+        assert_eq!((runs.get(), runs.shared_by()), (14, 0));
     });
 }
 
