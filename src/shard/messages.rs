@@ -108,22 +108,13 @@ impl<T> Shard<T> {
         &mut self,
         take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<Message<P>> {
-        if self.opened.has_met_enough() {
-            return None;
-        }
-        // Repeats after the backlog of an earlier pass, or if the mailbox was empty at the
-        // beginning.
-        self.take_mailbox();
-        let index = self.opened.next();
-        if index == 0 {
-            return None;
-        }
-        self.nodes.adopt_sender(index);
-        let node = self.nodes.entry(index);
-        let link = node.link().get();
-        self.opened.meet(link, &self.shared.mailbox);
+        let (index, link) = match self.take_message() {
+            (0, _) => self.take_new_message()?,
+            taken => taken,
+        };
         // The message after the next comes from another core's cache. The next one is on its way.
         self.nodes.prefetch(link);
+        let node = self.nodes.entry(index);
         Some(match node.state().collect() {
             Collected::Cancelled { has_payload } => {
                 Message::Cancelled(self.collect_cancelled(index, has_payload, take))
@@ -144,6 +135,26 @@ impl<T> Shard<T> {
         })
     }
 
+    /// Takes the next message within the budget. Returns its index and its link, zero if there is
+    /// none.
+    #[inline]
+    fn take_message(&mut self) -> (u32, u32) {
+        let nodes = &mut self.nodes;
+        self.opened.next(|index| nodes.sender(index).link().get())
+    }
+
+    /// Polls the mailbox, at most once for each kind in a pass. It finds messages after the backlog
+    /// of an earlier pass, or if the mailbox was empty at the beginning. After the last message of
+    /// the budget, the pass learns here whether it leaves a backlog.
+    #[inline(never)]
+    fn take_new_message(&mut self) -> Option<(u32, u32)> {
+        if !self.opened.may_take_more() {
+            return None;
+        }
+        self.take_mailbox();
+        Some(self.take_message()).filter(|&(index, _)| index != 0)
+    }
+
     /// Collects the next remotely cancelled timer ahead of its order, because an add needs its
     /// room. Returns `None` if no such timer waits.
     #[cold]
@@ -151,12 +162,12 @@ impl<T> Shard<T> {
         &mut self,
         take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<Message<P>> {
-        let index = self.opened.next_cancelled(&self.shared.mailbox);
+        let nodes = &mut self.nodes;
+        let link_of = |index| nodes.sender(index).link().get();
+        let index = self.opened.next_cancelled(&self.shared.mailbox, link_of);
         if index == 0 {
             return None;
         }
-        self.nodes.adopt_sender(index);
-        self.opened.meet_cancelled(self.nodes.entry(index).link().get());
         // The others are out of the mailbox, where an idle turn looks.
         self.leaves_backlog();
         match self.nodes.entry(index).state().collect() {

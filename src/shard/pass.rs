@@ -6,8 +6,6 @@ use super::Shard;
 use crate::{
     clock::Reading,
     limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX},
-    util::prefetch::prefetch,
-    wheel::Storage,
 };
 
 impl<T> Shard<T> {
@@ -124,23 +122,10 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.opened.take_more(&self.shared.mailbox);
-        if self.opened.next_to_reverse() != 0 {
-            self.reverse_some();
-        }
-    }
-
-    /// Reverses links, because remote requests are consumed in order of arrival.
-    #[cold]
-    fn reverse_some(&mut self) {
-        loop {
-            let index = self.opened.next_to_reverse();
-            if index == 0 {
-                break;
-            }
-            self.nodes.adopt_sender(index);
-            let link = self.nodes.entry(index).link();
-            prefetch(self.nodes.entry(link.get()).link());
-            self.opened.reverse(link);
+        if self.opened.must_reverse() {
+            // The request that came first is consumed first.
+            let nodes = &mut self.nodes;
+            self.opened.reverse(|index, link| nodes.sender(index).link().exchange(link));
         }
     }
 

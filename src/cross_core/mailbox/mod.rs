@@ -287,12 +287,14 @@ impl Messages {
     /// because it is a lower bound.
     #[inline]
     pub(crate) const fn rest(self, third: u32) -> Self {
-        let count = match (self.second, self.count) {
-            (0, _) => 0,
-            (_, MANY) => MANY,
-            (_, count) => count.saturating_sub(1),
-        };
+        let count = if self.count < MANY { self.count.wrapping_sub(1) } else { MANY };
         Self { first: self.second, second: third, count }
+    }
+
+    /// Returns the number of messages; `MANY` is a lower bound.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        if self.first == 0 { 0 } else { self.count }
     }
 }
 
@@ -305,6 +307,13 @@ impl Link {
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: published with the node.
         self.0.store(index, Ordering::Relaxed);
+    }
+
+    /// Sets the link of a message that the owner has taken, and returns what it was.
+    pub(crate) fn exchange(&self, index: u32) -> u32 {
+        let before = self.get();
+        self.set(index);
+        before
     }
 
     /// Returns the index of the next node.

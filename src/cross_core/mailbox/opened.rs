@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use super::{Link, MANY, Mailbox, Messages, Stack};
+use super::{MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
 
 /// The index of each kind.
@@ -16,10 +16,11 @@ pub(crate) struct Opened {
     /// Messages of each kind: urgent ones first, in FIFO order.
     pub(super) left: [Messages; 2],
     /// Urgent messages that are still newest first. While there are any, no urgent message is
-    /// consumed.
+    /// consumed, and those that are in order already are `reversed`.
     unreversed: Messages,
+    reversed: Messages,
     /// The number of messages that may still be reversed in this pass.
-    reversible: usize,
+    pub(super) reversible: usize,
     /// The kinds taken in this pass, and the kinds polled. A pass polls each kind once and not once
     /// per message, because other threads write to that cache line.
     is_taken: [bool; 2],
@@ -57,7 +58,7 @@ impl Opened {
             let is_odd = !self.budget.is_multiple_of(2);
             self.rounds_up ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.rounds_up);
-            self.held = half.min(self.left[CAN_WAIT].count as usize);
+            self.held = half.min(self.left[CAN_WAIT].count() as usize);
             self.budget -= self.held;
         }
     }
@@ -81,12 +82,6 @@ impl Opened {
     #[inline]
     pub(crate) fn end_pass(&mut self) {
         self.budget = 0;
-    }
-
-    /// Returns true if the budget is used up for now.
-    #[inline]
-    pub(crate) fn has_met_enough(&self) -> bool {
-        self.budget == 0
     }
 
     /// Takes the messages of each kind that is used up, once in a pass. Later messages are left to
@@ -117,71 +112,76 @@ impl Opened {
         }
     }
 
-    /// Returns the next urgent message whose link is to be reversed in this pass, 0 if there is
-    /// none.
+    /// Returns true if urgent messages are to be reversed in this pass.
     #[inline]
-    pub(crate) fn next_to_reverse(&self) -> u32 {
-        if self.reversible == 0 { 0 } else { self.unreversed.first }
+    pub(crate) fn must_reverse(&self) -> bool {
+        self.unreversed.first != 0 && self.reversible != 0
     }
 
-    /// Moves that message, whose link is `link`, before the later ones.
-    pub(crate) fn reverse(&mut self, link: &Link) {
-        self.reversible -= 1;
-        let (index, later) = (self.unreversed.first, &mut self.left[URGENT]);
-        self.unreversed = self.unreversed.rest(link.get());
-        link.set(later.second);
-        *later = Messages { first: index, second: later.first, count: (later.count + 1).min(MANY) };
+    /// Puts urgent messages in FIFO order, as many as this pass may. `exchange` sets the link of a
+    /// message and returns what it was.
+    pub(crate) fn reverse(&mut self, mut exchange: impl FnMut(u32, u32) -> u32) {
+        if !self.must_reverse() {
+            return;
+        }
+        let (mut from, mut to) = (self.unreversed, self.reversed);
+        while from.first != 0 && self.reversible != 0 {
+            let third = exchange(from.first, to.second);
+            to = Messages { first: from.first, second: to.first, count: (to.count + 1).min(MANY) };
+            from = from.rest(third);
+            self.reversible -= 1;
+        }
+        (self.unreversed, self.reversed) = (from, to);
+        if from.first == 0 {
+            self.left[URGENT] = mem::take(&mut self.reversed);
+        }
     }
 
-    /// Returns the message to consume next, 0 if there is none.
+    /// Consumes the next message within the budget: an urgent one at the beginning of a pass; at
+    /// its end one of low priority, then new urgent ones. Returns its index, 0 if there is none, and
+    /// its link, which `link_of` returns.
     #[inline]
-    pub(crate) fn next(&self) -> u32 {
-        let kind = self.next_kind();
-        if kind == CAN_WAIT && self.urgent_only { 0 } else { self.left[kind].first }
-    }
-
-    /// Consumes the next message, whose link is `link`. When this exhausts the budget, polls again
-    /// so that the pass knows whether it leaves a backlog.
-    #[inline]
-    pub(crate) fn meet(&mut self, link: u32, mailbox: &Mailbox) {
-        let kind = self.next_kind();
-        self.left[kind] = self.left[kind].rest(link);
+    pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
+        let is_urgent = self.urgent_only || self.left[CAN_WAIT].first == 0;
+        let messages = &mut self.left[if is_urgent { URGENT } else { CAN_WAIT }];
+        let index = messages.first;
+        if index == 0 || self.budget == 0 {
+            return (0, 0);
+        }
+        let link = link_of(index);
+        *messages = messages.rest(link);
         self.budget -= 1;
-        if self.has_met_enough() {
-            self.take_more(mailbox);
-        }
+        (index, link)
     }
 
-    /// Returns the next message about a cancelled timer ahead of its order, for an add that needs
-    /// room; 0 if there is none.
-    pub(crate) fn next_cancelled(&mut self, mailbox: &Mailbox) -> u32 {
+    /// Returns true if a kind has not been polled in this pass.
+    #[inline]
+    pub(crate) fn may_take_more(&self) -> bool {
+        self.is_looked_for != [true; 2]
+    }
+
+    /// Consumes the next message about a cancelled timer ahead of its order, for an add that needs
+    /// room. Returns its index, 0 if there is none.
+    pub(crate) fn next_cancelled(
+        &mut self,
+        mailbox: &Mailbox,
+        link_of: impl FnOnce(u32) -> u32,
+    ) -> u32 {
         let [_, can_wait] = mailbox.stacks();
-        if self.left[CAN_WAIT].first == 0 && can_wait.has_any() {
-            self.left[CAN_WAIT] = can_wait.take();
+        let messages = &mut self.left[CAN_WAIT];
+        if messages.first == 0 && can_wait.has_any() {
+            *messages = can_wait.take();
         }
-        self.left[CAN_WAIT].first
-    }
-
-    /// Consumes that message, whose link is `link`.
-    pub(crate) fn meet_cancelled(&mut self, link: u32) {
-        self.left[CAN_WAIT] = self.left[CAN_WAIT].rest(link);
+        let index = messages.first;
+        if index != 0 {
+            *messages = messages.rest(link_of(index));
+        }
+        index
     }
 
     /// Returns the number of taken messages about cancelled timers; `MANY` is a lower bound.
     pub(crate) fn cancelled(&self) -> u32 {
-        self.left[CAN_WAIT].count
-    }
-
-    /// Returns the kind to consume next: urgent ones at the beginning of a pass; at its end
-    /// low-priority ones, then new urgent ones.
-    #[inline]
-    fn next_kind(&self) -> usize {
-        let is_ready = self.left[URGENT].first != 0 && self.unreversed.first == 0;
-        if is_ready && (self.urgent_only || self.left[CAN_WAIT].first == 0) {
-            URGENT
-        } else {
-            CAN_WAIT
-        }
+        self.left[CAN_WAIT].count()
     }
 
     /// Returns true if a taken message is urgent.
@@ -199,14 +199,15 @@ impl Opened {
     /// Returns the number of taken messages; for each kind, `MANY` is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        let [urgent, can_wait] = &self.left;
-        (urgent.count + self.unreversed.count).min(MANY) + can_wait.count
+        let urgent = [self.left[URGENT], self.unreversed, self.reversed];
+        let urgent: u32 = urgent.iter().map(Messages::count).sum();
+        urgent.min(MANY) + self.cancelled()
     }
 
     /// Returns the taken messages, in no order.
     #[inline]
-    pub(crate) fn left(&self) -> [Messages; 3] {
+    pub(crate) fn left(&self) -> [Messages; 4] {
         let [urgent, can_wait] = self.left;
-        [urgent, can_wait, self.unreversed]
+        [urgent, can_wait, self.unreversed, self.reversed]
     }
 }

@@ -1,5 +1,7 @@
 //! The owner's side of the mailbox, on one thread.
 
+use std::iter;
+
 use super::*;
 use crate::limits::REVERSED_MAX;
 
@@ -15,20 +17,20 @@ fn opened(budget: usize) -> Opened {
 
 /// Reverses urgent messages into FIFO order, as many as one pass may.
 fn reverse(opened: &mut Opened, links: &[Link]) {
-    while opened.next_to_reverse() != 0 {
-        opened.reverse(&links[opened.next_to_reverse() as usize]);
-    }
+    opened.reverse(|index, link| links[index as usize].exchange(link));
+}
+
+/// Consumes the next message.
+fn next(opened: &mut Opened, links: &[Link]) -> Option<u32> {
+    let (index, _) = opened.next(|index| links[index as usize].get());
+    (index != 0).then_some(index)
 }
 
 /// Consumes messages by the links of the nodes, and returns their indices.
 fn met(opened: &mut Opened, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
-    let next = || {
-        let index = opened.next();
-        (index != 0 && !opened.has_met_enough())
-            .then(|| opened.meet(links[index as usize].get(), mailbox))?;
-        Some(index)
-    };
-    std::iter::from_fn(next).collect()
+    let met = iter::from_fn(|| next(opened, links)).collect();
+    opened.take_more(mailbox);
+    met
 }
 
 fn depth_of(push: Push) -> u32 {
@@ -106,7 +108,7 @@ fn what_can_wait_waits_until_the_end_of_a_pass() {
     opened.take_more(&mailbox);
     reverse(&mut opened, &links);
     opened.hold_others();
-    opened.meet(links[1].get(), &mailbox);
+    assert_eq!(next(&mut opened, &links), Some(1));
     opened.look_again();
     assert_eq!(met(&mut opened, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, none is held.
@@ -148,7 +150,7 @@ fn half_of_what_a_pass_may_meet_is_for_what_can_wait() {
         opened.look_again();
         assert_eq!(met(&mut opened, &mailbox, &links).len() + first as usize, budget);
         opened.end_pass();
-        assert!(opened.has_met_enough());
+        assert_eq!(next(&mut opened, &links), None);
     }
 }
 
@@ -225,7 +227,8 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     // Miri is slow: about a thousand times.
     for _ in 0..if cfg!(miri) { 3 } else { MANY } {
         opened.begin_pass(ALL);
-        opened.reverse(&links[opened.next_to_reverse() as usize]);
+        opened.reversible = 1;
+        reverse(&mut opened, &links);
         assert_eq!(opened.count(), MANY);
     }
 }
@@ -302,9 +305,9 @@ fn many_that_were_taken_are_many_until_the_last() {
     let mut opened = opened(ALL);
     opened.left = [Messages::default(), Messages::of(head)];
     let mut counts = vec![];
-    while opened.next() != 0 {
+    while !opened.is_empty() {
         counts.push(opened.count());
-        opened.meet(links[opened.next() as usize].get(), &Mailbox::default());
+        assert!(next(&mut opened, &links).is_some());
     }
     assert_eq!((counts, opened.count()), (vec![MANY; 3], 0));
 }

@@ -202,11 +202,12 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_of(index))
     }
 
-    /// Makes sure that the owner knows the node of a message.
+    /// Returns the node of a message, which the owner knows from now on.
     #[inline]
-    pub(crate) fn adopt_sender(&mut self, index: u32) {
+    pub(crate) fn sender(&mut self, index: u32) -> NodeRef<'_, T> {
         let is_there = self.adopt(page_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
+        self.entry(index)
     }
 
     /// Makes all pages known, for the last sweep.

@@ -189,7 +189,7 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>, generation: u64)
     let node = slab.take_remote(&pinned).expect("there is a node");
     node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
     let index = node.index();
-    own.adopt_sender(index);
+    own.sender(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested().read(), 5);
     index
@@ -269,7 +269,7 @@ fn no_node_is_taken_twice() {
         }
         drop(sender);
         for (index, generation) in receiver {
-            own.adopt_sender(index);
+            own.sender(index);
             assert!(own.entry(index).state().cancel_own(generation).is_ok());
             assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
             assert!(used.lock().unwrap().remove(&index));
