@@ -127,9 +127,10 @@ pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
 /// Messages of other cores that one turn consumes at most, so that a flood is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// How long a timer is overdue on a thread without a driver, in nanoseconds, before the next add
-/// reports it: a thread may add timers and finish its set-up before its loop begins.
-pub(crate) const UNDRIVEN_GRACE: u64 = 100_000_000;
+/// How long a timer is overdue on a thread whose loop has not begun, in nanoseconds, before the next
+/// add reports it: a thread may add timers and finish its set-up before its loop begins. A thread
+/// with a registered driver has the second time.
+pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// How often a thread tries to claim a wheel of `Timers::per_worker`, which others hold for a few
 /// hundred instructions, before it sends a message.

@@ -21,7 +21,7 @@ use crate::{
     },
     error::AddErrorReason,
     gauges::{Gauges, Turns},
-    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION, UNDRIVEN_GRACE},
+    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION},
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest,
@@ -155,7 +155,7 @@ impl Shared {
     /// loop drives. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
-        if overdue >= UNDRIVEN_GRACE && self.gauges.takes_undriven() {
+        if self.gauges.takes_undriven(overdue) {
             let overdue = Duration::from_nanos(overdue);
             contain(|| trace::undriven(self.gauges.number(), &self.name, overdue));
         }

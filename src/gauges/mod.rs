@@ -15,7 +15,7 @@ pub(crate) use self::counts::WORDS;
 use self::histogram::Cells;
 pub use self::{counts::Counts, histogram::Histogram};
 use crate::{
-    limits::SHARD_LEVELS,
+    limits::{SHARD_LEVELS, UNDRIVEN_GRACE},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_MODEL, Ordering},
@@ -46,8 +46,9 @@ pub(crate) struct Gauges {
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
     remote_due: AtomicU64,
-    /// Nonzero if an overdue timer may be reported, because no loop has registered.
-    is_undriven: AtomicU64,
+    /// For how long a timer is overdue when it is reported, because no loop has begun; the maximum
+    /// if none is reported.
+    undriven_grace: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [Cells; 2],
     callbacks: Cells,
@@ -96,7 +97,7 @@ impl Gauges {
             turn_began: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
             remote_due: AtomicU64::new(u64::MAX),
-            is_undriven: AtomicU64::new(0),
+            undriven_grace: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
             callbacks: Cells::default(),
@@ -177,15 +178,25 @@ impl Gauges {
         if self.tells() {
             // Relaxed: two independent words.
             self.remote_due.store(due, Ordering::Relaxed);
-            self.is_undriven.store(1, Ordering::Relaxed);
+            self.undriven_grace.store(UNDRIVEN_GRACE[0], Ordering::Relaxed);
         }
     }
 
-    /// Returns true once if no loop has registered: the caller reports an overdue timer. Later
-    /// calls return false, until the owner has lost another driver.
-    pub(crate) fn takes_undriven(&self) -> bool {
-        // Relaxed: one caller gets the value.
-        self.tells() && self.is_undriven.swap(0, Ordering::Relaxed) != 0
+    /// Records that a driver is registered, whose loop begins later.
+    pub(crate) fn expects_loop(&self) {
+        if self.tells() {
+            // Relaxed: an independent word.
+            self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true once if no loop has begun and a timer has been overdue for too long: the caller
+    /// reports it. Later calls return false, until the owner has lost another driver.
+    pub(crate) fn takes_undriven(&self, overdue: u64) -> bool {
+        // Relaxed, both: one caller gets the value.
+        self.tells()
+            && overdue >= self.undriven_grace.load(Ordering::Relaxed)
+            && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Records that another thread has requested a turn at `due`, while no loop drives the owner.

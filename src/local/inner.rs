@@ -235,7 +235,7 @@ impl Local {
     fn expect_turns(&self) {
         if let Driver::Missing = self.driver.get() {
             self.driver.set(Driver::Registered);
-            self.shared.gauges.takes_undriven();
+            self.shared.gauges.expects_loop();
         }
     }
 
@@ -273,17 +273,12 @@ impl Local {
     }
 
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
-    /// first turn or announcement, it publishes the deadline for other threads, and reports an
-    /// overdue timer without a driver.
+    /// first turn or announcement, it publishes the deadline for other threads, and reports a timer
+    /// that has been overdue for long.
     fn tell_before_the_loop(&self, nanos: u64) {
         match self.driver.get() {
             Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
-            // Once is enough: the registered loop will turn and publish its own state.
-            Driver::Registered => {
-                self.sleeps_until.set(AWAKE);
-                self.step(|shard| _ = shard.tell_unasked());
-            }
-            Driver::Missing => {
+            Driver::Registered | Driver::Missing => {
                 let (next, now) = self.step(|shard| shard.tell_unasked());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer that is added late does not report itself.

@@ -265,6 +265,9 @@ impl LocalTimer {
     /// then it has no driver after the last of them is dropped outside of a turn. A loop registers
     /// again at its next turn.
     ///
+    /// Until the loop begins, an add by any thread reports a timer that is overdue, once: by 100 ms
+    /// without a driver, by 1 s after the registration. See [`metrics`](crate::metrics).
+    ///
     /// # Examples
     ///
     /// An executor that polls its task before it turns:

@@ -471,29 +471,34 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
-    let [own, remote] = lines[..] else { panic!("two lines are expected: {text}") };
-    assert!(own.contains("'reported once'") && own.contains("local_timer().turn()"), "{own}");
-    assert!(remote.contains("'remote, reported once'"), "{remote}");
+    let expected = ["reported once", "remote, reported once", "registered", "remote, registered"];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, name) in lines.into_iter().zip(expected) {
+        let is_right = line.contains(&format!("'{name}'")) && line.contains("local_timer().turn()");
+        assert!(is_right, "{line}");
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
 fn add_without_a_driver() {
-    for (name, prepare) in [
-        ("reported once", (|| ()) as fn()),
-        ("driven", || _ = local_timer().turn()),
-        ("registered", || local_timer().register_driver()),
+    let millis = Duration::from_millis;
+    for (name, wait, prepare) in [
+        ("reported once", millis(200), (|| ()) as fn()),
+        ("driven", millis(200), || _ = local_timer().turn()),
+        ("about to be driven", millis(200), || local_timer().register_driver()),
+        ("registered", millis(1_100), || Config::new().install().expect("the first use")),
     ] {
         named(name, move || {
             prepare();
-            local_timer().add(Duration::from_millis(1), || ());
+            local_timer().add(millis(1), || ());
             // A timer that is late from the beginning reports nothing.
             local_timer().add(local_timer().now() - HOUR, || ()).cancel();
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(wait);
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
         });
         undriven(&format!("remote, {name}"), prepare, |shard| {
-            shard.add(Duration::from_millis(1), || ());
-            thread::sleep(Duration::from_millis(200));
+            shard.add(millis(1), || ());
+            thread::sleep(wait);
             (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
         });
     }
