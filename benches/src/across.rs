@@ -14,7 +14,6 @@ mod tokio;
 
 use std::{
     cell::Cell,
-    fmt::{self, Debug},
     thread,
     time::{Duration, Instant},
 };
@@ -38,7 +37,7 @@ pub const BATCH: usize = 64;
 /// The timers of a thread.
 pub trait Owner: Sized {
     /// Names a timer.
-    type Handle: Debug + Send + 'static;
+    type Handle: Send + 'static;
     /// The access of another thread.
     type Remote: Remote<Handle = Self::Handle> + 'static;
 
@@ -151,12 +150,6 @@ impl Task {
 
     fn run(self) {
         (self.0)();
-    }
-}
-
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
     }
 }
 

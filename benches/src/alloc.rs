@@ -12,7 +12,6 @@ static ALLOCATIONS: AtomicI64 = AtomicI64::new(0);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 /// The system's allocator, counted.
-#[derive(Debug)]
 pub struct Counting;
 
 /// Counts from now on, from zero.

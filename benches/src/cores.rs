@@ -89,7 +89,6 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
 pub(crate) struct Baton(AtomicU64);
 
 /// One of two threads that take turns.
-#[derive(Debug)]
 pub(crate) struct Runner<'a> {
     baton: &'a AtomicU64,
     next_leg: u64,

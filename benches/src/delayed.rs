@@ -15,6 +15,8 @@ use corewheel::{
     PurgatoryGroup, local_timer,
 };
 
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
+
 use crate::{
     across::{Lock, Shareable},
     timers::Timers,
@@ -81,7 +83,6 @@ impl Layout {
 
 /// The state that operations check, and the counts. All relaxed: the counts are independent, and
 /// each event is sent by a call that synchronizes.
-#[derive(Debug)]
 pub struct Board {
     /// How many events there were on each key.
     pub events: Vec<AtomicU64>,
@@ -107,7 +108,6 @@ impl Ended {
 }
 
 /// Waits for this number of events on its key.
-#[derive(Debug)]
 pub struct Operation {
     /// Where it looks.
     pub board: &'static Board,
@@ -133,7 +133,6 @@ impl DelayedOperation for Operation {
 }
 
 /// corewheel's purgatory, one core's of a group.
-#[derive(Debug)]
 pub struct Corewheel {
     purgatory: Purgatory<usize, Operation>,
     clock: ManualClock,
@@ -192,7 +191,6 @@ impl Delayed for Corewheel {
 
 /// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As in Kafka, an operation
 /// that is over leaves its list when the list is next looked through. The operations' last words are said without the lock.
-#[derive(Debug)]
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
     /// The operations that one call completes, a buffer that is kept.
@@ -202,55 +200,33 @@ pub struct Locked<T: Shareable, L: Lock> {
 }
 
 /// The state behind the lock.
-#[derive(Debug)]
 pub struct Inner<T: Timers> {
     watches: HashMap<usize, Vec<Id>>,
-    operations: Vec<Slot<T>>,
-    free: Vec<u32>,
+    operations: SlotMap<Id, (Operation, T::Handle)>,
     timers: T,
     now: u64,
 }
 
-#[derive(Debug)]
-struct Slot<T: Timers> {
-    generation: u32,
-    parked: Option<(Operation, T::Handle)>,
-}
-
 /// Where an operation is, and which of those that have been there.
-#[derive(Clone, Copy, Debug)]
-pub struct Id {
-    index: u32,
-    generation: u32,
-}
+pub type Id = DefaultKey;
 
 impl<T: Timers> Inner<T> {
     fn park(&mut self, operation: Operation, ticks: u64) -> Id {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.operations.push(Slot { generation: 0, parked: None });
-            self.operations.len() as u32 - 1
-        });
-        let id = Id { index, generation: self.operations[index as usize].generation };
-        self.watches.entry(operation.key as usize).or_default().push(id);
-        let timer = self.timers.add(self.now + ticks, [index.into(), id.generation.into(), 0]);
-        self.operations[index as usize].parked = Some((operation, timer));
+        let (watch, deadline) = (operation.key as usize, self.now + ticks);
+        let id = self
+            .operations
+            .insert_with_key(|id| (operation, self.timers.add(deadline, [id.data().as_ffi(); 3])));
+        self.watches.entry(watch).or_default().push(id);
         id
     }
 
     fn get(&mut self, id: Id) -> Option<&mut Operation> {
-        let slot = &mut self.operations[id.index as usize];
-        slot.parked
-            .as_mut()
-            .filter(|_| slot.generation == id.generation)
-            .map(|(operation, _)| operation)
+        self.operations.get_mut(id).map(|(operation, _)| operation)
     }
 
     /// Takes an operation out and cancels its timer.
     fn take(&mut self, id: Id) -> Option<Operation> {
-        let slot = &mut self.operations[id.index as usize];
-        let (operation, timer) = slot.parked.take_if(|_| slot.generation == id.generation)?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.index);
+        let (operation, timer) = self.operations.remove(id)?;
         self.timers.cancel(&timer);
         Some(operation)
     }
@@ -259,13 +235,12 @@ impl<T: Timers> Inner<T> {
     fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
         let Some(list) = self.watches.get_mut(&key) else { return };
         let mut list = mem::take(list);
-        list.retain(|&id| match self.get(id).map(DelayedOperation::try_complete) {
-            Some(true) => {
+        list.retain(|&id| {
+            let is_complete = self.get(id).map(DelayedOperation::try_complete);
+            if is_complete == Some(true) {
                 done.extend(self.take(id));
-                false
             }
-            Some(false) => true,
-            None => false,
+            is_complete == Some(false)
         });
         self.watches.insert(key, list);
     }
@@ -284,8 +259,8 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
     type Id = Id;
 
     fn common(layout: Layout) -> Self::Common {
-        let (watches, operations, free) = (HashMap::new(), Vec::new(), Vec::new());
-        let inner = Inner { watches, operations, free, timers: T::new(), now: 0 };
+        let (watches, operations) = (HashMap::new(), SlotMap::new());
+        let inner = Inner { watches, operations, timers: T::new(), now: 0 };
         (Arc::new(inner.into()), layout.cores)
     }
 
@@ -329,9 +304,8 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
     fn tick(&mut self) {
         L::with(&self.inner, |inner| {
             inner.now += 1;
-            inner.timers.advance(inner.now, |[index, generation, _]| {
-                self.expired.push(Id { index: index as u32, generation: generation as u32 });
-            });
+            let expired = &mut self.expired;
+            inner.timers.advance(inner.now, |[id, ..]| expired.push(KeyData::from_ffi(id).into()));
             self.done.extend(self.expired.drain(..).filter_map(|id| inner.take(id)));
         });
         self.end(Completion::Expired);

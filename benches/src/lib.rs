@@ -31,6 +31,7 @@
     clippy::cast_sign_loss,
     reason = "a run has few timers and ticks, and its figures are read by people"
 )]
+#![allow(missing_debug_implementations, reason = "nothing is printed that way")]
 #![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
 
 pub mod across;

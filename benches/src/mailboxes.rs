@@ -34,7 +34,6 @@ pub trait Mailbox: Send + Sized {
 }
 
 /// The nodes of an owner's timers, numbered from 1. Node 0, and one after the last, are the mailbox's.
-#[derive(Debug)]
 pub struct Nodes(Box<[Node]>);
 
 /// 16 bytes, as in corewheel.
@@ -80,7 +79,7 @@ impl Nodes {
 }
 
 /// The head of a stack through the nodes, and the nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stack {
     head: Arc<Alone<AtomicU64>>,
     nodes: Arc<Nodes>,
@@ -149,7 +148,6 @@ pub(crate) fn push(
 /// `stack`: corewheel's stack, whose links lead to the message after the next. The head holds the two newest messages and
 /// the depth. The receiver takes all by one swap and follows two chains, so that it fetches the lines of two messages at
 /// once. No thread waits for another.
-#[derive(Debug)]
 pub struct Chains(Stack);
 
 const INDEX_BITS: u32 = 26;
@@ -194,7 +192,6 @@ impl Mailbox for Chains {
 ///
 /// With `SINGLE`, `stack-single`: the receiver takes one message at a time by a compare-and-swap. Only the receiver pops,
 /// and a node is sent again only after it was freed, so an equal head has an equal link.
-#[derive(Debug)]
 pub struct Chain<const SINGLE: bool>(Stack);
 
 /// One message, in the depth of a head of [`Chain`].
@@ -234,14 +231,12 @@ impl<const SINGLE: bool> Mailbox for Chain<SINGLE> {
 /// `swap-queue`: Vyukov's intrusive queue. A push swaps itself in as the newest and then links the one before to itself. It
 /// takes no loop; but between its two steps the receiver cannot go on, and a sender that stalls there holds up all messages
 /// after its own.
-#[derive(Debug)]
 pub struct SwapQueue {
     newest: Arc<Alone<AtomicU32>>,
     nodes: Arc<Nodes>,
 }
 
 /// The receiver of a [`SwapQueue`].
-#[derive(Debug)]
 pub struct SwapReceiver {
     queue: SwapQueue,
     /// The next message, or the spare node, which stands in the queue where it would be empty.

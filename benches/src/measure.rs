@@ -74,11 +74,6 @@ impl Sample {
         Self { setting: setting.to_owned(), ..self }
     }
 
-    /// Creates a time per operation.
-    pub fn nanos(workload: &str, n: usize, nanos: f64) -> Self {
-        Self::new(workload, n, "ns", nanos)
-    }
-
     /// Returns the kind of figure and the setting.
     pub fn title(&self) -> String {
         let separator = if self.setting.is_empty() { "" } else { "-" };
@@ -150,7 +145,6 @@ impl Clock {
 }
 
 /// A measurement that is going on.
-#[derive(Debug)]
 pub struct Timing {
     started: Instant,
     elapsed: Duration,

@@ -4,6 +4,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::measure::{Effort, Sample};
+
 /// A peer of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Peer {
@@ -329,6 +331,19 @@ pub struct Job {
     pub n: usize,
     /// How much is done.
     pub scale: Scale,
+}
+
+impl Job {
+    /// Returns how long it takes.
+    pub fn effort(self) -> Effort {
+        self.scale.pick(Effort::NORMAL, Effort::QUICK, Effort::TINY)
+    }
+
+    /// Creates a figure of the workload, or of a part of it that has a name.
+    pub fn sample(self, part: &str, unit: &str, value: f64) -> Sample {
+        let separator = if part.is_empty() { "" } else { "-" };
+        Sample::new(format!("{}{separator}{part}", self.workload.name()), self.n, unit, value)
+    }
 }
 
 /// How much is measured.

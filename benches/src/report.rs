@@ -22,7 +22,6 @@ const SCHEMES: &str =
     "Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.";
 
 /// The figures of one workload.
-#[derive(Debug)]
 pub struct Section {
     /// `None` for the schemes.
     workload: Option<Workload>,
@@ -30,7 +29,6 @@ pub struct Section {
 }
 
 /// All rounds of one figure.
-#[derive(Debug)]
 struct Figure {
     peer: String,
     /// Of the first round.
@@ -347,7 +345,7 @@ mod tests {
         let mut section = Section::new(Some(workload));
         for value in [5000.0, 1000.0, 3000.0, 9000.0] {
             for &n in sizes {
-                section.add("btree", vec![Sample::nanos("churn", n, value)]);
+                section.add("btree", vec![Sample::new("churn", n, "ns", value)]);
             }
         }
         section

@@ -1,9 +1,6 @@
 //! How each peer does each workload, in the process that was started for it.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corewheel::Clock;
 use tokio::{
@@ -13,29 +10,25 @@ use tokio::{
 
 use crate::{
     across::{
-        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
-        Sleeping, Std, TokioDrop,
+        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Sleeping, Std,
+        TokioDrop,
     },
-    alloc, cores,
-    delayed::{self, Delayed},
-    mailboxes::{self, Mailbox},
-    measure::{self, Effort, Sample},
+    cores, delayed, mailboxes,
+    measure::{self, Sample},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel,
         DelayQueuePeer, DelayQueueRealTime, Floor, HashWheel, Heap4, LazyBinaryHeap, Linked64,
         Single65536, TokioSleep, TokioSleepRealTime,
     },
-    plan::{Job, Named, Peer, Workload as W},
-    timeouts::{Here, Pingora, There, Tokio},
+    plan::{Job, Peer, Workload as W},
+    timeouts::{Here, Pingora, There, Timeouts, Tokio},
     timers::{Timers, Waking},
     workloads::{
-        self, contended, drain, flood,
-        guarded::{self, Stage, TwoCores, Workers},
-        in_thread, late, mailbox, memory,
-        operations::{self, Churn, Delay, Reset, Steady},
-        pause, purgatory, scaling, slack,
-        waking::{self, Corewheel, EventFd, Futex, Sleeper, TokioNotify},
-        xcancel::{self, Direction},
+        asked, contended, drain, flood,
+        guarded::{self, TwoCores, Workers},
+        late, mailbox, memory, operations, pause, purgatory, scaling, slack,
+        waking::{self, EventFd, Futex, TokioNotify},
+        xcancel,
     },
 };
 
@@ -99,23 +92,25 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioSleep, CALL, in_task::<TokioSleepRealTime>),
     (Peer::TokioThreads, CALL, in_task::<TokioSleepRealTime>),
     (Peer::TokioAlt, CALL, in_task::<TokioSleepRealTime>),
-    (Peer::CorewheelLocal, LATE_BY_TICK, |job| late_local(job, Clock::monotonic())),
-    (Peer::CorewheelLocalFast, LATE_BY_TICK, |job| late_local(job, Clock::fast())),
-    (Peer::BTree, LATE, |job| late_by(job, late::btree)),
-    (Peer::DelayQueue, LATE, |job| late_by(job, |size| late::delay_queue(size, &runtime(job, 1)))),
+    (Peer::CorewheelLocal, LATE_BY_TICK, |job| late::corewheel_local(job, Clock::monotonic())),
+    (Peer::CorewheelLocalFast, LATE_BY_TICK, |job| late::corewheel_local(job, Clock::fast())),
+    (Peer::BTree, LATE, |job| late::run(job, late::btree)),
+    (Peer::DelayQueue, LATE, |job| {
+        late::run(job, |size| late::delay_queue(size, &runtime(job, 1)))
+    }),
     (Peer::TokioSleep, LATE, late_tokio),
     (Peer::TokioThreads, LATE, late_tokio),
     (Peer::TokioAlt, LATE, late_tokio),
-    (Peer::CorewheelShard, &[&[W::IdleWakeUps]], |job| late::idle_wake_ups(&job.workload.name())),
+    (Peer::CorewheelShard, &[&[W::IdleWakeUps]], late::idle_wake_ups),
     (Peer::CorewheelWheel, WITHIN, slack::<CorewheelWheel>),
     (Peer::CorewheelShard, SLACK, slack::<CorewheelShard>),
     (Peer::CorewheelLocal, SLACK, slack::<CorewheelLocal>),
     (Peer::Linked64, SLACK, slack::<Linked64>),
     (Peer::BTree, SLACK, slack::<BTree>),
-    (Peer::CorewheelLocal, PURGATORY, delayed::<delayed::Corewheel>),
-    (Peer::Linked64, PURGATORY, delayed::<delayed::Locked<Linked64, Std>>),
-    (Peer::BTree, PURGATORY, delayed::<delayed::Locked<BTree, Std>>),
-    (Peer::MutexLinked64, PURGATORY, delayed::<delayed::Locked<Linked64, ParkingLot>>),
+    (Peer::CorewheelLocal, PURGATORY, purgatory::run::<delayed::Corewheel>),
+    (Peer::Linked64, PURGATORY, purgatory::run::<delayed::Locked<Linked64, Std>>),
+    (Peer::BTree, PURGATORY, purgatory::run::<delayed::Locked<BTree, Std>>),
+    (Peer::MutexLinked64, PURGATORY, purgatory::run::<delayed::Locked<Linked64, ParkingLot>>),
     (Peer::CorewheelLocal, XCANCEL, xcancel::<Local<false>>),
     (Peer::CorewheelLocalFast, XCANCEL, xcancel::<Local<true>>),
     (Peer::CorewheelShard, XCANCEL, xcancel::<LocalShard>),
@@ -127,13 +122,13 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioThreads, XCANCEL, xcancel_tokio),
     (Peer::TokioAlt, XCANCEL, xcancel_tokio),
     (Peer::MutexHeap4, XCANCEL, xcancel::<Locked<Heap4, ParkingLot>>),
-    (Peer::CorewheelLocal, LOCK, xcancel_lock::<Local<false>>),
-    (Peer::CorewheelShard, LOCK, xcancel_lock::<LocalShard>),
-    (Peer::MutexStd, LOCK, xcancel_lock::<Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, LOCK, xcancel_lock::<Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, LOCK, xcancel_lock::<Locked<Linked64, ParkingLot>>),
-    (Peer::MutexHeap4, LOCK, xcancel_lock::<Locked<Heap4, ParkingLot>>),
-    (Peer::Channel, LOCK, xcancel_lock::<Channel<CorewheelWheel>>),
+    (Peer::CorewheelLocal, LOCK, contended::run::<Local<false>>),
+    (Peer::CorewheelShard, LOCK, contended::run::<LocalShard>),
+    (Peer::MutexStd, LOCK, contended::run::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, LOCK, contended::run::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, LOCK, contended::run::<Locked<Linked64, ParkingLot>>),
+    (Peer::MutexHeap4, LOCK, contended::run::<Locked<Heap4, ParkingLot>>),
+    (Peer::Channel, LOCK, contended::run::<Channel<CorewheelWheel>>),
     (Peer::CorewheelLocal, FLOOD, flood::<Local<false>, true>),
     (Peer::MutexStd, FLOOD, flood::<Locked<CorewheelWheel, Std>, false>),
     (Peer::MutexParkingLot, FLOOD, flood::<Locked<CorewheelWheel, ParkingLot>, false>),
@@ -141,106 +136,45 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::Channel, FLOOD, flood::<Channel<CorewheelWheel>, true>),
     (Peer::TokioThreads, FLOOD, flood_tokio),
     (Peer::TokioAlt, FLOOD, flood_tokio),
-    (Peer::CorewheelLocal, ASKED, asked::<Local<false>>),
-    (Peer::CorewheelLocalFast, ASKED, asked::<Local<true>>),
-    (Peer::MutexStd, ASKED, asked::<Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, ASKED, asked::<Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, ASKED, asked::<Locked<Linked64, ParkingLot>>),
-    (Peer::MutexHeap4, ASKED, asked::<Locked<Heap4, ParkingLot>>),
-    (Peer::Channel, ASKED, asked::<Channel<CorewheelWheel>>),
-    (Peer::TokioSleep, ASKED, asked::<Entered>),
-    (Peer::CorewheelLocal, WAKING, waking_twice),
-    (Peer::TokioNotify, WAKING, waking::<TokioNotify>),
-    (Peer::EventFd, WAKING, waking::<EventFd>),
-    (Peer::Futex, WAKING, waking::<Futex>),
-    (Peer::Stack, MAILBOX, mailbox::<mailboxes::Chains>),
-    (Peer::StackChain, MAILBOX, mailbox::<mailboxes::Chain<false>>),
-    (Peer::StackSingle, MAILBOX, mailbox::<mailboxes::Chain<true>>),
-    (Peer::SwapQueue, MAILBOX, mailbox::<mailboxes::SwapQueue>),
-    (Peer::SegQueue, MAILBOX, mailbox::<mailboxes::Seg>),
-    (Peer::ArrayQueue, MAILBOX, mailbox::<mailboxes::Array>),
-    (Peer::StdMpsc, MAILBOX, mailbox::<mailboxes::Channel>),
-    (Peer::Ring, MAILBOX, mailbox::<mailboxes::Ring>),
-    (Peer::CorewheelLocal, ASYNC, |job| tasks(job, &TwoCores(Here::<false>))),
-    (Peer::CorewheelLocalFast, ASYNC, |job| tasks(job, &TwoCores(Here::<true>))),
-    (Peer::TokioSleep, ASYNC, |job| tasks(job, &TwoCores(Tokio))),
-    (Peer::CorewheelTimers, ASYNC, |job| {
-        tasks(job, &Workers::new(runtime(job, 2), There::on_threads(2)))
-    }),
-    (Peer::CorewheelPerWorker, ASYNC, |job| {
-        tasks(job, &Workers::new(runtime(job, 2), There::per_worker()))
-    }),
-    (Peer::TokioThreads, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
-    (Peer::TokioAlt, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Tokio))),
-    (Peer::PingoraTimeout, ASYNC, |job| tasks(job, &Workers::new(runtime(job, 2), Pingora))),
+    (Peer::CorewheelLocal, ASKED, asked::run::<Local<false>>),
+    (Peer::CorewheelLocalFast, ASKED, asked::run::<Local<true>>),
+    (Peer::MutexStd, ASKED, asked::run::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, ASKED, asked::run::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, ASKED, asked::run::<Locked<Linked64, ParkingLot>>),
+    (Peer::MutexHeap4, ASKED, asked::run::<Locked<Heap4, ParkingLot>>),
+    (Peer::Channel, ASKED, asked::run::<Channel<CorewheelWheel>>),
+    (Peer::TokioSleep, ASKED, asked::run::<Entered>),
+    (Peer::CorewheelLocal, WAKING, waking::run_twice),
+    (Peer::TokioNotify, WAKING, waking::run::<TokioNotify>),
+    (Peer::EventFd, WAKING, waking::run::<EventFd>),
+    (Peer::Futex, WAKING, waking::run::<Futex>),
+    (Peer::Stack, MAILBOX, mailbox::run::<mailboxes::Chains>),
+    (Peer::StackChain, MAILBOX, mailbox::run::<mailboxes::Chain<false>>),
+    (Peer::StackSingle, MAILBOX, mailbox::run::<mailboxes::Chain<true>>),
+    (Peer::SwapQueue, MAILBOX, mailbox::run::<mailboxes::SwapQueue>),
+    (Peer::SegQueue, MAILBOX, mailbox::run::<mailboxes::Seg>),
+    (Peer::ArrayQueue, MAILBOX, mailbox::run::<mailboxes::Array>),
+    (Peer::StdMpsc, MAILBOX, mailbox::run::<mailboxes::Channel>),
+    (Peer::Ring, MAILBOX, mailbox::run::<mailboxes::Ring>),
+    (Peer::CorewheelLocal, ASYNC, |job| guarded::run(job, &TwoCores(Here::<false>))),
+    (Peer::CorewheelLocalFast, ASYNC, |job| guarded::run(job, &TwoCores(Here::<true>))),
+    (Peer::TokioSleep, ASYNC, |job| guarded::run(job, &TwoCores(Tokio))),
+    (Peer::CorewheelTimers, ASYNC, |job| workers(job, There::on_threads(2))),
+    (Peer::CorewheelPerWorker, ASYNC, |job| workers(job, There::per_worker())),
+    (Peer::TokioThreads, ASYNC, |job| workers(job, Tokio)),
+    (Peer::TokioAlt, ASYNC, |job| workers(job, Tokio)),
+    (Peer::PingoraTimeout, ASYNC, |job| workers(job, Pingora)),
 ];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.
 fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { peer, workload, n, scale } = job;
-    let (effort, name) = (effort(job), &workload.name());
-    let nanos = |nanos| vec![Sample::nanos(name, n, nanos)];
-    match workload {
-        W::Drain if matches!(peer, Peer::Floor | Peer::FloorCas) => drain::run_fill::<T>(n, effort),
-        W::Drain => drain::run::<T>(n, effort),
-        W::Steady => nanos(operations::steady::<T>(n, effort)),
-        W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => {
-            pause::run::<T>(workload, n, scale.pick(120_000, 70_000, 1000))
-        }
-        W::Idle => nanos(operations::idle::<T>(n, effort)),
-        W::IdleHour => nanos(operations::idle_hours::<T>(effort)),
-        W::Memory => {
-            alloc::start_counting();
-            memory::run::<T>(n)
-        }
-        W::MemoryChurn => {
-            alloc::start_counting();
-            // The hash wheel keeps what was cancelled, and would want gigabytes.
-            let most = if peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
-            let pairs = scale.pick(most, 10_000_000, 10_000);
-            memory::run_churn::<T>(n, pairs, Duration::from_millis(scale.pick(30_000, 2000, 20)))
-        }
-        W::MemoryAllocations => allocations::<T>(peer, n, effort),
-        W::Scaling => scaling::run::<T>(name, n, scale.pick(8, 2, 1), effort),
-        _ => measure::run(operations::<T>(job)),
+    match job.workload {
+        W::Drain => drain::run::<T>(job),
+        W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => pause::run::<T>(job),
+        W::Memory | W::MemoryChurn | W::MemoryAllocations => memory::run::<T>(job),
+        W::Scaling => scaling::run::<T>(job),
+        _ => measure::run(operations::run::<T>(job)),
     }
-}
-
-/// Operations on a number of timers that stays the same.
-async fn operations<T: Timers>(job: Job) -> Vec<Sample> {
-    let Job { workload, n, .. } = job;
-    let (effort, name) = (effort(job), &workload.name());
-    let nanos = match workload {
-        W::Churn => operations::churn::<T>(n, Delay::MIXED, effort).await,
-        W::Churn30 | W::Call => operations::churn::<T>(n, Delay::TIMEOUT, effort).await,
-        W::Reset => operations::reset::<T>(n, effort).await,
-        W::ChurnLongest => {
-            let [wall, cpu] = operations::churn_longest::<T>(n, effort).await;
-            return vec![
-                Sample::nanos(name, n, wall),
-                Sample::nanos(&format!("{name}-cpu"), n, cpu),
-            ];
-        }
-        _ => unreachable!("{name} has a run of its own"),
-    };
-    vec![Sample::nanos(name, n, nanos)]
-}
-
-/// Each load has its own thread, because some peers are thread-local.
-fn allocations<T: Timers>(peer: Peer, n: usize, effort: Effort) -> Vec<Sample> {
-    alloc::start_counting();
-    let churn = || {
-        memory::allocations("allocations-churn", n, &mut Churn::<T>::new(n, Delay::MIXED), effort)
-    };
-    let reset = || memory::allocations("allocations-reset", n, &mut Reset::<T>::new(n), effort);
-    let steady = || memory::allocations("allocations-steady", n, &mut Steady::<T>::new(n), effort);
-    let mut samples = vec![in_thread(churn), in_thread(reset), in_thread(steady)];
-    if peer == Peer::CorewheelLocal {
-        let churn = || Churn::<CorewheelLocalRealTime<false>>::new(n, Delay::TIMEOUT);
-        samples
-            .push(in_thread(|| memory::allocations("allocations-call", n, &mut churn(), effort)));
-    }
-    samples
 }
 
 /// In a task of a tokio runtime, by the machine's clock.
@@ -250,120 +184,42 @@ where
 {
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
-    let load = unconstrained(operations::<T>(job));
+    let load = unconstrained(operations::run::<T>(job));
     runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
 }
 
-fn late_by(job: Job, lateness: impl FnOnce(late::Size) -> Vec<f64>) -> Vec<Sample> {
-    let span = Duration::from_millis(job.scale.pick(5000, 2000, 100));
-    late::run(&job.workload.name(), late::Size { timers: job.n, span }, lateness)
-}
-
-fn late_local(job: Job, clock: Clock) -> Vec<Sample> {
-    let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
-    late_by(job, |size| late::corewheel_local(size, tick, clock))
-}
-
 fn late_tokio(job: Job) -> Vec<Sample> {
-    late_by(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
+    late::run(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
 }
 
 /// A loop that sleeps until a timer is due.
-fn slack<T: Waking>(Job { workload, n, .. }: Job) -> Vec<Sample> {
-    let name = &workload.name();
-    match workload {
-        W::Within => slack::within::<T>(name, n),
-        W::Spread => slack::spread::<T>(name, n),
-        _ => pause::heartbeats::<T>(name, n),
+fn slack<T: Waking>(job: Job) -> Vec<Sample> {
+    match job.workload {
+        W::Within => slack::within::<T>(job),
+        W::Spread => slack::spread::<T>(job),
+        _ => pause::heartbeats::<T>(job),
     }
-}
-
-fn delayed<D: Delayed>(job: Job) -> Vec<Sample> {
-    purgatory::run::<D>(&job.workload.name(), job.n, effort(job))
 }
 
 fn xcancel<T: Owner>(job: Job) -> Vec<Sample> {
-    xcancel_by(job, xcancel::on_threads::<T>)
+    xcancel::run(job, xcancel::on_threads::<T>)
 }
 
 fn xcancel_tokio(job: Job) -> Vec<Sample> {
-    xcancel_by(job, |direction, size| {
-        xcancel::in_tasks::<TokioDrop>(direction, size, &runtime(job, 2))
-    })
-}
-
-/// Timers that another core cancels, and how far apart the cores were before and after.
-fn xcancel_by(
-    Job { workload, n, scale, .. }: Job,
-    exchange: impl FnOnce(Direction, xcancel::Size) -> Vec<[xcancel::Stretch; 2]>,
-) -> Vec<Sample> {
-    let (handed, stretches) = scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
-    let size = xcancel::Size { live: n, handed, stretches };
-    let one_way = workload == W::Xcancel;
-    let direction = if one_way { Direction::OneWay } else { Direction::BothWays };
-    let (name, before) = (&workload.name(), cores::line_nanos());
-    let mut samples = xcancel::samples(name, direction, size, &exchange(direction, size));
-    let line = f64::midpoint(before, cores::line_nanos());
-    samples.push(Sample::new(format!("{name}-line"), n, "ns there and back", line));
-    samples
-}
-
-/// Calls of cancel that meet others.
-fn xcancel_lock<O: Owner<Remote: Clone>>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
-    contended::run::<O>(&workload.name(), n, scale.pick(40, 5, 1))
-}
-
-/// A sleeping thread that another one wakes.
-fn waking<S: Sleeper>(job: Job) -> Vec<Sample> {
-    waking::run::<S>(&job.workload.name(), job.scale.pick(4000, 500, 20))
-}
-
-/// By a closure, and by a timer.
-fn waking_twice(job: Job) -> Vec<Sample> {
-    let by_timer = waking::run::<Corewheel<true>>("waking-add", job.scale.pick(4000, 500, 20));
-    [waking::<Corewheel<false>>(job), by_timer].concat()
+    xcancel::run(job, |both, size| xcancel::in_tasks::<TokioDrop>(both, size, &runtime(job, 2)))
 }
 
 fn flood<O: Sleeping, const BOUNDED: bool>(job: Job) -> Vec<Sample> {
-    flood_by(job, BOUNDED, flood::on_two_cores::<O>)
+    flood::run(job, BOUNDED, flood::on_two_cores::<O>)
 }
 
 fn flood_tokio(job: Job) -> Vec<Sample> {
-    flood_by(job, false, |load| flood::tokio(load, &runtime(job, 2)))
+    flood::run(job, false, |load| flood::tokio(load, &runtime(job, 2)))
 }
 
-/// Lateness while another core cancels.
-fn flood_by(
-    Job { workload, n, scale, .. }: Job,
-    can_be_bounded: bool,
-    outcome: impl Fn(flood::Load) -> flood::Outcome,
-) -> Vec<Sample> {
-    let (timers, span) = scale.pick((10_000, 3000), (2000, 1000), (200, 100));
-    let due = late::Size { timers, span: Duration::from_millis(span) };
-    flood::run(&workload.name(), due, n, can_be_bounded, outcome)
-}
-
-/// Requests of another core.
-fn asked<O: Owner<Remote: Requests>>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
-    let rounds = if n < 1000 { 4000 } else { 400 };
-    workloads::asked::run::<O>(&workload.name(), n, scale.pick(rounds, rounds / 4, 8))
-}
-
-/// Messages to another core.
-fn mailbox<M: Mailbox>(Job { workload, n, scale, .. }: Job) -> Vec<Sample> {
-    mailbox::run::<M>(&workload.name(), n, scale.pick(1 << 22, 1 << 18, 1 << 13))
-}
-
-/// Tasks that wrap operations in timeouts.
-fn tasks(Job { workload, n, scale, .. }: Job, stage: &dyn Stage) -> Vec<Sample> {
-    let name = &workload.name();
-    if workload == W::AsyncLate {
-        let span = Duration::from_millis(scale.pick(3000, 300, 100));
-        return guarded::late(name, late::Size { timers: n, span }, stage);
-    }
-    let yields = u32::from(workload == W::Async);
-    let (operations, stretches) = scale.pick((500, 10), (100, 3), (5, 1));
-    guarded::run(name, guarded::Size { tasks: n, operations, yields, stretches }, stage)
+/// Tasks on the workers of a runtime.
+fn workers<T: Timeouts<Guarded: Send> + Send + Sync>(job: Job, timeouts: T) -> Vec<Sample> {
+    guarded::run(job, &Workers::new(runtime(job, 2), timeouts))
 }
 
 /// Builds the runtime of a peer. Each of two workers is pinned to a core.
@@ -385,8 +241,4 @@ fn runtime(job: Job, workers: usize) -> Runtime {
         builder.enable_alt_timer();
     }
     builder.build().expect("a runtime")
-}
-
-fn effort(job: Job) -> Effort {
-    job.scale.pick(Effort::NORMAL, Effort::QUICK, Effort::TINY)
 }

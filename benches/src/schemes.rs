@@ -9,25 +9,19 @@
 //! Every scheme runs in virtual time and passes the same test against a model as the peers
 //! (`tests/peers.rs`), with its own lateness; [`measure`] times its routines.
 
-mod countdown;
 mod kafka;
 mod linux;
-mod list;
 mod measure;
 mod netty;
-mod rounds;
-mod sorted;
 mod store;
+mod varghese;
 
-pub use countdown::Countdown;
 pub use kafka::Kafka;
 pub use linux::Linux;
-pub use list::OrderedList;
 pub use measure::{COUNTS, measure};
 pub use netty::Netty;
-pub use rounds::RoundsWheel;
-pub use sorted::SortedSlots;
 pub use store::Store;
+pub use varghese::{Countdown, OrderedList, RoundsWheel, SortedSlots};
 
 use crate::{
     peers::{BTree, Handle, Heap4, Linked64, Single65536},
@@ -55,7 +49,6 @@ pub trait Scheme {
 }
 
 /// A scheme and its nodes.
-#[derive(Debug)]
 pub struct Module<S> {
     store: Store,
     scheme: S,

@@ -33,7 +33,6 @@ pub trait LocalTimeouts: Timeouts + Send + Sync {
 }
 
 /// The operation inside a timeout.
-#[derive(Debug)]
 pub enum Operation {
     /// Ready after this number of pending polls. It wakes its task at once each time.
     Yields(u32),
@@ -62,7 +61,6 @@ impl Future for Operation {
 pub struct Unguarded;
 
 /// An operation alone.
-#[derive(Debug)]
 pub struct Alone(Operation);
 
 impl Timeouts for Unguarded {

@@ -1,7 +1,5 @@
 //! What every peer does, so that one load can be put on all of them.
 
-use std::fmt::Debug;
-
 /// The payload of a timer, which moves when it fires: 24 bytes, for every peer.
 pub type Payload = [u64; 3];
 
@@ -26,7 +24,7 @@ pub fn not_due(payload: Payload) {
 /// Time is a tick number. `deadline` is always later than the time of the last [`advance`](Self::advance).
 pub trait Timers: Sized {
     /// Names a timer. Each peer decides on its contents, and so on its size in the caller's table.
-    type Handle: Clone + Debug;
+    type Handle: Clone;
 
     /// Whether a load must be in a task of the peer's runtime and yield between batches.
     const IN_TASK: bool = false;

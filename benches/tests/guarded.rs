@@ -10,26 +10,28 @@ use std::{
 };
 
 use corewheel_bench::{
-    measure::Sample,
+    plan::{Job, Peer, Scale, Workload},
     timeouts::{Here, LocalTimeouts, Operation, Pingora, There, Timeouts, Tokio},
-    workloads::guarded::{self, Size, Stage, TwoCores, Workers},
+    workloads::guarded::{self, Stage, TwoCores, Workers},
 };
 use tokio::runtime::{Builder, Runtime};
 
-const SIZE: Size = Size { tasks: 60, operations: 200, yields: 1, stretches: 2 };
+const JOB: Job =
+    Job { peer: Peer::TokioSleep, workload: Workload::Async, n: 60, scale: Scale::Tiny };
 
 fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
 }
 
-fn value(samples: &[Sample], name: &str) -> f64 {
-    samples.iter().find(|sample| sample.workload == name).expect(name).value
+/// Returns how many of 60 dropped timeouts are left.
+fn left(stage: &dyn Stage) -> f64 {
+    let samples = guarded::run(JOB, stage);
+    samples.iter().find(|sample| sample.workload == "async-left").expect("a figure").value
 }
 
 fn leaves_nothing(stage: &dyn Stage) {
     // A thread that has to look may have to wait for its core.
-    let left = || value(&guarded::run("async", SIZE, stage), "async-left");
-    assert!((0..20).any(|_| left() < 1.0), "what was dropped goes");
+    assert!((0..20).any(|_| left(stage) < 1.0), "what was dropped goes");
 }
 
 #[test]
@@ -75,12 +77,8 @@ impl LocalTimeouts for Leaky {}
 
 #[test]
 fn what_is_left_is_counted() {
-    let size = Size { tasks: 60, operations: 1, ..SIZE };
     for stage in [&Workers::new(two_workers(), Leaky) as &dyn Stage, &TwoCores(Leaky)] {
-        assert_eq!(
-            value(&guarded::run("async", size, stage), "async-left").to_bits(),
-            60f64.to_bits()
-        );
+        assert_eq!(left(stage).to_bits(), 60f64.to_bits());
     }
 }
 

@@ -1,61 +1,13 @@
-//! The peers between two cores: right before they are measured. Every timer that is handed over is
-//! cancelled once and collected once, and every message arrives once. The loads assert that
-//! themselves.
+//! Mailboxes between two cores: right before they are measured. Every message arrives once. The loads
+//! of the other workloads of two cores assert that each timer is cancelled and collected once.
 
 use std::collections::BTreeSet;
 
 use corewheel_bench::{
-    across::{Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Std, TokioDrop},
     cores,
     mailboxes::{self, Array, Chain, Chains, Mailbox, Nodes, Ring, Seg, SwapQueue},
-    peers::{CorewheelWheel, Heap4, Linked64},
-    workloads::xcancel::{self, Direction, Size, Stretch},
 };
 use fastrand::Rng;
-use tokio::runtime::Builder;
-
-const SIZE: Size = Size { live: 500, handed: 64 * 100, stretches: 2 };
-const DIRECTIONS: [Direction; 2] = [Direction::OneWay, Direction::BothWays];
-
-fn check_exchange(direction: Direction, stretches: &[[Stretch; 2]]) {
-    let adds = |core: usize| core == 0 || direction == Direction::BothWays;
-    assert_eq!(stretches.len(), SIZE.stretches);
-    for ends in stretches {
-        for (core, end) in ends.iter().enumerate() {
-            assert_eq!(end.taken_in, if adds(core) { SIZE.handed } else { 0 });
-            assert_eq!(end.cancelled, if adds(1 - core) { SIZE.handed } else { 0 });
-        }
-    }
-}
-
-fn exchange<T: Owner>() {
-    for direction in DIRECTIONS {
-        check_exchange(direction, &xcancel::on_threads::<T>(direction, SIZE));
-    }
-}
-
-/// Whatever brings a handle to the other core.
-#[test]
-fn timers_are_cancelled_from_elsewhere() {
-    exchange::<Local<false>>();
-    exchange::<Local<true>>();
-    exchange::<LocalShard>();
-    exchange::<FloorOwner>();
-    exchange::<Locked<CorewheelWheel, Std>>();
-    exchange::<Locked<CorewheelWheel, ParkingLot>>();
-    exchange::<Locked<Linked64, ParkingLot>>();
-    exchange::<Locked<Heap4, ParkingLot>>();
-    exchange::<Channel<CorewheelWheel>>();
-}
-
-#[test]
-fn tokio_drops_in_another_task() {
-    let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_time().build().expect("a runtime");
-    for direction in DIRECTIONS {
-        check_exchange(direction, &xcancel::in_tasks::<TokioDrop>(direction, SIZE, &runtime));
-    }
-}
 
 /// On one thread, in bursts: every message arrives, whatever was taken in between.
 fn keeps_messages<M: Mailbox>() {

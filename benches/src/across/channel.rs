@@ -12,7 +12,6 @@ use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned};
 use crate::timers::{Payload, Timers, Waking};
 
 /// The owner's side.
-#[derive(Debug)]
 pub struct Channel<T: Timers> {
     timers: T,
     ticks: Ticks,
@@ -42,7 +41,6 @@ pub enum Name<H> {
     Requested(usize),
 }
 
-#[derive(Debug)]
 enum Request<H> {
     Add { number: usize, deadline: u64, payload: Payload },
     Reset { name: Name<H>, deadline: u64 },

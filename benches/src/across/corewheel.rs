@@ -11,7 +11,6 @@ use crate::{
 };
 
 /// `corewheel-local` by the machine's clock, or its fast one.
-#[derive(Debug)]
 pub struct Local<const FAST: bool>(());
 
 impl<const FAST: bool> Owner for Local<FAST> {
@@ -63,7 +62,6 @@ impl Requests for ShardRef {
 }
 
 /// `corewheel-shard` by the machine's clock.
-#[derive(Debug)]
 pub struct LocalShard {
     shard: Shard<Payload>,
     live: usize,

@@ -22,7 +22,6 @@ use crate::{mailboxes::push, peers::Handle, timers::Payload};
 const CANCELLED: u64 = u64::MAX;
 
 /// `floor`.
-#[derive(Debug)]
 pub struct FloorOwner {
     lines: Arc<Lines>,
     free: Vec<u32>,
@@ -31,7 +30,6 @@ pub struct FloorOwner {
 }
 
 /// The lines of an owner. Index 0 is none.
-#[derive(Debug)]
 pub struct Lines {
     /// The newest line on the stack, and in the upper half the one below it.
     head: Alone<AtomicU64>,

@@ -1,13 +1,12 @@
 //! `mutex-std`, `mutex-parking-lot`, `mutex-linked64`, `mutex-heap4`: timers and a queue of
 //! closures, all behind one lock.
 
-use std::{collections::VecDeque, fmt::Debug, mem, sync::Arc, time::Duration};
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned};
 use crate::timers::{Payload, Timers, Waking};
 
 /// The owner's side. Each call takes the lock. Memory is free at once.
-#[derive(Debug)]
 pub struct Locked<T: Shareable, L: Lock> {
     shared: Arc<Shared<T, L>>,
     /// Changes places with the queue behind the lock.
@@ -15,7 +14,6 @@ pub struct Locked<T: Shareable, L: Lock> {
 }
 
 /// Timers behind a lock, on cache lines without other data.
-#[derive(Debug)]
 #[repr(align(128))]
 pub struct Shared<T: Shareable, L: Lock> {
     guarded: L::Of<Guarded<T>>,
@@ -23,8 +21,7 @@ pub struct Shared<T: Shareable, L: Lock> {
 }
 
 /// The value behind the lock.
-#[derive(Debug)]
-pub struct Guarded<T> {
+struct Guarded<T> {
     timers: T,
     /// Cancelled by other threads since the last turn.
     cancelled: usize,
@@ -32,39 +29,37 @@ pub struct Guarded<T> {
 }
 
 /// Timers that can be put behind a lock.
-pub trait Shareable: Timers<Handle: Send> + Debug + Send + 'static {}
+pub trait Shareable: Timers<Handle: Send> + Send + 'static {}
 
-impl<T: Timers<Handle: Send> + Debug + Send + 'static> Shareable for T {}
+impl<T: Timers<Handle: Send> + Send + 'static> Shareable for T {}
 
 /// A kind of lock.
-pub trait Lock: Debug + Sized + 'static {
+pub trait Lock: Sized + 'static {
     /// The lock around a `T`.
-    type Of<T: Debug + Send + 'static>: Debug + Send + Sync + From<T> + 'static;
+    type Of<T: Send + 'static>: Send + Sync + From<T> + 'static;
 
     /// Calls `act` with the lock taken.
-    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
+    fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
 }
 
 /// `std::sync::Mutex`.
-#[derive(Debug)]
 pub enum Std {}
 
 impl Lock for Std {
-    type Of<T: Debug + Send + 'static> = std::sync::Mutex<T>;
+    type Of<T: Send + 'static> = std::sync::Mutex<T>;
 
-    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
+    fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
         act(&mut lock.lock().expect("nobody panics"))
     }
 }
 
 /// `parking_lot::Mutex`.
-#[derive(Debug)]
 pub enum ParkingLot {}
 
 impl Lock for ParkingLot {
-    type Of<T: Debug + Send + 'static> = parking_lot::Mutex<T>;
+    type Of<T: Send + 'static> = parking_lot::Mutex<T>;
 
-    fn with<T: Debug + Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
+    fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
         act(&mut lock.lock())
     }
 }

@@ -19,14 +19,12 @@ use crate::{
 /// `tokio-threads`, `tokio-alt`: registered in one worker by a first poll and dropped in another.
 /// The drop itself says nothing; `is_elapsed`, asked before, is the answer. Places go back to their
 /// owner by a ring.
-#[derive(Debug)]
 pub struct TokioDrop {
     free: Vec<Place>,
     emptied: Consumer<Place>,
 }
 
 /// The worker that drops.
-#[derive(Debug)]
 pub struct Dropper {
     emptied: Vec<Place>,
     to_owner: Producer<Place>,
@@ -70,14 +68,12 @@ impl Remote for Dropper {
 
 /// `tokio-sleep`: a current-thread runtime that another thread enters. Its sleeps are registered
 /// with the owner's driver, and its tasks run there.
-#[derive(Debug)]
 pub struct Entered {
     runtime: Runtime,
     own: Entering,
 }
 
 /// The thread that enters it.
-#[derive(Debug)]
 pub struct Entering {
     runtime: Handle,
     free: Vec<Place>,

@@ -10,7 +10,6 @@ use crate::timers::{Payload, Timers};
 const STALE_MIN: usize = 1024;
 
 /// `binary-heap`.
-#[derive(Debug)]
 pub struct LazyBinaryHeap {
     heap: BinaryHeap<Reverse<Entry>>,
     timers: Table<Timer>,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::timers::{Payload, Timers, Waking};
 
 /// `btree`.
-#[derive(Debug)]
 pub struct BTree {
     timers: BTreeMap<Key, Payload>,
     next_id: u64,

@@ -10,7 +10,6 @@ use ::corewheel::{
 use crate::timers::{Payload, Timers, Waking};
 
 /// `corewheel-wheel`.
-#[derive(Debug)]
 pub struct CorewheelWheel(Wheel<Payload>);
 
 impl Timers for CorewheelWheel {
@@ -56,7 +55,6 @@ impl Waking for CorewheelWheel {
 }
 
 /// `corewheel-shard`, in virtual time.
-#[derive(Debug)]
 pub struct CorewheelShard {
     shard: Shard<Payload>,
     clock: ManualClock,
@@ -135,7 +133,6 @@ thread_local! {
 }
 
 /// `corewheel-local`, in virtual time or by a clock of the machine. A thread can have one, once.
-#[derive(Debug)]
 pub struct CorewheelLocal<C = ManualClock> {
     clock: C,
     now: u64,

@@ -9,7 +9,6 @@ use crate::timers::{Payload, Timers};
 const SLOTS: usize = 65_536;
 
 /// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap, as where another core may cancel it too.
-#[derive(Debug)]
 pub struct Floor<const CAS: bool> {
     nodes: Vec<Node>,
     free: u32,

@@ -1,7 +1,7 @@
 //! `hierarchical_hash_wheel_timer`, the wheel that can cancel: a hash map by id beside four levels of 256 slots. A cancelled
 //! timer's entry stays until its slot comes. It has no reset: the timer is cancelled and added again under its id.
 
-use std::{fmt, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use hierarchical_hash_wheel_timer::wheels::{
     Skip,
@@ -79,11 +79,5 @@ impl Timers for HashWheel {
                 }
             }
         }
-    }
-}
-
-impl fmt::Debug for HashWheel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashWheel").field("now", &self.now).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,6 @@ use crate::timers::{Payload, Timers};
 const ARITY: usize = 4;
 
 /// `heap4`.
-#[derive(Debug)]
 pub struct Heap4 {
     heap: Vec<Entry>,
     /// The next of a live one is its place in the heap.

@@ -12,7 +12,6 @@ const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 11;
 
 /// `linked64`.
-#[derive(Debug)]
 pub struct Linked64 {
     timers: Table<Linked<Timer>, CacheLine>,
     /// The first node of each slot, level by level.
@@ -29,7 +28,6 @@ struct Timer {
     deadline: u64,
 }
 
-#[derive(Debug)]
 #[repr(align(64))]
 struct CacheLine;
 

@@ -21,7 +21,6 @@ pub(super) const NIL: u32 = u32::MAX;
 const SLOT: u32 = 1 << 31;
 
 /// A place for a timer, aligned as `A`.
-#[derive(Debug)]
 pub(super) struct Node<T, A> {
     pub(super) value: T,
     /// Odd while the timer is live.
@@ -32,7 +31,6 @@ pub(super) struct Node<T, A> {
 }
 
 /// Nodes, and a list of the free ones.
-#[derive(Debug)]
 pub(super) struct Table<T, A = u32> {
     nodes: Vec<Node<T, A>>,
     free: u32,

@@ -38,7 +38,6 @@ pub trait TokioTime {
 }
 
 /// Virtual time: a current-thread runtime whose clock stands still until it is moved; entered for good.
-#[derive(Debug)]
 pub struct PausedRuntime {
     runtime: &'static Runtime,
     _entered: EnterGuard<'static>,
@@ -74,7 +73,6 @@ impl TokioTime for PausedRuntime {
 
 /// The machine's clock, on whichever runtime the task runs. The task yields after each tick, so that the driver has its
 /// turn.
-#[derive(Debug)]
 pub struct MachineTime {
     now: u64,
 }
@@ -96,7 +94,6 @@ impl TokioTime for MachineTime {
 }
 
 /// `tokio-sleep`, in virtual time or by the machine's clock.
-#[derive(Debug)]
 pub struct TokioSleep<C = PausedRuntime> {
     time: C,
     slots: Vec<Slot>,
@@ -124,7 +121,6 @@ impl Wake for SlotWaker {
     }
 }
 
-#[derive(Debug)]
 struct Slot {
     sleep: Place,
     waker: Waker,
@@ -235,7 +231,6 @@ pub(crate) fn empty(place: &mut Place) -> bool {
 }
 
 /// `delay-queue`, in virtual time or by the machine's clock.
-#[derive(Debug)]
 pub struct DelayQueuePeer<C = PausedRuntime> {
     queue: DelayQueue<Payload>,
     time: C,

@@ -19,7 +19,6 @@ use crate::timers::Payload;
 
 /// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did:
 /// the next time is another, so that tells whether the slot is in the queue.
-#[derive(Debug)]
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,

@@ -25,7 +25,6 @@ const SHIFT: u32 = 3;
 pub(super) const RANGE: u64 = reach(LEVELS - 1);
 
 /// `LEVELS` rings of `SLOTS` slots.
-#[derive(Debug)]
 pub struct Linux;
 
 /// Returns the first distance beyond a level.

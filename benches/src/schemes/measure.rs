@@ -67,7 +67,8 @@ impl Visitor for Round {
         let expiry = run.expiry();
         let tick = Run::<T>::new(self, properties).quiet_tick();
         let routines = [("start", start), ("stop", stop), ("tick", tick), ("expiry", expiry)];
-        let sample = |(routine, nanos)| Sample::nanos(&format!("scheme-{routine}"), self.n, nanos);
+        let sample =
+            |(routine, nanos)| Sample::new(format!("scheme-{routine}"), self.n, "ns", nanos);
         self.samples.push((properties.name, routines.map(sample).to_vec()));
     }
 }

@@ -20,7 +20,6 @@ const NEW: u32 = SLOTS;
 const LINKED_PER_TICK: usize = 100_000;
 
 /// One ring of slots; `due` holds a deadline in the queue and the rounds that remain in a slot.
-#[derive(Debug)]
 pub struct Netty<const TICK: u64 = 100> {
     /// Nodes whose timeout is cancelled, still linked.
     cancelled: Vec<u32>,

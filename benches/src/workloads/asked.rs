@@ -14,6 +14,7 @@ use crate::{
     across::{Owner, Requests, noted},
     cores::{self, Baton, Runner},
     measure::{Sample, median},
+    plan::Job,
     timers::{not_due, payload},
 };
 
@@ -36,7 +37,10 @@ const REQUESTS: [(Request, &str); 3] =
     [(Request::Add, "add"), (Request::Reset, "reset"), (Request::Run, "run")];
 
 /// ns per request of each kind, on both sides together, and for the requester.
-pub fn run<O: Owner<Remote: Requests>>(name: &str, at_once: usize, rounds: usize) -> Vec<Sample> {
+pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
+    let at_once = job.n;
+    let rounds = if at_once < 1000 { 4000 } else { 400 };
+    let rounds = job.scale.pick(rounds, rounds / 4, 8);
     let (baton, (sender, remotes)) = (Baton::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
@@ -51,29 +55,19 @@ pub fn run<O: Owner<Remote: Requests>>(name: &str, at_once: usize, rounds: usize
         },
     );
     let sides = REQUESTS.iter().zip(asking.chunks(rounds).zip(taking.chunks(rounds)));
-    sides
-        .flat_map(|(&(_, request), (asking, taking))| {
-            samples(name, request, at_once, asking, taking)
-        })
-        .collect()
+    let samples = sides.map(|(&(_, name), sides)| samples(job, name, sides));
+    samples.flatten().collect()
 }
 
-fn samples(
-    name: &str,
-    request: &str,
-    at_once: usize,
-    asking: &[Duration],
-    taking: &[Duration],
-) -> [Sample; 2] {
+fn samples(job: Job, name: &str, (asking, taking): (&[Duration], &[Duration])) -> [Sample; 2] {
     let warm_up = asking.len() / WARM_UP;
-    let sample = |name: String, spent: &dyn Fn(usize) -> Duration| {
-        let nanos =
-            (warm_up..asking.len()).map(|round| spent(round).as_nanos() as f64 / at_once as f64);
-        Sample::nanos(&name, at_once, median(nanos.collect()))
+    let sample = |part: &str, spent: &dyn Fn(usize) -> Duration| {
+        let nanos = (warm_up..asking.len()).map(|round| spent(round).as_nanos() as f64);
+        job.sample(part, "ns", median(nanos.collect()) / job.n as f64)
     };
     [
-        sample(format!("{name}-{request}"), &|round| asking[round] + taking[round]),
-        sample(format!("{name}-{request}-call"), &|round| asking[round]),
+        sample(name, &|round| asking[round] + taking[round]),
+        sample(&format!("{name}-call"), &|round| asking[round]),
     ]
 }
 

@@ -19,6 +19,7 @@ use crate::{
     across::{Owner, Remote},
     cores,
     measure::Sample,
+    plan::Job,
     timers::{not_due, payload},
 };
 
@@ -54,12 +55,13 @@ struct Progress {
 }
 
 /// The time of a call of cancel in nanoseconds, with one reading of the clock, in each setting. The
-/// owner fires `due` timers.
-pub fn run<O: Owner<Remote: Clone>>(name: &str, due: usize, rounds: usize) -> Vec<Sample> {
+/// owner fires `n` timers.
+pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
+    let rounds = job.scale.pick(40, 5, 1);
     in_settings(&SETTINGS, |setting| {
         let cancellers = if setting == Setting::Firing { 1 } else { 4 };
-        let mut nanos = in_rounds::<O>(setting, cancellers, due, rounds);
-        quantiles(name, due, "ns", &mut nanos)
+        let mut nanos = in_rounds::<O>(setting, cancellers, job.n, rounds);
+        quantiles(job, "ns", &mut nanos)
     })
 }
 

@@ -28,6 +28,7 @@ use crate::{
     cores,
     measure::Sample,
     peers::{self, Place},
+    plan::Job,
     timers::Payload,
 };
 
@@ -52,7 +53,6 @@ const SETTINGS: [(&str, bool, usize); 3] =
     [("alone", false, usize::MAX), ("flooded", true, usize::MAX), ("bounded", true, BUDGET)];
 
 /// The results.
-#[derive(Debug)]
 pub struct Outcome {
     /// How late each timer fired, in microseconds.
     pub lateness: Vec<f64>,
@@ -111,21 +111,17 @@ pub fn on_two_cores<O: Sleeping>(load: Load) -> Outcome {
 }
 
 /// How late the timers were in each setting, and how long a flood took.
-pub fn run(
-    name: &str,
-    due: Size,
-    pending: usize,
-    can_be_bounded: bool,
-    outcome: impl Fn(Load) -> Outcome,
-) -> Vec<Sample> {
+pub fn run(job: Job, can_be_bounded: bool, outcome: impl Fn(Load) -> Outcome) -> Vec<Sample> {
+    let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
+    let due = Size { timers, span: Duration::from_millis(span) };
     let settings = &SETTINGS[..2 + usize::from(can_be_bounded)];
     let in_setting = |&(setting, is_flooded, budget)| {
-        let Outcome { mut lateness, flood } = outcome(Load { due, pending, is_flooded, budget });
+        let load = Load { due, pending: job.n, is_flooded, budget };
+        let Outcome { mut lateness, flood } = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");
-        let mut samples = quantiles(name, pending, "us", &mut lateness);
+        let mut samples = quantiles(job, "us", &mut lateness);
         assert!(lateness[0] >= 0.0, "none is early");
-        let took = flood.map(|took| took.as_secs_f64() * 1e3);
-        samples.extend(took.map(|ms| Sample::new(format!("{name}-took"), pending, "ms", ms)));
+        samples.extend(flood.map(|took| job.sample("took", "ms", took.as_secs_f64() * 1e3)));
         samples.into_iter().map(move |sample| sample.at(setting))
     };
     settings.iter().flat_map(in_setting).collect()

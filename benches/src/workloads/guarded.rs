@@ -23,6 +23,7 @@ use super::late::{self, Log};
 use crate::{
     cores,
     measure::{Sample, cpu_nanos, median},
+    plan::{Job, Workload as W},
     timeouts::{LocalTimeouts, Operation, Timeouts, Unguarded},
 };
 
@@ -35,39 +36,32 @@ const LINGER: Duration = Duration::from_millis(50);
 /// Operations that are ready at once between two that let the other tasks run.
 const TOGETHER: u32 = 64;
 
-/// How much is done.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Tasks.
-    pub tasks: usize,
-    /// Operations of a task in a stretch.
-    pub operations: u32,
-    /// Polls at which an operation is not ready.
-    pub yields: u32,
-    /// As many are timed, after one for the warm-up.
-    pub stretches: usize,
-}
-
-/// For an operation, as medians of the stretches: the time that all threads ran, that without timeouts, and the
-/// difference; operations a second. And what is left of as many timeouts as there are tasks.
-pub fn run(name: &str, size: Size, stage: &dyn Stage) -> Vec<Sample> {
+/// For an operation, as medians of the stretches after one for the warm-up: the time that all
+/// threads ran, that without timeouts, and the difference; operations a second. And what is left of
+/// as many timeouts as there are tasks.
+pub fn run(job: Job, stage: &dyn Stage) -> Vec<Sample> {
+    if job.workload == W::AsyncLate {
+        return late(job, stage);
+    }
+    let (operations, stretches) = job.scale.pick((500, 10), (100, 3), (5, 1));
+    let work = Errand::Work { operations, yields: u32::from(job.workload == W::Async) };
     let (mut own, mut floor) = (Vec::new(), Vec::new());
-    for _ in 0..=size.stretches {
-        floor.push(Stretch::of(size, |errands| stage.run(errands, false)));
-        own.push(Stretch::of(size, |errands| stage.run(errands, true)));
+    for _ in 0..=stretches {
+        for (with_timeouts, to) in [(false, &mut floor), (true, &mut own)] {
+            let errands = vec![work.clone(); job.n];
+            let run = || stage.run(errands, with_timeouts);
+            to.push(Stretch::of(job.n, operations, run));
+        }
     }
     let (own, floor) = (&own[1..], &floor[1..]);
     let cpu = |stretches: &[Stretch]| median(stretches.iter().map(|stretch| stretch.cpu).collect());
     let timeout = own.iter().zip(floor).map(|(own, floor)| own.cpu - floor.cpu);
-    let sample = |what: &str, unit: &str, value| {
-        Sample::new(format!("{name}-{what}"), size.tasks, unit, value)
-    };
     vec![
-        sample("timeout", "ns", median(timeout.collect())),
-        sample("cpu", "ns", cpu(own)),
-        sample("floor", "ns", cpu(floor)),
-        sample("rate", "k/s", median(own.iter().map(|stretch| stretch.rate).collect())),
-        sample("left", "timeouts", left(size.tasks, stage) as f64),
+        job.sample("timeout", "ns", median(timeout.collect())),
+        job.sample("cpu", "ns", cpu(own)),
+        job.sample("floor", "ns", cpu(floor)),
+        job.sample("rate", "k/s", median(own.iter().map(|stretch| stretch.rate).collect())),
+        job.sample("left", "timeouts", left(job.n, stage) as f64),
     ]
 }
 
@@ -80,14 +74,10 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn of(size: Size, run: impl FnOnce(Vec<Errand>)) -> Self {
-        let Size { tasks, operations, yields, .. } = size;
-        let (all, errands) = (
-            tasks as f64 * f64::from(operations),
-            vec![Errand::Work { operations, yields }; tasks],
-        );
+    fn of(tasks: usize, operations: u32, run: impl FnOnce()) -> Self {
+        let all = tasks as f64 * f64::from(operations);
         let (cpu, began) = (cpu_nanos(), Instant::now());
-        run(errands);
+        run();
         let took = began.elapsed();
         thread::sleep(SETTLE);
         Self { cpu: (cpu_nanos() - cpu) / all, rate: all / took.as_secs_f64() / 1e3 }
@@ -105,8 +95,8 @@ fn left(timeouts: usize, stage: &dyn Stage) -> usize {
 }
 
 /// Tasks whose timeouts do end.
-pub fn late(name: &str, size: late::Size, stage: &dyn Stage) -> Vec<Sample> {
-    late::run(name, size, |size| {
+fn late(job: Job, stage: &dyn Stage) -> Vec<Sample> {
+    late::run(job, |size| {
         let log = Arc::new(Mutex::new(Log::default()));
         let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
         stage.run(late.collect(), true);
@@ -116,7 +106,7 @@ pub fn late(name: &str, size: late::Size, stage: &dyn Stage) -> Vec<Sample> {
 }
 
 /// The work of a task.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Errand {
     /// Operations in timeouts, one after the other.
     Work {
@@ -159,7 +149,6 @@ async fn work<T: Timeouts>(operations: u32, yields: u32, timeouts: T) {
 }
 
 /// Timeouts that were dropped. What still holds the waker that all were polled with has not gone.
-#[derive(Debug)]
 pub struct Dropped {
     waker: Arc<Nobody>,
     /// To come.
@@ -167,7 +156,6 @@ pub struct Dropped {
     left: AtomicUsize,
 }
 
-#[derive(Debug)]
 struct Nobody;
 
 impl Wake for Nobody {
@@ -220,7 +208,6 @@ pub trait Stage {
 }
 
 /// The workers of a runtime, which move tasks between them.
-#[derive(Debug)]
 pub struct Workers<T> {
     runtime: Runtime,
     timeouts: T,

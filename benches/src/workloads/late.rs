@@ -15,7 +15,10 @@ use tokio::{runtime::Runtime, task::JoinSet};
 use tokio_util::time::DelayQueue;
 
 use super::SEED;
-use crate::measure::{Sample, cpu_nanos};
+use crate::{
+    measure::{Sample, cpu_nanos},
+    plan::{Job, Workload as W},
+};
 
 pub(super) const LEAD: Duration = Duration::from_millis(100);
 
@@ -50,22 +53,31 @@ pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
     (0..size.timers).map(move |_| LEAD + size.span.mul_f64(rng.f64()))
 }
 
-/// Runs one of the loops below and says how late it was.
-pub fn run(name: &str, size: Size, lateness: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
+/// Runs one of the loops below, or of another workload, and says how late it was.
+pub fn run(job: Job, lateness: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
+    let span = match job.workload {
+        W::AsyncLate => job.scale.pick(3000, 300, 100),
+        _ => job.scale.pick(5000, 2000, 100),
+    };
+    let size = Size { timers: job.n, span: Duration::from_millis(span) };
     let cpu_before = cpu_nanos();
     let mut lateness = lateness(size);
     let cpu = (cpu_nanos() - cpu_before) / 1e9;
-    let n = size.timers;
-    assert_eq!(lateness.len(), n, "each timer fires once");
+    assert_eq!(lateness.len(), size.timers, "each timer fires once");
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
-    let mut samples = super::quantiles(name, n, "us", &mut lateness);
-    samples.push(Sample::new(format!("{name}-early"), n, "timers", early as f64));
-    samples.push(Sample::new(format!("{name}-cpu"), n, "CPU s", cpu));
+    let mut samples = super::quantiles(job, "us", &mut lateness);
+    samples.push(job.sample("early", "timers", early as f64));
+    samples.push(job.sample("cpu", "CPU s", cpu));
     samples
 }
 
 /// corewheel's `local_timer()`, parked between turns.
-pub fn corewheel_local(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
+pub fn corewheel_local(job: Job, clock: Clock) -> Vec<Sample> {
+    let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
+    run(job, |size| parked_between_turns(size, tick, clock))
+}
+
+fn parked_between_turns(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
     Config::new().tick(tick).clock(clock).install().expect("a new thread");
     let log = Rc::new(RefCell::new(Log::default()));
     for delay in delays(size) {
@@ -133,7 +145,7 @@ pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
 }
 
 /// How often an idle shard wants to be turned until its only timer, an hour away, has fired.
-pub fn idle_wake_ups(name: &str) -> Vec<Sample> {
+pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
     let clock = ManualClock::new();
     let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
     shard.add(Duration::from_hours(1), ());
@@ -144,5 +156,5 @@ pub fn idle_wake_ups(name: &str) -> Vec<Sample> {
         while shard.next_expired().is_some() {}
         turns += 1;
     }
-    vec![Sample::new(name, 1, "turns", f64::from(turns))]
+    vec![job.sample("", "turns", f64::from(turns))]
 }

@@ -14,6 +14,7 @@ use crate::{
     cores,
     mailboxes::{Mailbox, Nodes},
     measure::{Sample, median},
+    plan::Job,
 };
 
 /// Messages between two readings of the clock.
@@ -52,23 +53,23 @@ impl Side {
         *count += few;
     }
 
-    fn sample(&self, name: &str, n: usize) -> Sample {
+    fn sample(&self, job: Job, part: &str) -> Sample {
         let stretches = self.stretches[WARM_UP..].iter().filter(|(_, messages)| *messages > 0);
         let nanos = stretches.map(|(spent, messages)| spent.as_nanos() as f64 / *messages as f64);
-        Sample::nanos(name, n, median(nanos.collect()))
+        job.sample(part, "ns", median(nanos.collect()))
     }
 }
 
-/// ns per push and per message taken, with `n` nodes; `messages` is a multiple of the batch.
-pub fn run<M: Mailbox>(name: &str, n: usize, messages: u64) -> Vec<Sample> {
-    let nodes = Nodes::new(n);
+/// ns per push and per message taken, with `n` nodes.
+pub fn run<M: Mailbox>(job: Job) -> Vec<Sample> {
+    let (nodes, messages) = (Nodes::new(job.n), job.scale.pick(1 << 22, 1 << 18, 1 << 13));
     let (mut sender, mut receiver) = M::open(&nodes);
     let (sent, received) = cores::on_two(
         || send(&mut sender, &nodes, messages),
         || receive::<M>(&mut receiver, &nodes, messages),
     );
     assert_eq!((sent.messages, sent.sum), (received.messages, received.sum), "each arrives once");
-    vec![sent.sample(&format!("{name}-push"), n), received.sample(&format!("{name}-take"), n)]
+    vec![sent.sample(job, "push"), received.sample(job, "take")]
 }
 
 /// Each node in its turn, in an order that no prefetcher guesses.

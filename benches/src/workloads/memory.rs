@@ -1,17 +1,19 @@
 //! Bytes: for live timers, after all are cancelled, and after long churn; and how often memory is asked for in the
-//! steady state. The run has counted from its start.
+//! steady state.
 
 use std::{fs::File, io::Read, time::Duration};
 
 use fastrand::Rng;
 
 use super::{
-    SEED,
-    operations::{Churn, Delay},
+    SEED, in_thread,
+    operations::{Churn, Delay, Reset, Steady},
 };
 use crate::{
     alloc,
     measure::{self, Effort, Load, Sample, Timing, settled, warm_up},
+    peers::CorewheelLocalRealTime,
+    plan::{Job, Peer, Workload as W},
     timers::{Timers, not_due, payload},
 };
 
@@ -30,13 +32,18 @@ impl Used {
         Self { allocated: alloc::bytes() as f64, resident: resident() }
     }
 
-    fn samples(self, before: Self, name: &str, n: usize, unit: &str, divisor: f64) -> Vec<Sample> {
-        let sample = |name: String, after: f64, before: f64| {
-            Sample::new(name, n, unit, (after - before) / divisor)
-        };
-        vec![
-            sample(name.to_owned(), self.allocated, before.allocated),
-            sample(format!("{name}-rss"), self.resident, before.resident),
+    fn samples(
+        self,
+        before: Self,
+        [part, rss]: [&str; 2],
+        job: Job,
+        per_timer: bool,
+    ) -> [Sample; 2] {
+        let (unit, divisor) =
+            if per_timer { ("bytes/timer", job.n as f64) } else { ("bytes", 1.0) };
+        [
+            job.sample(part, unit, (self.allocated - before.allocated) / divisor),
+            job.sample(rss, unit, (self.resident - before.resident) / divisor),
         ]
     }
 }
@@ -53,11 +60,22 @@ fn resident() -> f64 {
     kilobytes.unwrap_or(0.0) * 1024.0
 }
 
+/// Counts from here on.
+pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+    alloc::start_counting();
+    match job.workload {
+        W::Memory => live_and_ended::<T>(job),
+        W::MemoryChurn => churned::<T>(job),
+        _ => settled_loads::<T>(job),
+    }
+}
+
 /// Bytes per timer while `n` are live over 1 to 60 s. Then bytes per former timer, when all have
 /// been cancelled in random order, and the loop has turned once and announced a sleep without end;
 /// and when it has turned 10,000 times. The caller's table of handles is allocated before and does
 /// not count.
-pub fn run<T: Timers>(n: usize) -> Vec<Sample> {
+fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
+    let n = job.n;
     let mut rng = Rng::with_seed(SEED);
     let mut handles: Vec<Option<T::Handle>> = vec![None; n];
     let before = Used::now();
@@ -77,36 +95,57 @@ pub fn run<T: Timers>(n: usize) -> Vec<Sample> {
     (2..=TURNS).for_each(|now| timers.advance(now, not_due));
     let turned = Used::now();
     // Not before: these allocate.
-    let all = [("memory-live", live), ("memory-left", left), ("memory-turned", turned)];
-    let samples =
-        |(name, used): (&str, Used)| used.samples(before, name, n, "bytes/timer", n as f64);
-    all.into_iter().flat_map(samples).collect()
+    let all = [
+        (["live", "live-rss"], live),
+        (["left", "left-rss"], left),
+        (["turned", "turned-rss"], turned),
+    ];
+    all.into_iter().flat_map(|(parts, used)| used.samples(before, parts, job, true)).collect()
 }
 
-/// The memory that this number of churned pairs, or the largest number in the given time, adds
-/// after the warm-up.
-pub fn run_churn<T: Timers>(n: usize, pairs: u64, longest: Duration) -> Vec<Sample> {
-    let mut churn = Churn::<T>::new(n, Delay::MIXED);
-    measure::run(warm_up(&mut churn, settled(n), Effort { timed: longest, warm_up_max: longest }));
+/// The memory that many churned pairs add after the warm-up.
+fn churned<T: Timers>(job: Job) -> Vec<Sample> {
+    // The hash wheel keeps what was cancelled, and would want gigabytes.
+    let most = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
+    let pairs = job.scale.pick(most, 10_000_000, 10_000);
+    let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
+    let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
+    let effort = Effort { timed: longest, warm_up_max: longest };
+    measure::run(warm_up(&mut churn, settled(job.n), effort));
     let before = Used::now();
     let mut timing = Timing::start(longest);
     while timing.operations() < pairs && timing.goes_on() {
         timing.count(churn.batch());
     }
-    let mut samples = Used::now().samples(before, "memory-churn", n, "bytes", 1.0);
-    samples.push(Sample::new("memory-churn-pairs", n, "million", timing.operations() as f64 / 1e6));
+    let [allocated, resident] = Used::now().samples(before, ["", "rss"], job, false);
+    let pairs = job.sample("pairs", "million", timing.operations() as f64 / 1e6);
+    vec![allocated, resident, pairs]
+}
+
+/// Each load has its own thread, because some peers are thread-local.
+fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
+    let n = job.n;
+    let mut samples = vec![
+        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::MIXED))),
+        in_thread(|| allocations("reset", job, &mut Reset::<T>::new(n))),
+        in_thread(|| allocations("steady", job, &mut Steady::<T>::new(n))),
+    ];
+    if job.peer == Peer::CorewheelLocal {
+        let call = || Churn::<CorewheelLocalRealTime<false>>::new(n, Delay::TIMEOUT);
+        samples.push(in_thread(|| allocations("call", job, &mut call())));
+    }
     samples
 }
 
 /// Allocations in a million operations of a load that has settled.
-pub fn allocations(name: &str, n: usize, load: &mut impl Load, effort: Effort) -> Sample {
-    measure::run(warm_up(load, settled(n), effort));
+fn allocations(name: &str, job: Job, load: &mut impl Load) -> Sample {
+    measure::run(warm_up(load, settled(job.n), job.effort()));
     let before = alloc::allocations();
-    let mut timing = Timing::start(effort.timed);
+    let mut timing = Timing::start(job.effort().timed);
     while timing.goes_on() {
         timing.count(load.batch());
     }
     let allocated = alloc::allocations() - before;
     let per_million = allocated as f64 * 1e6 / timing.operations() as f64;
-    Sample::new(name, n, "per million operations", per_million)
+    Sample::new(format!("allocations-{name}"), job.n, "per million operations", per_million)
 }

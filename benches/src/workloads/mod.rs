@@ -20,7 +20,7 @@ pub mod xcancel;
 
 use std::thread;
 
-use crate::measure::Sample;
+use crate::{measure::Sample, plan::Job};
 
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;
@@ -48,12 +48,10 @@ fn in_settings<S: Copy + Sync>(
 }
 
 /// Sorts the values and returns the quantiles that are shown.
-fn quantiles(name: &str, n: usize, unit: &str, values: &mut [f64]) -> Vec<Sample> {
+fn quantiles(job: Job, unit: &str, values: &mut [f64]) -> Vec<Sample> {
     values.sort_by(f64::total_cmp);
     let shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
-    let sample =
-        |(label, share)| Sample::new(format!("{name}-{label}"), n, unit, quantile(values, share));
-    shown.map(sample).into()
+    shown.map(|(part, share)| job.sample(part, unit, quantile(values, share))).into()
 }
 
 /// The smallest value that this share of them does not exceed.

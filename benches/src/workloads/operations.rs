@@ -6,7 +6,8 @@ use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::{
-    measure::{Clock, Effort, Load, Timing, ns_per_operation, run, settled, warm_up},
+    measure::{Clock, Effort, Load, Sample, Timing, ns_per_operation, settled, warm_up},
+    plan::{Job, Workload as W},
     timers::{Payload, Timers, connection, not_due, payload},
 };
 
@@ -47,7 +48,6 @@ impl Delay {
 /// every thousand pairs. The few timers that fire on the way are added anew.
 ///
 /// With `RESET`, packets on idle connections: instead, a random timer moves to a full timeout from now.
-#[derive(Debug)]
 pub struct Churn<T: Timers, const RESET: bool = false> {
     timers: T,
     handles: Vec<T::Handle>,
@@ -166,41 +166,43 @@ impl<T: Timers> Load for Longest<T> {
     }
 }
 
-/// ns per pair, the ticks on the way included.
-pub async fn churn<T: Timers>(n: usize, delay: Delay, effort: Effort) -> f64 {
-    ns_per_operation(&mut Churn::<T>::new(n, delay), settled(n), effort).await
-}
-
-/// ns per reset, the ticks on the way included.
-pub async fn reset<T: Timers>(n: usize, effort: Effort) -> f64 {
-    ns_per_operation(&mut Reset::<T>::new(n), settled(n), effort).await
+/// Operations of one kind, one after the other: ns for each, the ticks on the way included.
+pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { workload, n, .. } = job;
+    let (effort, warm_up) = (job.effort(), settled(n));
+    let churn = |delay| Churn::<T>::new(n, delay);
+    let nanos = match workload {
+        W::Churn => ns_per_operation(&mut churn(Delay::MIXED), warm_up, effort).await,
+        W::Churn30 | W::Call => ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, effort).await,
+        W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, effort).await,
+        // The warm-up is two rounds of all timers.
+        W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort).await,
+        W::IdleHour => {
+            let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
+            ns_per_operation(&mut idle, IDLE_TICKS, effort).await
+        }
+        W::Idle => idle::<T>(n, effort),
+        W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
+        _ => unreachable!("{workload:?} has a run of its own"),
+    };
+    vec![job.sample("", "ns", nanos)]
 }
 
 /// The longest single pair or tick, as the caller waits and by the time that the thread ran. In a
 /// separate run, because it reads the clock often.
-pub async fn churn_longest<T: Timers>(n: usize, effort: Effort) -> [f64; 2] {
-    let mut churn = Churn::<T>::new(n, Delay::MIXED);
-    warm_up(&mut churn, settled(n), effort).await;
+async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
+    let effort = job.effort();
+    warm_up(&mut churn, settled(job.n), effort).await;
     let mut wall = Longest { churn, clock: Clock::Wall, most: Duration::ZERO };
     ns_per_operation(&mut wall, 0, effort).await;
     let mut cpu = Longest { churn: wall.churn, clock: Clock::Cpu, most: Duration::ZERO };
     ns_per_operation(&mut cpu, 0, effort).await;
-    [wall.most, cpu.most].map(|most| most.as_nanos() as f64)
-}
-
-/// ns per timer fired and added. The warm-up is two rounds of all timers.
-pub fn steady<T: Timers>(n: usize, effort: Effort) -> f64 {
-    run(ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort))
-}
-
-/// ns per hour at once, with nothing pending.
-pub fn idle_hours<T: Timers>(effort: Effort) -> f64 {
-    let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
-    run(ns_per_operation(&mut idle, IDLE_TICKS, effort))
+    let sample = |part, most: Duration| job.sample(part, "ns", most.as_nanos() as f64);
+    vec![sample("", wall.most), sample("cpu", cpu.most)]
 }
 
 /// ns per tick, one at a time, with `n` timers due in the minute that begins in an hour.
-pub fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
+fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
         black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
@@ -215,7 +217,6 @@ pub fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
 }
 
 /// Heartbeats: each timer, when it fires, is added again 1 to 1000 ticks ahead.
-#[derive(Debug)]
 pub struct Steady<T: Timers> {
     timers: T,
     fired: Vec<Payload>,
@@ -253,7 +254,6 @@ impl<T: Timers> Load for Steady<T> {
 }
 
 /// Timers that are due in an hour, or none.
-#[derive(Debug)]
 pub struct Idle<T: Timers> {
     timers: T,
     now: u64,

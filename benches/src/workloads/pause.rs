@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{SEED, in_settings, quantile};
 use crate::{
     measure::{Clock, Sample},
-    plan::{Named, Workload as W},
+    plan::{Job, Workload as W},
     timers::{Payload, Timers, Waking, payload},
 };
 
@@ -101,13 +101,12 @@ impl<T: Timers> Pause<T> {
         }
     }
 
-    fn samples(mut self, name: &str, n: usize) -> Vec<Sample> {
-        let mut samples = super::quantiles(name, n, "ns", &mut self.nanos);
+    fn samples(mut self, job: Job) -> Vec<Sample> {
+        let mut samples = super::quantiles(job, "ns", &mut self.nanos);
         samples[0].curve = curve(&self.nanos);
-        samples.push(Sample::nanos(&format!("{name}-max-cpu"), n, self.cpu_nanos_max));
-        if let Some(touched) = self.touched_max {
-            samples.push(Sample::new(format!("{name}-touched"), n, "entries", touched as f64));
-        }
+        samples.push(job.sample("max-cpu", "ns", self.cpu_nanos_max));
+        let touched = self.touched_max;
+        samples.extend(touched.map(|touched| job.sample("touched", "entries", touched as f64)));
         samples
     }
 }
@@ -127,31 +126,30 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
 /// The distribution of the length of a turn, one reading of the clock included. The longest turn by
 /// CPU time, which leaves out the machine's other work, includes a system call. A timer that fires
 /// is added anew, 120 s ahead, except in `pause-all-due`.
-pub fn run<T: Timers>(workload: W, n: usize, turns: usize) -> Vec<Sample> {
-    let (name, mut pause) = (&workload.name(), Pause::<T>::new(workload, n));
+pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+    let Job { workload, n, scale, .. } = job;
+    let mut pause = Pause::<T>::new(workload, n);
     if workload == W::PauseAllDue {
-        let mut fired = pause.turn(1);
-        while fired < n {
-            fired = pause.turn(1);
-        }
-        return pause.samples(name, n);
+        while pause.turn(1) < n {}
+        return pause.samples(job);
     }
     pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
-    for _ in 0..turns {
+    for _ in 0..scale.pick(120_000, 70_000, 1000) {
         pause.add_anew();
         pause.turn(1);
     }
-    pause.samples(name, n)
+    pause.samples(job)
 }
 
 /// Timers of ten minutes that are added within 1.5 s, and a heartbeat or none. The loop turns only
 /// when the peer says so. For each heartbeat: the longest turn that fires nothing, and the most
 /// entries that a turn moves beyond those it fires.
-pub fn heartbeats<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(name, n, period))
+pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
+    in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }
 
-fn beside_heartbeat<T: Waking>(name: &str, n: usize, period: Option<u64>) -> Vec<Sample> {
+fn beside_heartbeat<T: Waking>(job: Job, period: Option<u64>) -> Vec<Sample> {
+    let n = job.n;
     let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
     let (mut nanos, mut cpu_nanos, mut moved, mut ended) = (0.0_f64, 0.0_f64, None, 0);
     let beat = [u64::MAX; 3];
@@ -185,12 +183,8 @@ fn beside_heartbeat<T: Waking>(name: &str, n: usize, period: Option<u64>) -> Vec
         }
     }
     assert_eq!(ended, n, "each timer fires once");
-    let mut samples = vec![
-        Sample::nanos(&format!("{name}-longest"), n, nanos),
-        Sample::nanos(&format!("{name}-longest-cpu"), n, cpu_nanos),
-    ];
-    samples.extend(
-        moved.map(|moved| Sample::new(format!("{name}-moved"), n, "entries", moved as f64)),
-    );
+    let mut samples =
+        vec![job.sample("longest", "ns", nanos), job.sample("longest-cpu", "ns", cpu_nanos)];
+    samples.extend(moved.map(|moved| job.sample("moved", "entries", moved as f64)));
     samples
 }

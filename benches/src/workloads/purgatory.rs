@@ -15,7 +15,8 @@ use fastrand::Rng;
 use super::{SEED, in_settings};
 use crate::{
     delayed::{Board, Delayed, Ended, Layout, Operation},
-    measure::{Effort, Sample, cpu_nanos},
+    measure::{Sample, cpu_nanos},
+    plan::Job,
 };
 
 /// How many operations a core adds before it does anything else.
@@ -35,11 +36,12 @@ const SETTINGS: [(&str, Layout); 3] = [
 
 /// For each setting: thousands of operations a second, the time that the threads ran for one, and the share that completed
 /// by an event.
-pub fn run<D: Delayed>(name: &str, keys: usize, effort: Effort) -> Vec<Sample> {
-    in_settings(&SETTINGS, |layout| in_layout::<D>(name, keys, layout, effort))
+pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
+    in_settings(&SETTINGS, |layout| in_layout::<D>(job, layout))
 }
 
-fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort) -> Vec<Sample> {
+fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
+    let (keys, effort) = (job.n, job.effort());
     // For ever: a run is a process.
     let board: &Board = Box::leak(Box::new(Board {
         events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -72,9 +74,9 @@ fn in_layout<D: Delayed>(name: &str, keys: usize, layout: Layout, effort: Effort
     let (condition, otherwise) = ((after[0] - condition) as f64, (after[1] - otherwise) as f64);
     let all = condition + otherwise;
     vec![
-        Sample::new(format!("{name}-rate"), keys, "k/s", all / took.as_secs_f64() / 1e3),
-        Sample::new(format!("{name}-cpu"), keys, "ns", cpu / all),
-        Sample::new(format!("{name}-by-event"), keys, "%", condition / all * 100.0),
+        job.sample("rate", "k/s", all / took.as_secs_f64() / 1e3),
+        job.sample("cpu", "ns", cpu / all),
+        job.sample("by-event", "%", condition / all * 100.0),
     ]
 }
 

@@ -9,8 +9,9 @@ use std::{sync::Barrier, time::Duration};
 use super::operations::{Churn, Delay};
 use crate::{
     cores,
-    measure::{self, Clock, Effort, Load, Sample, Timing, median, settled, warm_up},
+    measure::{self, Clock, Load, Sample, Timing, median, settled, warm_up},
     peers::Floor,
+    plan::Job,
     timers::Timers,
 };
 
@@ -27,30 +28,25 @@ const ROUND: [(bool, [bool; 2]); 6] = {
 type Rates = [f64; ROUND.len()];
 
 /// The scaling of the peer and of the array, and the first by the second: the medians of as many rounds.
-pub fn run<T: Timers>(name: &str, n: usize, rounds: usize, effort: Effort) -> Vec<Sample> {
+pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
-    let core = |core| rates::<T>(n, rounds, effort, core, &barrier);
+    let core = |core| rates::<T>(job, core, &barrier);
     let (first, second) = cores::on_two(|| core(0), || core(1));
     let of_rounds: Vec<[f64; 2]> =
         first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
-    let times = |name: &str, of_round: fn(&[f64; 2]) -> f64| {
-        Sample::new(name, n, "times", median(of_rounds.iter().map(of_round).collect()))
+    let times = |part: &str, of_round: fn(&[f64; 2]) -> f64| {
+        job.sample(part, "times", median(of_rounds.iter().map(of_round).collect()))
     };
     vec![
-        times(name, |&[own, _]| own),
-        times(&format!("{name}-empty"), |&[_, empty]| empty),
-        times(&format!("{name}-share"), |&[own, empty]| own / empty),
+        times("", |&[own, _]| own),
+        times("empty", |&[_, empty]| empty),
+        times("share", |&[own, empty]| own / empty),
     ]
 }
 
 /// The work of one core.
-fn rates<T: Timers>(
-    n: usize,
-    rounds: usize,
-    effort: Effort,
-    core: usize,
-    barrier: &Barrier,
-) -> Vec<Rates> {
+fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
+    let (n, effort) = (job.n, job.effort());
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
     measure::run(warm_up(&mut own, settled(n), effort));
@@ -63,7 +59,7 @@ fn rates<T: Timers>(
             false => rate(&mut own),
         }
     };
-    (0..rounds).map(|_| ROUND.map(&mut slice)).collect()
+    (0..job.scale.pick(8, 2, 1)).map(|_| ROUND.map(&mut slice)).collect()
 }
 
 /// Operations per second of CPU time of the thread, which leaves out the machine's other work.

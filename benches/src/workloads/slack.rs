@@ -8,6 +8,7 @@ use fastrand::Rng;
 use super::{SEED, in_settings, quantile};
 use crate::{
     measure::Sample,
+    plan::Job,
     timers::{Payload, Waking, payload},
 };
 
@@ -95,12 +96,12 @@ impl<T: Waking> Sleeper<T> {
 
 /// The timers re-add themselves when they fire, and the loop sleeps until there is something to do. For each slack:
 /// wake-ups per second, entries touched per timer, ns per timer fired and added.
-pub fn within<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    in_settings(&SLACKS, |slack| with_slack::<T>(name, n, slack))
+pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
+    in_settings(&SLACKS, |slack| with_slack::<T>(job, slack))
 }
 
-fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> Vec<Sample> {
-    let mut sleeper = Sleeper::<T>::new(n, slack);
+fn with_slack<T: Waking>(job: Job, slack: Slack) -> Vec<Sample> {
+    let mut sleeper = Sleeper::<T>::new(job.n, slack);
     sleeper.run(SECONDS);
     (sleeper.wake_ups, sleeper.ended) = (0, 0);
     let touched = sleeper.timers.touched();
@@ -110,25 +111,20 @@ fn with_slack<T: Waking>(name: &str, n: usize, slack: Slack) -> Vec<Sample> {
     let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
     let ended = sleeper.ended as f64;
     let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
-    let per_timer =
-        |touched: u64| Sample::new(format!("{name}-touched"), n, "entries", touched as f64 / ended);
-    [
-        Some(Sample::new(format!("{name}-wake-ups"), n, "per second", wake_ups)),
-        touched.map(per_timer),
-        Some(Sample::nanos(&format!("{name}-timer"), n, nanos / ended)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
+    samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / ended)));
+    samples.push(job.sample("timer", "ns", nanos / ended));
+    samples
 }
 
 /// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
 /// longest turn.
-pub fn spread<T: Waking>(name: &str, n: usize) -> Vec<Sample> {
-    in_settings(&RANGES, |range| over_range::<T>(name, n, range))
+pub fn spread<T: Waking>(job: Job) -> Vec<Sample> {
+    in_settings(&RANGES, |range| over_range::<T>(job, range))
 }
 
-fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
+fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
+    let n = job.n;
     fastrand::seed(SEED);
     let mut timers = T::new();
     for id in 0..n {
@@ -149,8 +145,8 @@ fn over_range<T: Waking>(name: &str, n: usize, range: u64) -> Vec<Sample> {
     per_tick.retain(|&fired| fired > 0.0);
     per_tick.sort_by(f64::total_cmp);
     vec![
-        Sample::new(format!("{name}-most"), n, "timers", quantile(&per_tick, 1.0)),
-        Sample::new(format!("{name}-p99"), n, "timers", quantile(&per_tick, 0.99)),
-        Sample::new(format!("{name}-turn-max"), n, "us", longest),
+        job.sample("most", "timers", quantile(&per_tick, 1.0)),
+        job.sample("p99", "timers", quantile(&per_tick, 0.99)),
+        job.sample("turn-max", "us", longest),
     ]
 }

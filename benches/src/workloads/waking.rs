@@ -25,6 +25,7 @@ use crate::{
     across::{Local, Owner, Requests, Sleeping, note, noted},
     cores,
     measure::{Sample, median},
+    plan::Job,
     timers::{not_due, payload},
 };
 
@@ -47,7 +48,6 @@ pub trait Sleeper: Sized {
 }
 
 /// `corewheel-local`, woken by a closure to run, or, with `ADD`, by a timer that is due at once.
-#[derive(Debug)]
 pub struct Corewheel<const ADD: bool>(Local<false>);
 
 impl<const ADD: bool> Sleeper for Corewheel<ADD> {
@@ -77,7 +77,6 @@ impl<const ADD: bool> Sleeper for Corewheel<ADD> {
 }
 
 /// `futex`: the standard library's `park`, and a flag.
-#[derive(Debug)]
 pub struct Futex(Arc<AtomicBool>);
 
 impl Sleeper for Futex {
@@ -103,7 +102,6 @@ impl Sleeper for Futex {
 }
 
 /// `eventfd`.
-#[derive(Debug)]
 pub struct EventFd(Arc<File>);
 
 impl Sleeper for EventFd {
@@ -125,7 +123,6 @@ impl Sleeper for EventFd {
 }
 
 /// `tokio-notify`: `Notify`, for the main task of a current-thread runtime with its poll of events.
-#[derive(Debug)]
 pub struct TokioNotify {
     runtime: Runtime,
     notify: Arc<Notify>,
@@ -151,7 +148,8 @@ impl Sleeper for TokioNotify {
 
 /// Microseconds from the call to the moment at which the thread is awake, and nanoseconds of the
 /// call.
-pub fn run<S: Sleeper>(name: &str, rounds: usize) -> Vec<Sample> {
+pub fn run<S: Sleeper>(job: Job) -> Vec<Sample> {
+    let rounds = job.scale.pick(4000, 500, 20);
     let (sleeps, called, start) = (&AtomicUsize::new(0), &AtomicU64::new(0), Instant::now());
     let nanos = move || start.elapsed().as_nanos() as u64;
     let (sender, receiver) = mpsc::channel();
@@ -180,7 +178,16 @@ pub fn run<S: Sleeper>(name: &str, rounds: usize) -> Vec<Sample> {
         (1..=rounds).map(wake).collect()
     };
     let (mut latencies, calls) = cores::on_two(asleep, awake);
-    let mut samples = quantiles(name, 1, "us", &mut latencies);
-    samples.push(Sample::nanos(&format!("{name}-call"), 1, median(calls)));
+    let mut samples = quantiles(job, "us", &mut latencies);
+    samples.push(job.sample("call", "ns", median(calls)));
     samples
+}
+
+/// corewheel's thread, woken by a closure and by a timer.
+pub fn run_twice(job: Job) -> Vec<Sample> {
+    let mut by_timer = run::<Corewheel<true>>(job);
+    for sample in &mut by_timer {
+        sample.workload.insert_str("waking".len(), "-add");
+    }
+    [run::<Corewheel<false>>(job), by_timer].concat()
 }

@@ -24,6 +24,7 @@ use crate::{
     across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways},
     cores,
     measure::{self, Sample, median},
+    plan::{Job, Workload as W},
     timers::{not_due, payload},
 };
 
@@ -32,15 +33,6 @@ const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// How long an end waits that has nothing to hand over and nothing to cancel: it would only take the lines away that
 /// the other one writes to.
 const PAUSES: usize = 32;
-
-/// Who adds timers. The other cancels them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The first core.
-    OneWay,
-    /// Both cores.
-    BothWays,
-}
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +87,8 @@ struct Start<H> {
     size: Size,
 }
 
-fn starts<H>(direction: Direction, size: Size) -> [Start<H>; 2] {
+fn starts<H>(both: bool, size: Size) -> [Start<H>; 2] {
     let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
-    let both = direction == Direction::BothWays;
     let start = |ways, adds, cancels| Start { adds, cancels, ways, size };
     [start(first, true, both), start(second, both, true)]
 }
@@ -210,25 +201,25 @@ impl<T: Owner> Party<T> {
 }
 
 /// On two threads, each pinned to its core: what both ends did, stretch by stretch.
-pub fn on_threads<T: Owner>(direction: Direction, size: Size) -> Vec<[Stretch; 2]> {
+pub fn on_threads<T: Owner>(both: bool, size: Size) -> Vec<[Stretch; 2]> {
     let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
         let (own, remote) = T::new(size.live);
         to_other.send(remote).expect("the other end waits");
         let party = Party::new(own, of_other.recv().expect("the other end sends"), start);
         measure::run(party.run(size.stretches, false))
     };
-    let ([first, second], [line, other_line]) = (starts(direction, size), both_ways(mpsc::channel));
+    let ([first, second], [line, other_line]) = (starts(both, size), both_ways(mpsc::channel));
     let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
     side_by_side(first, second)
 }
 
 /// In two tasks of a runtime.
-pub fn in_tasks<T>(direction: Direction, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
+pub fn in_tasks<T>(both: bool, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
 where
     T: Owner + Send + 'static,
 {
     let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(size.live));
-    let [start, other_start] = starts(direction, size);
+    let [start, other_start] = starts(both, size);
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
     let run = |own: T, other, start| {
@@ -248,33 +239,32 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
     first.into_iter().zip(second).map(Into::into).skip(warm_up).collect()
 }
 
-/// ns per timer from the first add to the last collection, and ns per call of `cancel`, over all
-/// timers of the measured directions. They are medians of the undisturbed stretches, if there are
-/// any. `undisturbed` is their percentage.
-pub fn samples(
-    name: &str,
-    direction: Direction,
-    size: Size,
-    stretches: &[[Stretch; 2]],
-) -> Vec<Sample> {
-    let timers = size.handed * if direction == Direction::BothWays { 2 } else { 1 };
-    for [first, second] in stretches {
-        assert_eq!(first.cancelled + second.cancelled, timers, "each was cancelled once");
-        assert_eq!(first.taken_in + second.taken_in, timers, "each was taken in once");
-    }
+/// Timers that one core adds and the other cancels, or both do both. Returns ns per timer, from the
+/// first add to the last collection, and ns per call of `cancel`, over all timers. They are medians
+/// of the undisturbed stretches, if there are any. `undisturbed` is their percentage, `line` the
+/// distance of the cores before and after.
+pub fn run(job: Job, exchange: impl FnOnce(bool, Size) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
+    let (handed, stretches) = job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
+    let both = job.workload == W::XcancelBoth;
+    let before = cores::line_nanos();
+    let stretches = exchange(both, Size { live: job.n, handed, stretches });
+    let line = f64::midpoint(before, cores::line_nanos());
+    let timers = handed * if both { 2 } else { 1 };
     let undisturbed: Vec<_> =
         stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
     let share = 100.0 * undisturbed.len() as f64 / stretches.len() as f64;
     let counted = if undisturbed.is_empty() { stretches.iter().collect() } else { undisturbed };
-    let per_timer = |name: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
+    let per_timer = |part: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
         let nanos = counted.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
-        Sample::nanos(name, size.live, median(nanos.collect()))
+        job.sample(part, "ns", median(nanos.collect()))
     };
-    let elapsed = |[first, second]: &[Stretch; 2]| match direction {
-        Direction::OneWay => first.elapsed,
-        Direction::BothWays => first.elapsed.max(second.elapsed),
+    let elapsed = |[first, second]: &[Stretch; 2]| {
+        if both { first.elapsed.max(second.elapsed) } else { first.elapsed }
     };
-    let busy = |[first, second]: &[Stretch; 2]| first.busy + second.busy;
-    let kept = Sample::new(format!("{name}-undisturbed"), size.live, "%", share);
-    vec![per_timer(name, &elapsed), per_timer(&format!("{name}-call"), &busy), kept]
+    vec![
+        per_timer("", &elapsed),
+        per_timer("call", &|[first, second]| first.busy + second.busy),
+        job.sample("undisturbed", "%", share),
+        job.sample("line", "ns there and back", line),
+    ]
 }

@@ -1,0 +1,96 @@
+//! Schemes 1, 2, 5 and 6 of Varghese and Lauck.
+
+use super::{Scheme, Store, store::slot};
+use crate::timers::Payload;
+
+/// Scheme 1, "straightforward": every tick counts every timer down, in the order of memory. Right for
+/// a handful of timers, or where the hardware does the counting. All timers are in no order; `due`
+/// holds the ticks that remain, 0 for a free node.
+pub struct Countdown;
+
+impl Scheme for Countdown {
+    fn new(_: &mut Store) -> Self {
+        Self
+    }
+
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.set_due(index, store.due(index) - store.now);
+    }
+
+    fn stop(&mut self, store: &mut Store, index: u32) {
+        store.release(index);
+    }
+
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        for index in store.indices() {
+            match store.due(index) {
+                0 => {}
+                1 => expire(store.release(index)),
+                remaining => store.set_due(index, remaining - 1),
+            }
+        }
+    }
+}
+
+/// Scheme 2: one list in the order of the deadlines (VMS and early UNIX). Starting searches the place
+/// from the rear: cheap for an interval longer than most, and O(1) when all intervals are equal.
+pub struct OrderedList {
+    list: u32,
+}
+
+impl Scheme for OrderedList {
+    const JUMPS: bool = true;
+
+    fn new(store: &mut Store) -> Self {
+        Self { list: store.add_lists(1) }
+    }
+
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.insert_sorted(self.list, index);
+    }
+
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        store.expire_due(self.list, expire);
+    }
+}
+
+/// Scheme 5: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is the
+/// slot, which holds the timers of all revolutions, the earliest first. A start is O(n) at worst.
+pub struct SortedSlots<const SLOTS: u32 = 512>;
+
+impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
+    fn new(store: &mut Store) -> Self {
+        store.add_lists(SLOTS);
+        Self
+    }
+
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.insert_sorted(slot(store.due(index), SLOTS), index);
+    }
+
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        store.expire_due(slot(store.now, SLOTS), expire);
+    }
+}
+
+/// Scheme 6: a hashed timing wheel with unsorted slots. Each timer counts in `due` the revolutions
+/// that it has to sit out. A tick visits every timer of one slot: the cost of scheme 1 divided by the
+/// number of slots.
+pub struct RoundsWheel<const SLOTS: u32 = 512>;
+
+impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
+    fn new(store: &mut Store) -> Self {
+        store.add_lists(SLOTS);
+        Self
+    }
+
+    fn start(&mut self, store: &mut Store, index: u32) {
+        let due = store.due(index);
+        store.set_due(index, (due - store.now - 1) / u64::from(SLOTS));
+        store.push_back(slot(due, SLOTS), index);
+    }
+
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        store.count_rounds(slot(store.now, SLOTS), expire);
+    }
+}
