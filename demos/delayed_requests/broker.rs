@@ -5,11 +5,10 @@
 //! produce  appends                       waits for the followers   notifies readers
 //! follow   says what the follower has    waits for bytes           notifies producers and readers
 //! fetch                                  waits for bytes
-//! join     says who has joined           waits for all members     notifies members
 //! ```
 //!
-//! A request waits on the core of its connection, with a watch on the core of its partition or
-//! group. Those are often two cores, and the purgatory connects them.
+//! A request waits on the core of its connection, with a watch on the core of its partition. Those
+//! are often two cores, and the purgatory connects them.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -19,21 +18,20 @@ use std::time::Duration;
 use corewheel::{Completion, Core, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup};
 use mio::net::TcpStream;
 
-use crate::log::{Log, Partition, Positions};
+use crate::log::Log;
 use crate::wire::{self, Answer, Kind, Request};
 
-/// The requests that wait for a partition or a group.
+/// The requests that wait for a partition.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Key {
     Producers(u32),
     Readers(u32),
-    Members(u32),
 }
 
-/// The purgatory of all cores. A partition or group belongs to the core of its number.
+/// The purgatory of all cores. A partition belongs to the core of its number.
 pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
     PurgatoryGroup::by(|key| match *key {
-        Key::Producers(target) | Key::Readers(target) | Key::Members(target) => target as usize,
+        Key::Producers(partition) | Key::Readers(partition) => partition as usize,
     })
 }
 
@@ -48,14 +46,11 @@ struct DelayedRequest {
 impl DelayedRequest {
     /// The position that its condition is about.
     fn reached(&self) -> u64 {
-        let Request { kind, target, .. } = self.request;
-        let (partition, group) = (self.log.partition(target), self.log.group(target));
+        let Request { kind, partition, .. } = self.request;
+        let Some(partition) = self.log.partition(partition) else { return 0 };
         match kind {
-            Kind::Produce | Kind::Fetch => {
-                partition.map_or(0, |partition| partition.followers.lowest())
-            }
-            Kind::Follow => partition.map_or(0, Partition::end),
-            Kind::Join => group.map_or(0, Positions::lowest),
+            Kind::Produce | Kind::Fetch => partition.followers.lowest(),
+            Kind::Follow => partition.end(),
         }
     }
 }
@@ -82,7 +77,7 @@ pub(crate) struct Broker {
     log: Arc<Log>,
     core: usize,
     cores: usize,
-    /// The number of requests whose partition or group belongs to another core.
+    /// The number of requests whose partition belongs to another core.
     pub(crate) elsewhere: u64,
 }
 
@@ -95,7 +90,7 @@ impl Broker {
 
     /// Serves a request. The answer is sent when the request has completed, now or later.
     pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
-        self.elsewhere += u64::from(request.target as usize % self.cores != self.core);
+        self.elsewhere += u64::from(request.partition as usize % self.cores != self.core);
         let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
         let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
         let delayed = DelayedRequest { log, request, wanted, stream };
@@ -109,28 +104,25 @@ impl Broker {
     /// Changes the log as the request says. Returns what the request waits for: a key, and the
     /// position to be reached.
     fn change(&self, request: Request) -> Option<(Key, u64)> {
-        let Request { kind, target, member, position, .. } = request;
-        match kind {
+        let Request { kind, partition, follower, position, .. } = request;
+        let data = self.log.partition(partition)?;
+        let (producers, readers) = (Key::Producers(partition), Key::Readers(partition));
+        Some(match kind {
             Kind::Produce => {
-                let end = self.log.partition(target)?.append(position);
-                self.purgatory.notify(&Key::Readers(target));
-                Some((Key::Producers(target), end))
+                let end = data.append(position);
+                self.purgatory.notify(&readers);
+                (producers, end)
             }
-            Kind::Fetch => self.log.partition(target).map(|_| (Key::Readers(target), position)),
+            Kind::Fetch => (readers, position),
             Kind::Follow => {
-                self.log.partition(target)?.followers.raise(member, position)?;
+                data.followers.raise(follower, position)?;
                 // Even if another follower is behind: of two that follow at once, neither may see
                 // the other. Their events meet on the partition's core.
-                self.purgatory.notify(&Key::Producers(target));
-                self.purgatory.notify(&Key::Readers(target));
-                Some((Key::Readers(target), position + 1))
+                self.purgatory.notify(&producers);
+                self.purgatory.notify(&readers);
+                (readers, position + 1)
             }
-            Kind::Join => {
-                self.log.group(target)?.raise(member, position)?;
-                self.purgatory.notify(&Key::Members(target));
-                Some((Key::Members(target), position))
-            }
-        }
+        })
     }
 
     pub(crate) fn counts(&self) -> PurgatoryCounts {

@@ -18,7 +18,6 @@ pub(crate) enum Expected {
 }
 
 /// The observations about one request.
-#[derive(Debug)]
 pub(crate) struct Record {
     /// Read before the request was sent, so that the server cannot have received it earlier.
     pub(crate) sent: Instant,
@@ -32,7 +31,6 @@ pub(crate) struct Record {
 }
 
 /// A client that waits for each answer before it sends the next request.
-#[derive(Debug)]
 pub(crate) struct Client {
     /// `None` if the server has closed the connection.
     stream: Option<TcpStream>,
@@ -62,14 +60,14 @@ impl Client {
     pub(crate) fn send(
         &mut self,
         kind: Kind,
-        (target, member): (u32, u32),
+        (partition, follower): (u32, u32),
         position: u64,
         timeout: Duration,
         expected: Expected,
     ) {
         let number = self.records.len();
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let request = Request { number, timeout_ms, kind, target, member, position };
+        let request = Request { number, timeout_ms, kind, partition, follower, position };
         let sent = Instant::now();
         let (completed, timed_out, answered) = (0, 0, None);
         self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });

@@ -21,10 +21,9 @@ const SETTLING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The counts of one core.
-#[derive(Debug)]
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
-    /// Requests whose partition or group belongs to another core.
+    /// Requests whose partition belongs to another core.
     pub(crate) elsewhere: u64,
     /// The longest time that the machine let a sleep exceed its timeout.
     pub(crate) held_up: Duration,

@@ -1,6 +1,5 @@
-//! The replicated log: the length of each partition, how much of it each follower has, and the
-//! generation that each member of a group has joined. There are no records, because a length is
-//! enough here.
+//! The replicated log: the length of each partition, and how much of it each follower has. There are
+//! no records, because a length is enough here.
 //!
 //! Any core may read and write it. All accesses are relaxed: each value stands for itself, and
 //! every change is followed by an event of the purgatory, which synchronizes with the threads that
@@ -8,14 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-#[derive(Debug)]
-pub(crate) struct Log {
-    partitions: Vec<Partition>,
-    /// The last generation that each member of each group has joined.
-    groups: Vec<Positions>,
-}
+pub(crate) struct Log(Vec<Partition>);
 
-#[derive(Debug)]
 pub(crate) struct Partition {
     /// Its length in bytes.
     end: AtomicU64,
@@ -24,21 +17,14 @@ pub(crate) struct Partition {
 }
 
 impl Log {
-    pub(crate) fn new(partitions: u32, followers: usize, groups: u32, members: usize) -> Self {
+    pub(crate) fn new(partitions: u32, followers: usize) -> Self {
         let partition =
             |_| Partition { end: AtomicU64::new(0), followers: Positions::new(followers) };
-        Self {
-            partitions: (0..partitions).map(partition).collect(),
-            groups: (0..groups).map(|_| Positions::new(members)).collect(),
-        }
+        Self((0..partitions).map(partition).collect())
     }
 
     pub(crate) fn partition(&self, id: u32) -> Option<&Partition> {
-        self.partitions.get(id as usize)
-    }
-
-    pub(crate) fn group(&self, id: u32) -> Option<&Positions> {
-        self.groups.get(id as usize)
+        self.0.get(id as usize)
     }
 }
 
@@ -53,8 +39,7 @@ impl Partition {
     }
 }
 
-/// The positions of the followers of a partition, or of the members of a group. None moves back.
-#[derive(Debug)]
+/// The positions of the followers of a partition. None moves back.
 pub(crate) struct Positions(Vec<AtomicU64>);
 
 impl Positions {

@@ -2,8 +2,8 @@
 //! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
 //! One event loop per core. A connection lives on the core that accepted it, and its requests wait
-//! there. A partition or a group belongs to the core of its number, which is notified of its
-//! changes. So most requests watch another core than the one they wait on.
+//! there. A partition belongs to the core of its number, which is notified of its changes. So most
+//! requests watch another core than the one they wait on.
 //!
 //! - `log`: the data that the requests wait for
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
@@ -36,7 +36,7 @@ use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
 use log::Log;
-use scenario::{FOLLOWERS, MEMBERS, Plan, Team};
+use scenario::{FOLLOWERS, Plan, Team};
 use verdict::Report;
 
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
@@ -46,9 +46,8 @@ const MIN_TIMEOUT_MS: u64 = 100;
 /// also runs the clients.
 ///
 /// Producers wait until the followers have their bytes, consumers and followers until there are
-/// enough bytes, members of a group until all have joined. Followers and members stall at planned
-/// times, so the load knows which requests must time out. The verdict says whether each
-/// was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
+/// enough bytes. Followers stall at planned times, so the load knows which requests must time out.
+/// The verdict says whether each was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
 /// clients. The limit of the lateness is raised by the time that the machine held up a thread. Exit
 /// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
@@ -57,10 +56,6 @@ struct Args {
     /// Number of partitions, each with 2 followers, 4 producers and 4 consumers, a connection each
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
     partitions: u32,
-
-    /// Number of groups, each with 5 members, a connection each
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
-    groups: u32,
 
     /// A request times out after this many milliseconds (one of a follower: after twice as many)
     #[arg(long, default_value_t = 800)]
@@ -82,26 +77,24 @@ fn main() -> ExitCode {
 
 /// Serves the load until it has ended, and compares the counts of the server with the observations
 /// of its clients.
-fn run(
-    &Args { partitions, groups, timeout_ms, duration, options }: &Args,
-) -> io::Result<Verdict<Report>> {
+fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result<Verdict<Report>> {
     if duration * 1_000 < timeout_ms * 10 {
         let shortest = timeout_ms.div_ceil(100);
         return Err(io::Error::other(format!("ask for at least --duration {shortest}")));
     }
     let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
-    let plan = Plan { partitions, groups, timeout, run };
+    let plan = Plan { partitions, timeout, run };
     server::reserve_files(2 * plan.connections(), options.cores())?;
-    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len(), plan.groups, MEMBERS));
+    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len()));
     let purgatory = broker::purgatory();
     let server = Server::start(0, options.cores(), move |core, endpoint| {
         event_loop::run(core, endpoint, Broker::new(&purgatory, core, Arc::clone(&log)))
     })?;
-    let load = Load::start(server.address, plan.partitions + plan.groups, |id, connector| {
+    let load = Load::start(server.address, plan.partitions, |id, connector| {
         Team::new(id, plan, connector)
     })?;
     if !options.json {
-        let summary = || format!("{partitions} partitions, {groups} groups, timeout {timeout:?}");
+        let summary = || format!("{partitions} partitions, timeout {timeout:?}");
         view::show_until(|| load.is_finished(), Some(run), summary);
     }
     // The clients keep their sockets until the server has ended, so that late answers are seen.

@@ -1,4 +1,4 @@
-//! The actions of the clients of a partition or a group, and the expected answer to each request.
+//! The actions of the clients of a partition, and the expected answer to each request.
 //! They do not depend on the speed of the machine, except that a follower must take less than a
 //! timeout.
 
@@ -14,8 +14,6 @@ use crate::wire::Kind;
 pub(crate) const FOLLOWERS: Range<usize> = 0..2;
 pub(crate) const PRODUCERS: Range<usize> = 2..6;
 pub(crate) const CONSUMERS: Range<usize> = 6..10;
-/// The number of clients of a group.
-pub(crate) const MEMBERS: usize = 5;
 
 /// How many requests a producer can send within one timeout.
 const PRODUCES_PER_TIMEOUT: u32 = 5;
@@ -35,7 +33,6 @@ const STALLING: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) partitions: u32,
-    pub(crate) groups: u32,
     /// The timeout of all requests except `Follow`.
     pub(crate) timeout: Duration,
     pub(crate) run: Duration,
@@ -43,7 +40,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn connections(&self) -> usize {
-        self.partitions as usize * CONSUMERS.end + self.groups as usize * MEMBERS
+        self.partitions as usize * CONSUMERS.end
     }
 
     /// Returns the last time at which a round may begin. A round takes a timeout, and then the
@@ -63,7 +60,7 @@ impl Plan {
         self.timeout * 2
     }
 
-    /// How long a producer waits before its next request, and a group before its next round.
+    /// How long a producer waits before its next request.
     pub(crate) fn pause(&self) -> Duration {
         self.timeout / PRODUCES_PER_TIMEOUT
     }
@@ -75,44 +72,32 @@ impl Plan {
             + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
     }
 
-    /// When the first round of a partition or group ends. They should not all stall at once.
-    pub(crate) fn first_round(&self, index: u32, of: u32) -> Duration {
-        self.timeout + self.timeout * 2 * index / of
+    /// When the first round of a partition ends. They should not all stall at once.
+    pub(crate) fn first_round(&self, partition: u32) -> Duration {
+        self.timeout + self.timeout * 2 * partition / self.partitions
     }
 }
 
-/// The clients of a partition or group, and their actions.
+/// The clients of a partition, and their actions.
 pub(crate) struct Team {
-    plan: Plan,
     pub(crate) clients: Vec<Client>,
-    scenario: Scenario,
-}
-
-enum Scenario {
-    Partition(Partition),
-    Group(Group),
+    partition: Partition,
 }
 
 impl Team {
-    /// Creates a team. The lower ids are partitions, the others are groups.
     pub(crate) fn new(id: u32, plan: Plan, connector: &Connector<'_>) -> io::Result<Self> {
-        let (scenario, clients) = match id.checked_sub(plan.partitions) {
-            None => (Scenario::Partition(Partition::new(id, plan)), CONSUMERS.end),
-            Some(group) => (Scenario::Group(Group::new(group, plan)), MEMBERS),
-        };
-        let clients =
-            (0..clients).map(|_| Client::connect(connector)).collect::<io::Result<_>>()?;
-        Ok(Self { plan, clients, scenario })
+        let clients = (0..CONSUMERS.end).map(|_| Client::connect(connector));
+        Ok(Self {
+            clients: clients.collect::<io::Result<_>>()?,
+            partition: Partition::new(id, plan),
+        })
     }
 }
 
 impl User for Team {
     fn act(&mut self, now: Duration, _: &Connector<'_>) -> io::Result<Option<Duration>> {
         self.receive();
-        Ok(match &mut self.scenario {
-            Scenario::Partition(partition) => partition.act(&mut self.clients, now),
-            Scenario::Group(group) => group.act(&mut self.clients, now),
-        })
+        Ok(self.partition.act(&mut self.clients, now))
     }
 
     fn receive(&mut self) {
@@ -120,11 +105,8 @@ impl User for Team {
     }
 
     fn is_over(&self, now: Duration) -> bool {
-        let is_over = match &self.scenario {
-            Scenario::Partition(partition) => partition.phase == Phase::Over,
-            Scenario::Group(group) => group.is_over,
-        };
-        (is_over && are_idle(&self.clients)) || now >= self.plan.give_up()
+        let is_over = self.partition.phase == Phase::Over && are_idle(&self.clients);
+        is_over || now >= self.partition.plan.give_up()
     }
 }
 
@@ -165,7 +147,7 @@ enum Phase {
 
 impl Partition {
     fn new(id: u32, plan: Plan) -> Self {
-        let phase = Phase::Well { until: plan.first_round(id, plan.partitions) };
+        let phase = Phase::Well { until: plan.first_round(id) };
         let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
         Self { id, plan, phase, stalls: id, produces_at }
     }
@@ -262,73 +244,6 @@ impl Partition {
         }
         for consumer in &mut clients[CONSUMERS] {
             self.send(consumer, Kind::Fetch, beyond, Expected::Timeout);
-        }
-    }
-}
-
-/// The members of a group join one generation after another. Of four generations:
-///
-/// ```text
-/// whole      all join, one after the other; every request must complete
-/// missing    one does not join: the requests of the others must time out
-/// whole
-/// contested  one joins when the others' requests are about to time out; its own must complete
-/// ```
-struct Group {
-    id: u32,
-    plan: Plan,
-    generation: u32,
-    /// When each member joins this generation, and how it must be answered. `None` if it has joined
-    /// or does not join.
-    joins: [Option<(Duration, Expected)>; MEMBERS],
-    is_over: bool,
-}
-
-impl Group {
-    fn new(id: u32, plan: Plan) -> Self {
-        // The groups begin at different generations.
-        let mut group = Self { id, plan, generation: id, joins: [None; MEMBERS], is_over: false };
-        group.begin(plan.first_round(id, plan.groups) / 4);
-        group
-    }
-
-    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
-    fn act(&mut self, members: &mut [Client], now: Duration) -> Option<Duration> {
-        if self.joins.iter().all(Option::is_none) && are_idle(members) {
-            if now >= self.plan.last_call() {
-                self.is_over = true;
-                return None;
-            }
-            self.begin(now + self.plan.pause());
-        }
-        for ((member, join), index) in members.iter_mut().zip(&mut self.joins).zip(0..) {
-            if let Some((_, expected)) = join.take_if(|(at, _)| *at <= now) {
-                let generation = self.generation.into();
-                member.send(Kind::Join, (self.id, index), generation, self.plan.timeout, expected);
-            }
-        }
-        self.joins.iter().flatten().map(|(at, _)| *at).min()
-    }
-
-    /// Plans the next generation, which begins at `start`.
-    fn begin(&mut self, start: Duration) {
-        self.generation += 1;
-        let odd_one = (self.generation / 4) as usize % MEMBERS;
-        // Members that time out join together, the others one after the other.
-        let together = |expected| [Some((start, expected)); MEMBERS];
-        self.joins = match self.generation % 4 {
-            1 => together(Expected::Timeout),
-            3 => together(Expected::Either),
-            _ => [1, 2, 3, 4, 5]
-                .map(|step| Some((start + self.plan.pause() * step / 4, Expected::Condition))),
-        };
-        match self.generation % 4 {
-            1 => self.joins[odd_one] = None,
-            3 => {
-                let late = start + self.plan.contested(self.generation / 4);
-                self.joins[odd_one] = Some((late, Expected::Condition));
-            }
-            _ => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::event_loop::CoreReport;
 pub(crate) struct Report {
     #[serde(flatten)]
     answers: Answers,
-    /// Requests whose partition or group belongs to another core.
+    /// Requests whose partition belongs to another core.
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,

@@ -13,10 +13,8 @@ pub(crate) enum Kind {
     Produce,
     /// Waits until all followers have the log up to `position`.
     Fetch,
-    /// Says that the follower `member` has the log up to `position`, and waits for more.
+    /// Says that the follower has the log up to `position`, and waits for more.
     Follow,
-    /// Joins the generation `position` of a group, and waits until all members have.
-    Join,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -25,9 +23,8 @@ pub(crate) struct Request {
     pub(crate) number: usize,
     pub(crate) timeout_ms: u64,
     pub(crate) kind: Kind,
-    /// The partition or group.
-    pub(crate) target: u32,
-    pub(crate) member: u32,
+    pub(crate) partition: u32,
+    pub(crate) follower: u32,
     pub(crate) position: u64,
 }
 
@@ -35,7 +32,7 @@ pub(crate) struct Request {
 pub(crate) struct Answer {
     pub(crate) number: usize,
     pub(crate) is_timed_out: bool,
-    /// The end of the log as far as the client may know it, or the generation.
+    /// The end of the log as far as the client may know it.
     pub(crate) position: u64,
 }
 

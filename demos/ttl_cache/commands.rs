@@ -25,7 +25,6 @@ const NO_DEADLINE: i64 = -1;
 pub(crate) type Answer = Result<Frame, Frame>;
 
 /// A request to one core, about one of its keys or about all of them.
-#[derive(Debug)]
 pub(crate) struct Request {
     /// The command and its arguments. The key, if there is one, is the second word.
     pub(crate) words: Vec<Bytes>,

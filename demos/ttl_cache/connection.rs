@@ -33,7 +33,6 @@ const REPLIES_BYTES: usize = 1 << 20;
 /// The longest array of answers. A longer one, by an MGET, is replaced by an error.
 const ARRAY_MAX: usize = 32 << 20;
 
-#[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     pub(crate) idle: LocalHandle,
@@ -58,7 +57,7 @@ pub(crate) enum Served {
 }
 
 /// The answers to a client's commands, in the order of the commands, of which cores still owe some.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
     /// The number of the first one.
@@ -67,7 +66,6 @@ pub(crate) struct Replies {
     bytes: usize,
 }
 
-#[derive(Debug)]
 struct Reply {
     merge: Merge,
     parts: Vec<Frame>,

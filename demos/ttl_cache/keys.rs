@@ -25,7 +25,6 @@ use slab::Slab;
 const PER_KEY: usize = size_of::<Entry>() + 128;
 
 /// The keys of one core.
-#[derive(Debug)]
 pub(crate) struct Keys {
     entries: Slab<Entry>,
     /// The numbers of the entries, by the hashes of their keys.
@@ -42,7 +41,6 @@ pub(crate) struct Keys {
     own: Weak<RefCell<Self>>,
 }
 
-#[derive(Debug)]
 struct Entry {
     key: Box<[u8]>,
     value: Bytes,

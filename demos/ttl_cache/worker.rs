@@ -40,7 +40,7 @@ const READ_MAX: usize = 16 << 10;
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// The setup that all cores share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Setup {
     /// Chooses the core of a key, by a secret: no client can send all keys to one core.
     hasher: RandomState,
@@ -287,7 +287,6 @@ impl Router<'_> {
 }
 
 /// The figures of all cores, for INFO and the live view. Relaxed: no other data depends on them.
-#[derive(Debug)]
 pub(crate) struct Board(Box<[Figures]>);
 
 /// The figures of one core, on a separate cache line because the core stores them after every turn.

@@ -10,7 +10,6 @@ use resp_rs::resp2::{self, Frame, Parser};
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-#[derive(Debug)]
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     parser: Parser,
