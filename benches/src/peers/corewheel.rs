@@ -32,7 +32,9 @@ impl Timers for CorewheelWheel {
     }
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
-        self.0.advance(now).for_each(|(_, payload)| on_fire(payload));
+        for (_, payload) in self.0.advance(now) {
+            on_fire(payload);
+        }
     }
 
     fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {

@@ -29,14 +29,10 @@ struct Pause<T: Timers> {
     fired: Vec<Payload>,
     now: u64,
     budget: usize,
-    /// How long the turns took, as the caller sees it; and the longest by the time that the thread ran.
-    nanos: Vec<f64>,
-    cpu_nanos_max: f64,
-    touched_max: Option<u64>,
+    turns: Vec<Turn>,
 }
 
 /// The cost of one turn.
-#[derive(Clone, Copy)]
 struct Turn {
     /// As the caller sees it, and by the time that the thread ran.
     nanos: f64,
@@ -50,8 +46,7 @@ impl<T: Timers> Pause<T> {
         // Allocated and touched up front, because the caller's memory is not the peer's pause.
         let mut fired = vec![payload(0); n];
         fired.clear();
-        let (timers, nanos) = (T::new(), Vec::new());
-        Self { timers, fired, now: 0, budget, nanos, cpu_nanos_max: 0.0, touched_max: None }
+        Self { timers: T::new(), fired, now: 0, budget, turns: Vec::new() }
     }
 
     fn new(workload: W, n: usize) -> Self {
@@ -73,26 +68,20 @@ impl<T: Timers> Pause<T> {
         pause
     }
 
-    /// One turn, `ticks` after the last; how many have fired.
-    fn turn(&mut self, ticks: u64) -> usize {
-        let turn = self.turn_at(self.now + ticks);
-        self.nanos.push(turn.nanos);
-        self.cpu_nanos_max = self.cpu_nanos_max.max(turn.cpu_nanos);
-        self.touched_max = self.touched_max.max(turn.touched);
-        self.fired.len()
-    }
-
-    fn turn_at(&mut self, now: u64) -> Turn {
+    /// One turn; how many have fired.
+    fn turn(&mut self, now: u64) -> usize {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
         let touched = self.timers.touched();
         let cpu_started = Clock::Cpu.read();
         let started = Instant::now();
-        self.timers.advance_within(self.now, self.budget, |payload| fired.push(payload));
+        self.timers.advance_within(now, self.budget, |payload| fired.push(payload));
         let nanos = started.elapsed().as_nanos() as f64;
         let cpu_nanos = Clock::Cpu.read().saturating_sub(cpu_started).as_nanos() as f64;
         let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
-        Turn { nanos, cpu_nanos, fired: self.fired.len() - before, touched }
+        let fired = self.fired.len() - before;
+        self.turns.push(Turn { nanos, cpu_nanos, fired, touched });
+        fired
     }
 
     fn add_anew(&mut self) {
@@ -101,11 +90,13 @@ impl<T: Timers> Pause<T> {
         }
     }
 
-    fn samples(mut self, job: Job) -> Vec<Sample> {
-        let mut samples = super::quantiles(job, "ns", &mut self.nanos);
-        samples[0].curve = curve(&self.nanos);
-        samples.push(job.sample("max-cpu", "ns", self.cpu_nanos_max));
-        let touched = self.touched_max;
+    fn samples(self, job: Job) -> Vec<Sample> {
+        let mut nanos: Vec<f64> = self.turns.iter().map(|turn| turn.nanos).collect();
+        let cpu_nanos = self.turns.iter().map(|turn| turn.cpu_nanos).fold(0.0, f64::max);
+        let touched = self.turns.iter().filter_map(|turn| turn.touched).max();
+        let mut samples = super::quantiles(job, "ns", &mut nanos);
+        samples[0].curve = curve(&nanos);
+        samples.push(job.sample("max-cpu", "ns", cpu_nanos));
         samples.extend(touched.map(|touched| job.sample("touched", "entries", touched as f64)));
         samples
     }
@@ -130,13 +121,15 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, scale, .. } = job;
     let mut pause = Pause::<T>::new(workload, n);
     if workload == W::PauseAllDue {
-        while pause.turn(1) < n {}
+        while pause.fired.len() < n {
+            pause.turn(pause.now + 1);
+        }
         return pause.samples(job);
     }
     pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
     for _ in 0..scale.pick(120_000, 70_000, 1000) {
         pause.add_anew();
-        pause.turn(1);
+        pause.turn(pause.now + 1);
     }
     pause.samples(job)
 }
@@ -151,24 +144,18 @@ pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
 fn beside_heartbeat<T: Waking>(job: Job, period: Option<u64>) -> Vec<Sample> {
     let n = job.n;
     let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
-    let (mut nanos, mut cpu_nanos, mut moved, mut ended) = (0.0_f64, 0.0_f64, None, 0);
-    let beat = [u64::MAX; 3];
+    let (beat, mut ended) = ([u64::MAX; 3], 0);
     if let Some(period) = period {
         pause.timers.add(period, beat);
     }
     let mut turn = |pause: &mut Pause<T>, now| {
-        let turn = pause.turn_at(now);
-        if turn.fired == 0 {
-            nanos = nanos.max(turn.nanos);
-            cpu_nanos = cpu_nanos.max(turn.cpu_nanos);
-        }
-        moved = moved.max(turn.touched.map(|touched| touched - turn.fired as u64));
+        let fired = pause.turn(now);
         let beats = pause.fired.contains(&beat);
         pause.fired.clear();
         if let Some(period) = period.filter(|_| beats) {
             pause.timers.add(now + period, beat);
         }
-        ended += turn.fired - usize::from(beats);
+        ended += fired - usize::from(beats);
         ended < n
     };
     for tick in 0..BURST {
@@ -183,8 +170,14 @@ fn beside_heartbeat<T: Waking>(job: Job, period: Option<u64>) -> Vec<Sample> {
         }
     }
     assert_eq!(ended, n, "each timer fires once");
-    let mut samples =
-        vec![job.sample("longest", "ns", nanos), job.sample("longest-cpu", "ns", cpu_nanos)];
+    let longest = |nanos: fn(&Turn) -> f64| {
+        pause.turns.iter().filter(|turn| turn.fired == 0).map(nanos).fold(0.0, f64::max)
+    };
+    let moved = pause.turns.iter().filter_map(|turn| Some(turn.touched? - turn.fired as u64)).max();
+    let mut samples = vec![
+        job.sample("longest", "ns", longest(|turn| turn.nanos)),
+        job.sample("longest-cpu", "ns", longest(|turn| turn.cpu_nanos)),
+    ];
     samples.extend(moved.map(|moved| job.sample("moved", "entries", moved as f64)));
     samples
 }

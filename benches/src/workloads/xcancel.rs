@@ -79,25 +79,19 @@ struct Party<T: Owner> {
     done: Stretch,
 }
 
-/// The tasks of a party, and its rings to the other end and from it.
-struct Start<H> {
-    adds: bool,
-    cancels: bool,
-    ways: (Producer<H>, Consumer<H>),
-    size: Size,
+/// Returns the ways to the other end and from it, and how many timers each hands over and cancels.
+fn starts<H>(both: bool, Size { handed, .. }: Size) -> [Start<H>; 2] {
+    let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
+    let other = if both { handed } else { 0 };
+    [(first, [handed, other]), (second, [other, handed])]
 }
 
-fn starts<H>(both: bool, size: Size) -> [Start<H>; 2] {
-    let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
-    let start = |ways, adds, cancels| Start { adds, cancels, ways, size };
-    [start(first, true, both), start(second, both, true)]
-}
+type Start<H> = ((Producer<H>, Consumer<H>), [u64; 2]);
 
 impl<T: Owner> Party<T> {
     /// Adds the live timers.
-    fn new(own: T, other: T::Remote, start: Start<T::Handle>) -> Self {
-        let Start { adds, cancels, ways: (to_other, from_other), size } = start;
-        let count = |does: bool| if does { size.handed } else { 0 };
+    fn new(own: T, other: T::Remote, live: usize, start: Start<T::Handle>) -> Self {
+        let ((to_other, from_other), [to_hand, to_cancel]) = start;
         let mut party = Self {
             own,
             other,
@@ -106,12 +100,12 @@ impl<T: Owner> Party<T> {
             to_other,
             from_other,
             rng: Rng::with_seed(SEED),
-            to_hand: count(adds),
-            to_cancel: count(cancels),
+            to_hand,
+            to_cancel,
             handed: 0,
             done: Stretch::default(),
         };
-        let live = if adds { size.live } else { 0 };
+        let live = if to_hand > 0 { live } else { 0 };
         party.live = (0..live).map(|id| party.add(id)).collect();
         party
     }
@@ -205,7 +199,8 @@ pub fn on_threads<T: Owner>(both: bool, size: Size) -> Vec<[Stretch; 2]> {
     let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
         let (own, remote) = T::new(size.live);
         to_other.send(remote).expect("the other end waits");
-        let party = Party::new(own, of_other.recv().expect("the other end sends"), start);
+        let other = of_other.recv().expect("the other end sends");
+        let party = Party::new(own, other, size.live, start);
         measure::run(party.run(size.stretches, false))
     };
     let ([first, second], [line, other_line]) = (starts(both, size), both_ways(mpsc::channel));
@@ -223,7 +218,9 @@ where
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
     let run = |own: T, other, start| {
-        unconstrained(async move { Party::new(own, other, start).run(size.stretches, true).await })
+        unconstrained(async move {
+            Party::new(own, other, size.live, start).run(size.stretches, true).await
+        })
     };
     runtime.block_on(async {
         let first = tokio::spawn(run(first, to_second, start));
