@@ -1,8 +1,10 @@
-//! Runs a process for a limited time.
+//! Runs a process for a limited time, and work on all cores.
 
 use std::{
     fs, io,
+    num::NonZeroUsize,
     process::{Command, ExitStatus, Stdio},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -55,6 +57,25 @@ fn parents() -> Vec<(u32, u32)> {
         Some((process, parent))
     };
     all.filter_map(pair).collect()
+}
+
+/// Calls `work` for each item, on all cores. Returns the results in the order of their ends.
+pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let (waiting, done) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));
+    let next = || waiting.lock().expect("no holder panics").next();
+    let work = || {
+        while let Some(item) = next() {
+            let result = work(item);
+            done.lock().expect("no holder panics").push(result);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..cores.min(items.len()) {
+            scope.spawn(work);
+        }
+    });
+    done.into_inner().expect("no holder panics")
 }
 
 #[cfg(test)]

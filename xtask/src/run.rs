@@ -3,17 +3,14 @@
 use std::{
     fs::{self, File},
     io,
-    num::NonZeroUsize,
     process::{Command, ExitStatus},
-    sync::Mutex,
-    thread,
     time::{Duration, Instant},
 };
 
 use crate::{
     Result,
     lanes::{self, Lane},
-    process::supervise,
+    process::{on_all_cores, supervise},
     root,
 };
 
@@ -55,25 +52,9 @@ fn skipped(name: &str, reason: String) -> Row {
 
 /// Runs the lanes in order; neighbours that may run beside each other share the cores.
 fn run_each(lanes: &[Lane]) -> Vec<Row> {
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let rows = Mutex::new(Vec::new());
-    for neighbours in lanes.chunk_by(|lane, next| lane.beside && next.beside) {
-        let waiting = Mutex::new(neighbours.iter());
-        let work = || {
-            loop {
-                let lane = waiting.lock().expect("no lane panics").next();
-                let Some(lane) = lane else { return };
-                let row = run_lane(lane, neighbours.len() > 1);
-                rows.lock().expect("no lane panics").push(row);
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 0..cores.min(neighbours.len()) {
-                scope.spawn(work);
-            }
-        });
-    }
-    rows.into_inner().expect("no lane panics")
+    let neighbours = lanes.chunk_by(|lane, next| lane.beside && next.beside);
+    let run = |lanes: &[Lane]| on_all_cores(lanes, |lane| run_lane(lane, lanes.len() > 1));
+    neighbours.flat_map(run).collect()
 }
 
 /// Runs one lane. Its output is printed at its end if it has company.
@@ -130,6 +111,8 @@ fn print_table(rows: &[Row], total: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn lane(group: &'static str, beside: bool, command: &str) -> Lane {
