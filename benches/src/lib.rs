@@ -19,7 +19,8 @@
 //!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]). Messages of all
 //!   [`mailboxes`] name the same nodes.
 //! * The cost of a task's timeout ([`timeouts`]) is the CPU time of all threads of the process. The
-//!   CPU time of the same tasks without timeouts is subtracted; both take turns.
+//!   cost of moving one with each packet ([`workloads::packets`]) is the CPU time of one thread. The
+//!   CPU time of the same work without timeouts is subtracted; both take turns.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The
 //!   peers that were written for the comparison are in this crate, so the compiler inlines them

@@ -21,6 +21,8 @@ pub enum Peer {
     CorewheelTimers,
     /// corewheel's `future::Timers::per_worker`: a wheel for each worker, one thread for all.
     CorewheelPerWorker,
+    /// corewheel's `future::Sleep` on tokio's current-thread runtime, driven by `corewheel-tokio`.
+    CorewheelSleep,
     /// The least that a timer with a handle must do, without firing; between two cores, a cache
     /// line there and back.
     Floor,
@@ -49,11 +51,13 @@ pub enum Peer {
     TokioAlt,
     /// The crate `pingora-timeout` on tokio's multi-thread runtime.
     PingoraTimeout,
+    /// monoio's `Sleep` on its runtime.
+    MonoioSleep,
     /// Two cores: `corewheel-wheel` behind the standard library's lock.
     MutexStd,
     /// Two cores: `corewheel-wheel` behind the lock of `parking_lot`.
     MutexParkingLot,
-    /// Two cores: `linked64` behind the lock of `parking_lot`.
+    /// Two cores, and `packets`: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
     /// Two cores: `heap4` behind the lock of `parking_lot`.
     MutexHeap4,
@@ -150,6 +154,14 @@ pub enum Workload {
     /// How late the timeouts of tasks end. On the runtimes of one thread the crate `corewheel-tokio`
     /// drives corewheel's timers; the threads of `corewheel-timers` sleep until a timer is due.
     AsyncLate,
+    /// One thread serves connections with an idle timeout of 30 s, which each packet moves: CPU time
+    /// of the timers per packet. Loop: the CPU time of the same loop without timers, which was
+    /// subtracted. A tenth of the connections falls silent: a last packet shortens the timeout to
+    /// 5 ms, and the timeout closes the connection. Without timers the last packet closes it. Sockets
+    /// are simulated, and the machine's clock is read for each packet. `corewheel-sleep`,
+    /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the loop of the others
+    /// turns after 64 packets.
+    Packets,
     /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
     /// share that completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
     /// to the one that makes the events. The other peers have a map of watch lists, all behind one
@@ -217,6 +229,7 @@ impl Peer {
                 | Self::CorewheelLocalFast
                 | Self::CorewheelTimers
                 | Self::CorewheelPerWorker
+                | Self::CorewheelSleep
                 | Self::Stack
         )
     }
@@ -267,6 +280,7 @@ impl Workload {
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
             Self::Asked => &[1, 64, 1000],
+            Self::Packets => &[10_000, 100_000],
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
             Self::Memory
             | Self::Flood
@@ -286,6 +300,7 @@ impl Workload {
             Self::Purgatory => "keys",
             Self::Asked => "requests at once",
             Self::Mailbox => "nodes",
+            Self::Packets => "connections",
             _ => "timers",
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use corewheel::Clock;
+use corewheel::{Clock, Shard};
 use tokio::{
     runtime::{Builder, Runtime},
     task::unconstrained,
@@ -26,7 +26,7 @@ use crate::{
     workloads::{
         asked, contended, drain, flood,
         guarded::{self, TwoCores, Workers},
-        late, mailbox, memory, operations, pause, purgatory, scaling, slack,
+        late, mailbox, memory, operations, packets, pause, purgatory, scaling, slack,
         waking::{self, EventFd, Futex, TokioNotify},
         xcancel,
     },
@@ -67,6 +67,7 @@ const LOCK: &[&[W]] = &[&[W::XcancelLock]];
 const FLOOD: &[&[W]] = &[&[W::Flood]];
 const ASKED: &[&[W]] = &[&[W::Asked]];
 const MAILBOX: &[&[W]] = &[&[W::Mailbox]];
+const PACKETS: &[&[W]] = &[&[W::Packets]];
 const ASYNC: &[&[W]] = &[&[W::Async, W::AsyncReady, W::AsyncLate]];
 
 /// Who takes part in what, and how.
@@ -164,6 +165,14 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioThreads, ASYNC, |job| workers(job, Tokio)),
     (Peer::TokioAlt, ASYNC, |job| workers(job, Tokio)),
     (Peer::PingoraTimeout, ASYNC, |job| workers(job, Pingora)),
+    (Peer::CorewheelLocal, PACKETS, |job| packets::in_loop(job, || Local::<false>::new(0))),
+    (Peer::CorewheelShard, PACKETS, |job| packets::in_loop(job, Shard::new)),
+    (Peer::MutexLinked64, PACKETS, |job| {
+        packets::in_loop(job, || Locked::<Linked64, ParkingLot>::new(0))
+    }),
+    (Peer::CorewheelSleep, PACKETS, packets::corewheel_sleep),
+    (Peer::TokioSleep, PACKETS, packets::tokio_sleep),
+    (Peer::MonoioSleep, PACKETS, packets::monoio_sleep),
 ];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.

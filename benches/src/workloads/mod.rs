@@ -11,6 +11,7 @@ pub mod late;
 pub mod mailbox;
 pub mod memory;
 pub mod operations;
+pub mod packets;
 pub mod pause;
 pub mod purgatory;
 pub mod scaling;

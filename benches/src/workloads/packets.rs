@@ -1,0 +1,467 @@
+//! Connections with idle timeouts, on one thread: each packet moves the timeout of its connection.
+//! The cost of the timers is the CPU time of the thread, minus the CPU time of the same loop
+//! without timers. Both take turns.
+//!
+//! * Sockets are simulated. All peers get the same packets, as fast as they take them. The last
+//!   packet of a connection that falls silent shortens the timeout; without timers it closes the
+//!   connection.
+//! * A wheel may leave a moved timer in place until its old tick comes. So the old ticks are spread
+//!   over the whole timeout, as in a server that has run for long.
+//! * Every peer reads the machine's clock for each packet.
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    io::Write,
+    os::unix::net::UnixStream,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+use corewheel::{Shard, TimerHandle, future};
+use fastrand::Rng;
+use monoio::{FusionDriver, RuntimeBuilder, io::AsyncReadRent};
+use tokio::{
+    io::AsyncReadExt,
+    runtime::Builder,
+    sync::mpsc,
+    task::{LocalSet, spawn_local},
+};
+
+use super::{SEED, in_thread};
+use crate::{
+    across::{Owner, Requests},
+    measure::{Clock, Sample, median},
+    plan::Job,
+    timers::{Payload, connection, payload},
+};
+
+/// The timeout of a connection that talks.
+const IDLE: Duration = Duration::from_secs(30);
+/// The timeout after its last packet.
+const LINGER: Duration = Duration::from_millis(5);
+/// Of this number of connections, one falls silent.
+const SILENT: usize = 10;
+/// Packets that arrive together. The loop turns after each batch.
+const BATCH: usize = 64;
+
+/// For a packet, as medians of the stretches after one for the warm-up: the CPU time of the timers,
+/// and of the loop without them.
+fn run(job: Job, stretch: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
+    let (packets, stretches) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
+    let traffic = Traffic::new(job.n, packets);
+    let per_packet =
+        |timers| in_thread(|| stretch(&traffic, timers)).as_nanos() as f64 / packets as f64;
+    let (mut timers, mut loops) = (Vec::new(), Vec::new());
+    for _ in 0..=stretches {
+        let without = per_packet(false);
+        timers.push(per_packet(true) - without);
+        loops.push(without);
+    }
+    let [timers, loops] = [timers, loops].map(|stretches| median(stretches[1..].to_vec()));
+    vec![job.sample("", "ns", timers), job.sample("loop", "CPU ns", loops)]
+}
+
+/// The packets of a stretch, in their order.
+struct Traffic {
+    connections: usize,
+    packets: Vec<Packet>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    connection: u32,
+    is_last: bool,
+}
+
+impl Packet {
+    fn timeout(self) -> Duration {
+        if self.is_last { LINGER } else { IDLE }
+    }
+}
+
+impl Traffic {
+    /// Draws this number of packets, at least one for each connection. The number of connections is
+    /// a multiple of ten, and each tenth falls silent, one after the other.
+    fn new(connections: usize, packets: usize) -> Self {
+        let (mut rng, mut silent) = (Rng::with_seed(SEED), 0);
+        let step = packets / (connections / SILENT);
+        let packet = |sent| {
+            let is_last = sent % step == 0 && silent < connections;
+            let connection = if is_last {
+                silent += SILENT;
+                silent - SILENT
+            } else {
+                let drawn = rng.usize(..connections);
+                drawn + usize::from(drawn % SILENT == 0 && drawn < silent)
+            };
+            Packet { connection: connection as u32, is_last }
+        };
+        Self { connections, packets: (1..=packets).map(packet).collect() }
+    }
+
+    fn silent(&self) -> impl ExactSizeIterator<Item = usize> {
+        (0..self.connections).step_by(SILENT)
+    }
+
+    /// Spreads the first timeouts of the connections, which are moved at once.
+    fn first_timeout(&self, connection: usize) -> Duration {
+        IDLE.mul_f64((connection + 1) as f64 / self.connections as f64)
+    }
+
+    fn check(&self, mut closed: Vec<usize>, read: usize) {
+        closed.sort_unstable();
+        assert!(closed.into_iter().eq(self.silent()), "exactly the silent connections are closed");
+        assert_eq!(read, self.packets.len(), "every packet is read");
+    }
+}
+
+/// The idle timeouts of a loop that turns.
+pub trait Timeouts {
+    /// Names a timeout.
+    type Handle;
+
+    /// Adds the timeout of a connection.
+    fn add(&mut self, after: Duration, connection: usize) -> Self::Handle;
+
+    /// Moves it; false if it has ended.
+    fn reset(&mut self, timeout: &mut Self::Handle, after: Duration) -> bool;
+
+    /// Hands out the connections whose timeouts have elapsed.
+    fn turn(&mut self, on_idle: impl FnMut(usize));
+}
+
+/// `corewheel-local`, `mutex-linked64`.
+impl<O: Owner<Remote: Requests>> Timeouts for (O, O::Remote) {
+    type Handle = O::Handle;
+
+    fn add(&mut self, after: Duration, connection: usize) -> O::Handle {
+        self.0.add(after, payload(connection))
+    }
+
+    fn reset(&mut self, timeout: &mut O::Handle, after: Duration) -> bool {
+        self.1.reset(timeout, after)
+    }
+
+    fn turn(&mut self, mut on_idle: impl FnMut(usize)) {
+        self.0.turn(usize::MAX, |payload| on_idle(connection(payload)));
+    }
+}
+
+/// `corewheel-shard`.
+impl Timeouts for Shard<Payload> {
+    type Handle = TimerHandle;
+
+    fn add(&mut self, after: Duration, connection: usize) -> TimerHandle {
+        Self::add(self, after, payload(connection))
+    }
+
+    fn reset(&mut self, timeout: &mut TimerHandle, after: Duration) -> bool {
+        Self::reset(self, *timeout, after)
+    }
+
+    fn turn(&mut self, mut on_idle: impl FnMut(usize)) {
+        Self::turn(self);
+        while let Some(expired) = self.next_expired() {
+            on_idle(connection(expired.payload));
+        }
+    }
+}
+
+/// Serves connections in a loop that turns.
+pub fn in_loop<T: Timeouts>(job: Job, new: fn() -> T) -> Vec<Sample> {
+    run(job, |traffic, timers| serve_in_loop(traffic, timers.then(new)))
+}
+
+/// Serves one stretch and returns the CPU time of its packets.
+fn serve_in_loop<T: Timeouts>(traffic: &Traffic, mut timeouts: Option<T>) -> Duration {
+    let accept = |connection| {
+        let timeout = timeouts.as_mut().map(|timeouts| {
+            let mut timeout = timeouts.add(traffic.first_timeout(connection), connection);
+            assert!(timeouts.reset(&mut timeout, IDLE), "the connection is open");
+            timeout
+        });
+        (timeout, 0)
+    };
+    let mut connections: Vec<_> = (0..traffic.connections).map(accept).collect();
+    let mut closed = Vec::with_capacity(connections.len());
+    let began = Clock::Cpu.read();
+    for batch in traffic.packets.chunks(BATCH) {
+        for packet in batch {
+            let (timeout, read) = &mut connections[packet.connection as usize];
+            *read += 1;
+            if let (Some(timeouts), Some(timeout)) = (&mut timeouts, timeout) {
+                assert!(timeouts.reset(timeout, packet.timeout()), "the connection is open");
+            } else if packet.is_last {
+                closed.push(packet.connection as usize);
+            }
+        }
+        if let Some(timeouts) = &mut timeouts {
+            timeouts.turn(|connection| closed.push(connection));
+        }
+    }
+    while let Some(timeouts) = &mut timeouts
+        && closed.len() < traffic.silent().len()
+    {
+        thread::sleep(Duration::from_millis(1));
+        timeouts.turn(|connection| closed.push(connection));
+    }
+    let cpu = Clock::Cpu.read().saturating_sub(began);
+    traffic.check(closed, connections.iter().map(|(_, read)| read).sum());
+    cpu
+}
+
+/// Creates the idle timeout of a connection that has a task, and moves it.
+type Timeout<F> = (fn(Duration) -> F, fn(Pin<&mut F>, Duration));
+
+/// `corewheel-sleep`: corewheel's futures, in a tokio runtime without tokio's timers.
+pub fn corewheel_sleep(job: Job) -> Vec<Sample> {
+    let timeout: Timeout<_> = (future::sleep, |mut sleep, after| sleep.reset_after(after));
+    run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), false))
+}
+
+/// `tokio-sleep`.
+pub fn tokio_sleep(job: Job) -> Vec<Sample> {
+    use tokio::time::{Instant, sleep};
+    let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));
+    run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), true))
+}
+
+fn on_tokio<F>(traffic: &Traffic, timeout: Option<Timeout<F>>, is_tokios: bool) -> Duration
+where
+    F: Future<Output = ()> + 'static,
+{
+    let mut builder = Builder::new_current_thread();
+    if timeout.is_some() && is_tokios {
+        builder.enable_time();
+    }
+    let runtime = builder.enable_io().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        if timeout.is_some() && !is_tokios {
+            drop(corewheel_tokio::spawn_local().expect("a descriptor"));
+        }
+        let (mut near, far) = UnixStream::pair().expect("two sockets");
+        far.set_nonblocking(true).expect("a socket");
+        let mut far = tokio::net::UnixStream::from_std(far).expect("a runtime that polls");
+        let poll = async || {
+            near.write_all(&[0]).expect("a byte");
+            // A read that leaves room makes the next one wait for an event.
+            assert_eq!(far.read(&mut [0; 8]).await.expect("a byte"), 1);
+        };
+        serve_in_tasks(traffic, timeout, |task| drop(spawn_local(task)), poll).await
+    })
+}
+
+/// `monoio-sleep`: over io_uring where the kernel has it, over a poller elsewhere.
+pub fn monoio_sleep(job: Job) -> Vec<Sample> {
+    use monoio::time::{Instant, sleep};
+    let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));
+    run(job, |traffic, timers| {
+        let serve = async {
+            let (mut near, far) = UnixStream::pair().expect("two sockets");
+            // io_uring waits for a socket that blocks; a poller reads until it would block.
+            far.set_nonblocking(!monoio::utils::detect_uring()).expect("a socket");
+            let mut far = monoio::net::UnixStream::from_std(far).expect("a runtime that polls");
+            let poll = async || {
+                near.write_all(&[0]).expect("a byte");
+                assert_eq!(far.read(vec![0; 8]).await.0.expect("a byte"), 1);
+            };
+            let timeout = timers.then_some(timeout);
+            serve_in_tasks(traffic, timeout, |task| drop(monoio::spawn(task)), poll).await
+        };
+        let builder = RuntimeBuilder::<FusionDriver>::new();
+        if timers {
+            builder.enable_timer().build().expect("a runtime").block_on(serve)
+        } else {
+            builder.build().expect("a runtime").block_on(serve)
+        }
+    })
+}
+
+/// Serves one stretch, each connection in a task, and returns the CPU time of its packets. `poll`
+/// waits for an event that has happened: the runtime polls for events, and fires its timers.
+async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
+    traffic: &Traffic,
+    timeout: Option<Timeout<F>>,
+    spawn: fn(Pin<Box<dyn Future<Output = ()>>>),
+    mut poll: impl AsyncFnMut(),
+) -> Duration {
+    let sockets: Rc<[RefCell<Socket>]> = (0..traffic.connections).map(|_| <_>::default()).collect();
+    let (reports, mut reported) = mpsc::unbounded_channel();
+    for id in 0..traffic.connections {
+        let (sockets, reports) = (Rc::clone(&sockets), reports.clone());
+        let first = traffic.first_timeout(id);
+        spawn(Box::pin(async move {
+            let open = || reports.send((id, 0)).expect("it is awaited");
+            let read = serve(&sockets[id], timeout, first, open).await;
+            reports.send((id, read)).expect("it is awaited");
+        }));
+    }
+    drop(reports);
+    for _ in 0..traffic.connections {
+        reported.recv().await;
+    }
+    let began = Clock::Cpu.read();
+    for batch in traffic.packets.chunks(BATCH) {
+        for packet in batch {
+            sockets[packet.connection as usize].borrow_mut().deliver(|socket| {
+                socket.unread += 1;
+                socket.has_last = packet.is_last;
+            });
+        }
+        poll().await;
+    }
+    let (mut closed, mut read) = (Vec::new(), 0);
+    while closed.len() < traffic.silent().len() {
+        let (connection, packets) = reported.recv().await.expect("others are open");
+        closed.push(connection);
+        read += packets;
+    }
+    let cpu = Clock::Cpu.read().saturating_sub(began);
+    for mut socket in sockets.iter().map(RefCell::borrow_mut) {
+        if !socket.has_last {
+            socket.deliver(|socket| socket.is_over = true);
+        }
+    }
+    while let Some((_, packets)) = reported.recv().await {
+        read += packets;
+    }
+    traffic.check(closed, read);
+    cpu
+}
+
+/// A simulated socket: the packets that have arrived.
+#[derive(Default)]
+struct Socket {
+    unread: usize,
+    has_last: bool,
+    /// No packet can come.
+    is_over: bool,
+    /// The task of an open connection.
+    reader: Option<Waker>,
+}
+
+impl Socket {
+    fn deliver(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        self.reader.as_ref().expect("the connection is open").wake_by_ref();
+    }
+
+    /// Reads a packet and returns its timeout; `None` at the end of the stretch.
+    fn poll_read(&mut self) -> Poll<Option<Duration>> {
+        if self.unread > 0 {
+            self.unread -= 1;
+            let is_last = self.has_last && self.unread == 0;
+            Poll::Ready(Some(if is_last { LINGER } else { IDLE }))
+        } else if self.is_over {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Serves a connection until its timeout or the end of the stretch. Returns the number of its
+/// packets.
+async fn serve<F: Future<Output = ()>>(
+    socket: &RefCell<Socket>,
+    timeout: Option<Timeout<F>>,
+    first: Duration,
+    open: impl FnOnce(),
+) -> usize {
+    let mut sleep = pin!(timeout.map(|timeout| (timeout.0)(first)));
+    poll_fn(|cx| {
+        // The task keeps its waker.
+        socket.borrow_mut().reader = Some(cx.waker().clone());
+        Poll::Ready(sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(cx)))
+    })
+    .await;
+    let (mut read, mut after) = (0, IDLE);
+    open();
+    loop {
+        match (timeout, sleep.as_mut().as_pin_mut()) {
+            (Some(timeout), Some(sleep)) => (timeout.1)(sleep, after),
+            _ if after == LINGER => break,
+            _ => (),
+        }
+        let next = poll_fn(|cx| {
+            let next = socket.borrow_mut().poll_read();
+            match sleep.as_mut().as_pin_mut().filter(|_| next.is_pending()) {
+                Some(sleep) => sleep.poll(cx).map(|()| None),
+                None => next,
+            }
+        });
+        let Some(asked) = next.await else { break };
+        (read, after) = (read + 1, asked);
+    }
+    socket.borrow_mut().reader = None;
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+    use crate::plan::{Peer, Scale, Workload};
+
+    #[test]
+    fn each_peer_closes_exactly_the_silent_connections() {
+        let (workload, n, scale) = (Workload::Packets, 200, Scale::Tiny);
+        let run = |&peer: &Peer| {
+            let run = crate::run::run(peer, workload)?;
+            Some(run(Job { peer, workload, n, scale }))
+        };
+        assert_eq!(Peer::value_variants().iter().filter_map(run).count(), 6);
+    }
+
+    #[test]
+    fn a_silent_connection_sends_nothing_after_its_last_packet() {
+        let traffic = Traffic::new(200, 3000);
+        for id in 0..200 {
+            let of_connection = traffic.packets.iter().filter(|packet| packet.connection == id);
+            let lasts: Vec<bool> = of_connection.map(|packet| packet.is_last).collect();
+            let last = lasts.iter().position(|&is_last| is_last);
+            assert_eq!(last, (id % 10 == 0).then_some(lasts.len() - 1), "connection {id}");
+        }
+    }
+
+    /// Also closes the neighbour of a silent connection.
+    #[derive(Default)]
+    struct Hasty(Vec<usize>);
+
+    impl Timeouts for Hasty {
+        type Handle = usize;
+
+        fn add(&mut self, _: Duration, connection: usize) -> usize {
+            connection
+        }
+
+        fn reset(&mut self, connection: &mut usize, after: Duration) -> bool {
+            if after == LINGER {
+                self.0.extend([*connection, *connection + 1]);
+            }
+            true
+        }
+
+        fn turn(&mut self, on_idle: impl FnMut(usize)) {
+            self.0.drain(..).for_each(on_idle);
+        }
+    }
+
+    #[test]
+    #[should_panic = "exactly the silent connections are closed"]
+    fn a_loop_that_closes_a_connection_that_talks_is_noticed() {
+        serve_in_loop(&Traffic::new(200, 3000), Some(Hasty::default()));
+    }
+
+    #[test]
+    #[should_panic = "the connection is open"]
+    fn a_task_that_closes_a_connection_that_talks_is_noticed() {
+        let timeout: Timeout<_> = (|_| poll_fn(|_| Poll::Ready(())), |_, _| ());
+        on_tokio(&Traffic::new(200, 3000), Some(timeout), true);
+    }
+}
