@@ -183,7 +183,7 @@ pub use self::{
         Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
         PurgatoryGroup, WatchKey, local_purgatory,
     },
-    shard::{Expired, PreparedSleep, Shard},
+    shard::{Expired, Expiry, PreparedSleep, Shard},
     when::When,
 };
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]

@@ -129,6 +129,15 @@ impl Closure {
 }
 
 impl Closure {
+    /// Returns the closure that it was made of, in place or boxed, if that is an `F`.
+    fn into_closure<F: 'static>(self) -> Option<F> {
+        if fits::<F>() {
+            self.into_value()
+        } else {
+            self.into_value::<Box<F>>().map(|boxed| *boxed)
+        }
+    }
+
     /// Returns the value, if it is an `F`.
     fn into_value<F: 'static>(self) -> Option<F> {
         if (self.functions.type_of)() != TypeId::of::<F>() {
@@ -279,11 +288,7 @@ impl Once {
 
     /// Returns the original closure, if it is an `F`.
     fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
-        if fits::<F>() {
-            self.0.into_value()
-        } else {
-            self.0.into_value::<Box<F>>().map(|boxed| *boxed)
-        }
+        self.0.into_closure()
     }
 
     /// Returns the closure of type `F` that it was made of.
@@ -292,33 +297,42 @@ impl Once {
     }
 }
 
-/// A one-shot callback that may move to another thread.
-pub(crate) struct Sent(Once);
+/// A callback that may move to another thread.
+pub(crate) struct Sent(Callback);
 
-// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`), or comes from one that
-// was (`Sent::of`).
+// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`, `Sent::again`), or comes
+// from one that was (`Sent::of`).
 unsafe impl Send for Sent {}
 
 impl Sent {
     pub(crate) fn new<F: FnOnce() + Send + 'static>(callback: F) -> Self {
-        Self(Once::new(callback))
+        Self(Once::new(callback).into())
+    }
+
+    /// Makes the callback of a periodic timer.
+    pub(crate) fn again<F: FnMut() + Send + 'static>(callback: F) -> Self {
+        Self(Callback(if fits::<F>() {
+            Closure::new::<_, CallAgain>(callback)
+        } else {
+            Closure::new::<_, CallAgain>(Box::new(callback))
+        }))
     }
 
     /// # Safety
     ///
     /// The callback comes from [`into_callback`](Self::into_callback).
     pub(crate) unsafe fn of(callback: Callback) -> Self {
-        Self(Once(callback.0))
+        Self(callback)
     }
 
     /// Returns the callback on the thread that runs it.
     pub(crate) fn into_callback(self) -> Callback {
-        self.0.into()
+        self.0
     }
 
     /// Returns the closure of type `F` that it was made of.
-    pub(crate) fn into_own<F: FnOnce() + Send + 'static>(self) -> F {
-        self.0.into_own()
+    pub(crate) fn into_own<F: Send + 'static>(self) -> F {
+        self.0.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::{sync::Arc, thread, time::Duration};
 use crate::{
     clock::{
         Clock,
+        schedule::Schedule,
         tick::{TickLength, saturating_nanos},
     },
     cross_core::{
@@ -16,7 +17,7 @@ use crate::{
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
         reclaim::{Seen, pin},
-        slab::{NodeView, Slab},
+        slab::{NodeView, RemoteNode, Slab},
         state::{Cancel, Move, Next, TimerStatus},
     },
     error::AddErrorReason,
@@ -199,13 +200,39 @@ impl Shared {
         origin: Origin,
         callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        self.add_armed(nanos, callback, |node, generation, callback| {
+            node.arm(generation, nanos, origin, callback);
+        })
+    }
+
+    /// Adds a periodic timer, with its first run and its period in nanoseconds, from a remote
+    /// thread. The error carries the callback back.
+    pub(crate) fn add_periodic(
+        &self,
+        schedule: Schedule,
+        origin: Origin,
+        callback: Sent,
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+        self.add_armed(schedule.due, callback, |node, generation, callback| {
+            node.arm_periodic(generation, schedule, origin, callback);
+        })
+    }
+
+    /// Adds a timer that `arm` arms. Without that function, a one-shot add would pay for the period.
+    #[inline]
+    fn add_armed(
+        &self,
+        nanos: u64,
+        callback: Sent,
+        arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
+    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         if self.mailbox.is_closed() {
             return Err((AddErrorReason::ShutDown, callback));
         }
         if !self.gate.admits(|| self.mailbox.cancelled().min(DEBT_MAX)) {
             return Err((AddErrorReason::Full, callback));
         }
-        self.arm_and_push(nanos, origin, callback).inspect_err(|_| self.gate.left())
+        self.arm_and_push(nanos, callback, arm).inspect_err(|_| self.gate.left())
     }
 
     /// Adds a timer that is due at once, even beyond the limit.
@@ -215,14 +242,18 @@ impl Shared {
         callback: Sent,
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         self.gate.lets_in();
-        self.arm_and_push(0, origin, callback).inspect_err(|_| self.gate.left())
+        let arm = |node: &RemoteNode<'_>, generation, callback| {
+            node.arm(generation, 0, origin, callback);
+        };
+        self.arm_and_push(0, callback, arm).inspect_err(|_| self.gate.left())
     }
 
+    #[inline]
     fn arm_and_push(
         &self,
         nanos: u64,
-        origin: Origin,
         callback: Sent,
+        arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
     ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
         // Relaxed: the values need only be distinct, and later than the node's previous one.
         let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +261,7 @@ impl Shared {
         let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
         let Some(node) = free else { return Err((AddErrorReason::Full, callback)) };
         let armed = Armed { index: node.index(), generation: counted | REMOTE_GENERATION };
-        node.arm(armed.generation, nanos, origin, callback);
+        arm(&node, armed.generation, callback);
         match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
             Push::Queued { depth, .. } => {
                 Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
@@ -508,7 +539,10 @@ mod tests {
         let callback = Arc::new(());
         for _ in 0..5 {
             let captured = Arc::clone(&callback);
-            let sent = shared.arm_and_push(0, Origin::caller(), Sent::new(move || drop(captured)));
+            let arm = |node: &RemoteNode<'_>, generation, callback| {
+                node.arm(generation, 0, Origin::caller(), callback);
+            };
+            let sent = shared.arm_and_push(0, Sent::new(move || drop(captured)), arm);
             assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));
             drop(sent);
             assert_eq!(Arc::strong_count(&callback), 1);

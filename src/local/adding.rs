@@ -272,10 +272,7 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| {
-            let period = shard.tick().period(period);
-            Due::every(period, shard.nanos_after(Duration::from_nanos(period)))
-        };
+        let due = |shard: &mut Shard<Callback>| shard.due_every(period);
         Self::insert_built(Kind::Periodic, origin, due, RunAgain(callback))
             .map_err(|(reason, RunAgain(callback))| AddError::new(reason, callback))
     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use self::inner::Local;
-pub(crate) use self::services::{Client, ClientPlace, DrivesHere, Expiry};
+pub(crate) use self::services::{Client, ClientPlace, ClientTimer, DrivesHere};
 pub use self::shard_ref::ShardRef;
 use crate::{
     clock::Clock, config::Config, error::ConfigError, gauges::Counts, metrics::ShardMetrics,

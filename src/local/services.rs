@@ -28,7 +28,7 @@ use crate::{
 /// A module that keeps many timers of a thread and has work at the end of turns.
 pub(crate) trait Client {
     /// Expires the timer of that name.
-    fn expire(&self, timer: Expiry);
+    fn expire(&self, timer: ClientTimer);
 
     /// Sends the queued messages.
     fn flush(&self);
@@ -63,7 +63,7 @@ impl Drop for DrivesHere {
 /// The name that a client gives to a timer: its position, and a number that distinguishes it from
 /// earlier timers there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expiry {
+pub(crate) struct ClientTimer {
     pub(crate) number: NonZeroU64,
     pub(crate) index: u32,
 }
@@ -90,20 +90,20 @@ impl LocalTimer {
     #[inline]
     pub(crate) fn add_expiry(
         client: ClientPlace,
-        timer: Expiry,
+        timer: ClientTimer,
         delay: Duration,
         origin: Origin,
     ) -> Result<LocalHandle, AddErrorReason> {
         // The fields are captured one by one: without padding.
-        let (ClientPlace(client), Expiry { number, index }) = (client, timer);
-        let expire = move || Self::expire(ClientPlace(client), Expiry { number, index });
+        let (ClientPlace(client), ClientTimer { number, index }) = (client, timer);
+        let expire = move || Self::expire(ClientPlace(client), ClientTimer { number, index });
         let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
         let callback = &mut Some(RunOnce(expire));
         let added = Local::with(|local| local.add(Kind::Private, origin, due, callback))?;
         added.map(LocalHandle::new)
     }
 
-    fn expire(client: ClientPlace, timer: Expiry) {
+    fn expire(client: ClientPlace, timer: ClientTimer) {
         if let Ok(Some(client)) = Local::with(|local| local.client(client)) {
             client.expire(timer);
         }

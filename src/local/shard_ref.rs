@@ -1,9 +1,14 @@
 //! A reference to another core's wheel, for remote adds.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{LocalTimer, local_timer};
 use crate::{
+    clock::schedule::Schedule,
     cross_core::{
         callback::Sent,
         handle::{Owner, TimerHandle},
@@ -103,6 +108,85 @@ impl ShardRef {
         self.send(nanos, Origin::caller(), callback)
     }
 
+    /// Runs `callback` on the thread that owns the wheel every `period` until it is cancelled, for
+    /// the first time one period from now. Runs keep to their schedule: for any tick, the period
+    /// does not drift. Runs that were missed because the owner came late are skipped. A period
+    /// shorter than a tick of that wheel, zero included, counts as a tick.
+    ///
+    /// The handle works at once, from any thread. A cancel during a run makes it the last one, and
+    /// the owner drops the callback after it; between runs, the canceller drops the callback. A run
+    /// that panics is reported, and the timer continues. The owner changes the period by
+    /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
+    ///
+    /// On the owning thread itself this is [`LocalTimer::add_periodic`]. Cost: as of
+    /// [`add`](Self::add).
+    ///
+    /// # Panics
+    ///
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, Cores, local_timer};
+    /// use std::{sync::mpsc, time::Duration};
+    ///
+    /// let (ready, core) = mpsc::channel();
+    /// let cores = Cores::builder().shards(1).start(move |_| {
+    ///     ready.send(local_timer().shard_ref()).unwrap();
+    ///     local_timer().run_until(|| local_timer().counts().cancelled == 1);
+    /// })?;
+    /// let (tell, told) = mpsc::channel();
+    /// let heartbeat = core.recv().unwrap().add_periodic(Duration::from_millis(2), move || {
+    ///     tell.send("alive").unwrap();
+    /// });
+    /// assert_eq!([told.recv(), told.recv()], [Ok("alive"); 2]);
+    /// assert_ne!(heartbeat.cancel(), Cancel::Ended); // there is no further run
+    /// cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(
+        &self,
+        period: Duration,
+        callback: impl FnMut() + Send + 'static,
+    ) -> TimerHandle {
+        AddError::or_panic(self.try_add_periodic(period, callback))
+    }
+
+    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
+    /// panics.
+    ///
+    /// # Errors
+    ///
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add). The error carries the
+    /// callback back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let ended = thread::spawn(|| local_timer().shard_ref()).join().unwrap();
+    /// let refused = ended.try_add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// assert_eq!(refused.unwrap_err().reason(), AddErrorReason::ShutDown);
+    /// ```
+    #[track_caller]
+    pub fn try_add_periodic<F: FnMut() + Send + 'static>(
+        &self,
+        period: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        if self.is_own() {
+            return local_timer().try_add_periodic(period, callback);
+        }
+        let period = self.shared.period_nanos(period);
+        let due = self.shared.nanos_after(Duration::from_nanos(period));
+        let callback = Sent::again(callback);
+        self.sent(self.shared.add_periodic(Schedule { due, period }, Origin::caller(), callback))
+    }
+
     /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
     /// due already. A sleeping owner is woken. See [`add`](Self::add) for the rest.
     ///
@@ -195,7 +279,17 @@ impl ShardRef {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(nanos, origin, Sent::new(callback)) {
+        self.sent(self.shared.add(nanos, origin, Sent::new(callback)))
+    }
+
+    /// Wakes the owner if it must see an add. Returns the handle, or the callback that was made of
+    /// an `F`.
+    #[inline]
+    fn sent<F: Send + 'static>(
+        &self,
+        added: Result<Remote<Armed>, (AddErrorReason, Sent)>,
+    ) -> Result<TimerHandle, AddError<F>> {
+        match added {
             Ok(Remote { answer: Armed { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);

@@ -60,7 +60,7 @@ use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
     error::{AddError, AddErrorReason},
     limits::ENDS_NESTED_MAX,
-    local::{Client, ClientPlace, Expiry, LocalTimer, ShardRef},
+    local::{Client, ClientPlace, ClientTimer, LocalTimer, ShardRef},
     util::sync::per_thread,
 };
 
@@ -363,7 +363,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Err(reason) => return Err(AddError::new(reason, operation)),
         };
         let id = self.table.borrow_mut().insert(operation);
-        let timer = Expiry { number: id.number, index: id.index };
+        let timer = ClientTimer { number: id.number, index: id.index };
         match LocalTimer::add_expiry(place, timer, timeout, Origin::caller()) {
             Ok(timer) => {
                 let mut table = self.table.borrow_mut();
@@ -679,7 +679,7 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
-    fn expire(&self, Expiry { number, index }: Expiry) {
+    fn expire(&self, ClientTimer { number, index }: ClientTimer) {
         self.complete(Id { number, index }, Completion::Expired);
     }
 

@@ -1,5 +1,7 @@
 //! Adding to a shard.
 
+use std::time::Duration;
+
 use super::{Due, Message, Shard};
 use crate::{
     cross_core::{handle::TimerHandle, origin::Origin, slab::Ready, state::Kind},
@@ -65,18 +67,86 @@ impl<T> Shard<T> {
             Some(delay) => Due::at(self.due_after(delay)),
             None => self.due_roughly(when),
         };
-        self.insert_or_refuse(due, payload, Origin::caller())
+        self.insert_or_refuse(due, Kind::Shared, payload, Origin::caller())
+    }
+
+    /// Adds a timer that expires every `period` until it is cancelled, for the first time one period
+    /// from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
+    ///
+    /// Expiries keep to their schedule: for any tick, the period does not drift. Those that were
+    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
+    /// counts as a tick. [`set_period`](Self::set_period) changes the period, and
+    /// [`reset`](Self::reset) moves the next expiry.
+    ///
+    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
+    /// for 512 timers, or 8 KiB for the first periodic timer of a page.
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Expiry, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection 2"]);
+    /// clock.advance(Duration::from_secs(1));
+    /// shard.turn();
+    /// while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
+    ///     for connection in expired.payload {
+    ///         println!("ping {connection}");
+    ///     }
+    /// }
+    /// assert_eq!(shard.cancel(heartbeat), Some(["connection 1", "connection 2"]));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(&mut self, period: Duration, payload: T) -> TimerHandle {
+        AddError::or_panic(self.try_add_periodic(period, payload))
+    }
+
+    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
+    /// panics.
+    ///
+    /// # Errors
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add). The error carries
+    /// the payload back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::with_config(Config::new().limit(0))?;
+    /// let refused = shard.try_add_periodic(Duration::from_secs(1), "heartbeat");
+    /// assert_eq!(refused.expect_err("it is full").into_inner(), "heartbeat");
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn try_add_periodic(
+        &mut self,
+        period: Duration,
+        payload: T,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let due = self.due_every(period);
+        self.insert_or_refuse(due, Kind::Periodic, payload, Origin::caller())
     }
 
     fn insert_or_refuse(
         &mut self,
         due: Due,
+        kind: Kind,
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
         let mut payload = Some(Ready(payload));
-        let added =
-            self.make_room().and_then(|()| self.insert(due, Kind::Shared, origin, &mut payload));
+        let added = self.make_room().and_then(|()| self.insert(due, kind, origin, &mut payload));
         added.map_err(|reason| {
             let Ready(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)

@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl<T> Shard<T> {
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. Of a periodic
+    /// timer it is the next expiry.
     ///
     /// Returns `None` if the timer has ended, or the handle is of another shard. While another
     /// thread moves the timer, this is the old deadline or the new one.
@@ -220,14 +221,41 @@ impl<T> Shard<T> {
         self.nodes.reserve(as_u32(timers));
     }
 
-    /// Changes the period of a periodic timer of this shard. Returns false if there is none.
-    pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
-        let index = handle.index();
+    /// Changes the period of a periodic timer of this shard.
+    ///
+    /// The next expiry stays where it is; [`reset`](Self::reset) moves it. A period shorter than a
+    /// tick, zero included, counts as a tick.
+    ///
+    /// Returns false if the timer has ended or is not periodic, or the handle is of another shard.
+    /// Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), "connection 1");
+    /// // The connection is idle: less often, from now on.
+    /// assert!(shard.set_period(heartbeat, Duration::from_secs(30)));
+    /// assert!(shard.reset(heartbeat, Duration::from_secs(30)));
+    /// ```
+    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    pub fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
+        let (index, generation) = (handle.index(), handle.generation());
         let will_run_again = handle.shard() == self.number
-            && self.nodes.knows(index)
-            && self.nodes.entry(index).state().will_run_again(handle.generation());
+            && self.nodes.finds(index, generation)
+            && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            self.nodes.periodic(index).period = self.tick.period(period);
+            let period = self.tick.period(period);
+            let node = self.nodes.entry(index);
+            if node.is_not_admitted() {
+                // The adder wrote the period before it had the handle.
+                node.set_requested_period(period);
+            } else {
+                self.nodes.periodic(index).period = period;
+            }
         }
         will_run_again
     }

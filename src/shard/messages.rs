@@ -124,12 +124,13 @@ impl<T> Shard<T> {
                 Message::Done
             }
             Collected::Moved { periodic } => {
-                if node.is_not_admitted() {
-                    self.admit(index);
+                let claimed = if node.is_not_admitted() {
+                    self.admit(index, periodic)
                 } else {
                     self.counts.resets_elsewhere += 1;
-                }
-                self.settle(index, periodic).map_or(Message::Done, Message::Due)
+                    self.settle(index, periodic)
+                };
+                claimed.map_or(Message::Done, Message::Due)
             }
             Collected::Nothing => Message::Done,
         })

@@ -48,10 +48,6 @@ impl Due {
     pub(crate) fn at(nanos: u64) -> Self {
         Self { nanos, slack: 0, period: 0 }
     }
-
-    pub(crate) fn every(period: u64, first: u64) -> Self {
-        Self { period, ..Self::at(first) }
-    }
 }
 
 impl<T> Shard<T> {
@@ -146,6 +142,12 @@ impl<T> Shard<T> {
         let now = self.read_clock().hi;
         let nanos = self.shared.nanos_of(when, now);
         Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
+    }
+
+    /// Returns when a periodic timer is due that is added now.
+    pub(crate) fn due_every(&mut self, period: Duration) -> Due {
+        let period = self.tick.period(period);
+        Due { period, ..Due::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
     /// Returns true if the clock certainly shows `nanos` or more.
@@ -398,8 +400,13 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Admits a remote timer: it counts as live from now on.
-    pub(super) fn admit(&mut self, index: u32) {
+    /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
+    /// [`settle`](Self::settle).
+    pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<Claimed> {
+        if is_periodic {
+            let period = self.nodes.entry(index).requested_period();
+            self.nodes.periodic(index).period = period;
+        }
         self.nodes.entry(index).admit(|| self.clock.nanos().max(self.latest.lo));
         self.counts.added += 1;
         self.live += 1;
@@ -407,6 +414,7 @@ impl<T> Shard<T> {
         // `gate`.
         self.shared.gate.set_live(self.live);
         self.shared.gate.left();
+        self.settle(index, is_periodic)
     }
 
     /// Counts a claimed timer as fired.

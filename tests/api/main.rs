@@ -36,6 +36,7 @@ mod limits;
 mod metrics;
 mod misuse;
 mod passes;
+mod periodic;
 mod purgatory;
 mod purgatory_model;
 mod shown;

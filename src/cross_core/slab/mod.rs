@@ -14,8 +14,8 @@
 //! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
 //! from a page of the adders by a compare-and-swap ([`FreeHead`](page::FreeHead)), or publishes a
 //! new page. From then on the node belongs to that thread. It writes payload and requested
-//! deadline, and arms the word as *queued* and *moved* (S3 in `state` publishes them). The owner
-//! consumes the message, adopts the page if it is new, admits the timer, and links that node into
+//! deadline, of a periodic timer also the period in place of the deadline, and arms the word as
+//! *queued* and *moved* (S3 in `state` publishes them). The owner consumes the message, adopts the page if it is new, admits the timer, and links that node into
 //! its wheel. When the timer has ended and no message of it is queued, the owner returns the node
 //! to its page, in batches of one page.
 //!
@@ -83,12 +83,13 @@ pub(crate) use self::{
     retired::free_orphans,
 };
 use crate::{
+    clock::schedule::Schedule,
     cross_core::{
         callback::{Callback, Once, RunAgain, RunOnce, Sent},
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, Mover, Next, StateWord},
+        state::{Cancel, Kind, Mover, Next, StateWord},
     },
     limits::{INDEX_MAX, PAGE_BITS},
     util::{
@@ -499,11 +500,37 @@ impl<'p> RemoteNode<'p> {
     }
 
     pub(crate) fn link(&self) -> &'p Link {
-        &self.page().nodes[place_of(self.index)].header.link
+        &self.header().link
     }
 
     /// Arms the node: the timer is due when the clock shows `nanos`. The caller must push it.
+    #[inline]
     pub(crate) fn arm(&self, generation: u64, nanos: u64, origin: Origin, callback: Sent) {
+        self.fill(nanos, origin, callback);
+        self.header().state.arm_remote(generation, Kind::Shared);
+    }
+
+    /// Arms the node with a periodic timer. The caller must push it.
+    pub(crate) fn arm_periodic(
+        &self,
+        generation: u64,
+        schedule: Schedule,
+        origin: Origin,
+        callback: Sent,
+    ) {
+        self.fill(schedule.due, origin, callback);
+        // SAFETY: this thread has taken the node.
+        unsafe { self.header().deadline.set(schedule.period) };
+        self.header().state.arm_remote(generation, Kind::Periodic);
+    }
+
+    fn header(&self) -> &'p NodeHeader {
+        &self.page().nodes[place_of(self.index)].header
+    }
+
+    /// Writes what the timer consists of, apart from the word.
+    #[inline]
+    fn fill(&self, nanos: u64, origin: Origin, callback: Sent) {
         let (page, place) = (self.page(), place_of(self.index));
         let node = &page.nodes[place];
         // SAFETY: this thread has taken the node, which is free, so it has no payload; `build`
@@ -512,7 +539,6 @@ impl<'p> RemoteNode<'p> {
         // SAFETY: this thread has taken the node.
         unsafe { page.added[place].set(Added::new(origin, || 0)) };
         page.requested[place].write(nanos);
-        node.header.state.arm_remote(generation);
     }
 
     /// Ends the timer that this thread has armed and could not push, because the owner has ended.

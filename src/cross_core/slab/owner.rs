@@ -373,6 +373,15 @@ impl<T> OwnerNodes<T> {
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
+    /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. It
+    /// is there even if another thread has cancelled the timer since.
+    pub(crate) fn lend(&mut self, index: u32) -> &mut T {
+        debug_assert!(!self.entry(index).state().is_free());
+        // SAFETY: this is the owner. Another thread that cancels such a timer leaves the payload to
+        // the owner. To take it, the owner borrows `self`, and this borrow is exclusive.
+        unsafe { self.entry(index).node().payload().as_mut() }
+    }
+
     /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
     /// such a timer leaves the payload to the owner.
     #[inline]
@@ -466,6 +475,18 @@ impl<'n, T> NodeRef<'n, T> {
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
         self.location() == NOT_ADMITTED
+    }
+
+    /// Returns the period of a periodic timer that is not admitted yet.
+    pub(crate) fn requested_period(self) -> u64 {
+        debug_assert!(self.is_not_admitted());
+        self.deadline()
+    }
+
+    /// Changes the period of a periodic timer that is not admitted yet.
+    pub(crate) fn set_requested_period(self, period: u64) {
+        debug_assert!(self.is_not_admitted());
+        self.set_deadline(period);
     }
 
     /// Admits a remote timer: from now on the owner counts it. Records the time that `now` returns.

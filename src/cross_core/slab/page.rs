@@ -49,6 +49,8 @@ impl<T: Copy> OwnerCell<T> {
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
+    /// The tick at which the timer is due. Until the owner admits a remote timer, the field has its
+    /// period in nanoseconds, or zero.
     pub(super) deadline: OwnerCell<u64>,
     pub(crate) link: Link,
     pub(super) location: OwnerCell<Location>,

@@ -1,18 +1,20 @@
 //! The operations of any thread on a word: it swaps, and never waits.
 
 use super::{
-    Cancel, GENERATION_SHIFT, GONE, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED, StateWord,
-    TAKEN, TimerStatus,
+    Cancel, GENERATION_SHIFT, GONE, Kind, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED,
+    StateWord, TAKEN, TimerStatus,
 };
 use crate::{limits::REMOTE_GENERATION, util::sync::Ordering};
 
 impl StateWord {
     /// Arms a new timer in a node that this thread has taken from a free list. The caller must push
     /// the node on the owner's mailbox. The timer is due at the deadline beside the word.
-    pub(crate) fn arm_remote(&self, generation: u64) {
+    #[inline]
+    pub(crate) fn arm_remote(&self, generation: u64, kind: Kind) {
         debug_assert!(self.is_free());
-        let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | QUEUED | MOVED);
-        // Release (S3): the deadline beside it, and the payload. (S2): a stale handle may read this
+        let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
+        let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | flags);
+        // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle may read this
         // word.
         self.0.store(word, Ordering::Release);
     }

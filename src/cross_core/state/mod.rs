@@ -64,7 +64,7 @@
 //! | `Moving` | `Idle` | owner | `sweep` | swap: it is handed back; nodes are not reused |
 //! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it continues |
-//! | `Running` | `Idle` | owner | `finish` | a plain store, one-shot only: no other thread leaves this phase |
+//! | `Running` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase, except to `Stopping` (periodic only), which the store ends too |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: no other thread leaves this phase |
 //! | `Withdrawn` | `Idle` | owner | `sweep` | swap: nodes are not reused |
@@ -127,7 +127,7 @@
 //!   continue the release sequence of the word they replace.
 //! - S3: `end_move` and `arm_remote` release. The calls that clear *moved* (`claim`, `movable`,
 //!   `collect`, `sweep`) acquire, and so does the next `begin_move`. So the requested deadline is
-//!   read and written in order.
+//!   read and written in order, and the owner reads the period that the adder has written.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
 //!   when they set it. So the owner has finished with a node's link, which it reads and reverses,
 //!   before the next writer of the link. `arm_remote` gets the node from its page's free list.
@@ -142,8 +142,8 @@
 //! The payload of a remotely added timer is `Send`. The thread that cancels it also drops it, since
 //! the owner may sleep for long. It makes the timer `Withdrawn` and *gone*, moves the payload to
 //! its own stack, and then makes the timer `Cancelled`. If the timer was being moved, the mover
-//! does this instead. The swap that sets *gone* acquires the adder's writes, and the swap to
-//! `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends in between,
+//! does this instead. The swap that sets *gone* acquires the adder's writes and the runs of a
+//! periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends in between,
 //! `sweep` leaves the payload alone.
 //!
 //! # Models

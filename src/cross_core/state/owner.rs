@@ -150,10 +150,14 @@ impl StateWord {
     #[inline]
     pub(crate) fn finish(&self) -> Freed {
         let word = self.own_word();
-        let periodic = word & PERIODIC != 0;
-        debug_assert_eq!(Phase::of(word), if periodic { Phase::Stopping } else { Phase::Running });
+        debug_assert!(match Phase::of(word) {
+            Phase::Running => true,
+            Phase::Stopping => word & PERIODIC != 0,
+            _ => false,
+        });
         // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store:
-        // no other thread leaves this phase.
+        // no other thread leaves this phase, except that it may make a running periodic timer
+        // `Stopping`, which ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
         if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
     }
@@ -270,6 +274,11 @@ impl StateWord {
         let is_pending = word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         is_pending.then_some(word & MOVED != 0)
+    }
+
+    /// Returns true if the timer is periodic.
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.own_word() & PERIODIC != 0
     }
 
     /// Returns true if the timer is periodic, and no cancel has forbidden further runs.

@@ -192,7 +192,7 @@ fn a_message_met_during_a_move_is_followed_by_another() {
 #[test]
 fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION);
+    state.arm_remote(GENERATION, Kind::Shared);
     assert!(state.is_pending(GENERATION));
     assert_eq!(move_it(&state), Some(Next::Nothing));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
@@ -203,9 +203,9 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
 #[test]
 fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION);
+    state.arm_remote(GENERATION, Kind::Shared);
     assert!(state.disarm_remote() && state.is_free());
-    state.arm_remote(GENERATION + 1);
+    state.arm_remote(GENERATION + 1, Kind::Shared);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
     assert!(!state.disarm_remote());
 }
@@ -255,7 +255,7 @@ fn the_word_holds_the_largest_generation() {
 /// Returns the word of a remotely added timer, before or after the owner has consumed its message.
 fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
-    state.arm_remote(generation);
+    state.arm_remote(generation, Kind::Shared);
     if is_met {
         assert_eq!(state.collect(), Collected::Moved { periodic: false });
     }

@@ -1,0 +1,595 @@
+//! Periodic timers of other threads' wheels ([`ShardRef::add_periodic`]) and of shards of payloads
+//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel.
+
+use std::{
+    collections::HashSet,
+    iter, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use corewheel::{
+    AddErrorReason, Cancel, Config, Expired, Expiry, ManualClock, PanicPlace, Shard, ShardRef,
+    TimerHandle, TimerStatus, local_timer,
+};
+
+use crate::{
+    common::{TICK, on_a_thread},
+    support::{
+        Counter, HOUR, OnDrop, assert_stale, assert_sum, cancel_elsewhere, configured,
+        counting_wakes, manual_shard, never, on_a_core, owner, panics, turn_after,
+    },
+};
+
+/// Periods in nanoseconds, with a tick of a million: shorter than a tick, and no multiples of it.
+const PERIODS: [u64; 7] = [0, 1, 999_999, 1_000_000, 1_001_000, 2_500_000, 7_999_000];
+
+/// Returns the ticks of the runs of a period, up to `last`, in nanoseconds.
+fn runs_of(period: u64, last: u64) -> Vec<u64> {
+    let tick = u64::try_from(TICK.as_nanos()).expect("short");
+    let due = (1..).map(|run| (period.max(tick) * run).div_ceil(tick) * tick);
+    due.take_while(|&due| due <= tick * last).collect()
+}
+
+// ---- added by another thread
+
+/// Adds a periodic timer to this thread's wheel from another thread.
+fn add_elsewhere(period: Duration, run: impl FnMut() + Send + 'static) -> TimerHandle {
+    let shard = local_timer().shard_ref();
+    on_a_thread(move || shard.add_periodic(period, run))
+}
+
+/// The times of runs, in nanoseconds.
+#[derive(Clone, Default)]
+struct Times(Arc<Mutex<Vec<u64>>>);
+
+impl Times {
+    /// Returns a callback that logs the time since now.
+    fn log(&self, clock: &ManualClock) -> impl FnMut() + Send + use<> {
+        let (times, clock, begun) = (self.clone(), clock.clone(), clock.elapsed());
+        move || {
+            let now = u64::try_from((clock.elapsed() - begun).as_nanos()).expect("short");
+            times.0.lock().unwrap_or_else(PoisonError::into_inner).push(now);
+        }
+    }
+
+    fn take(&self) -> Vec<u64> {
+        mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[test]
+fn a_period_from_another_thread_is_at_least_a_tick_and_does_not_drift() {
+    on_a_core(|clock| {
+        for period in PERIODS {
+            let times = Times::default();
+            let handle = add_elsewhere(Duration::from_nanos(period), times.log(clock));
+            for _ in 0..4 * 200 {
+                clock.advance(TICK / 4);
+                local_timer().turn();
+            }
+            assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+            local_timer().turn();
+            assert_eq!(times.take(), runs_of(period, 200), "a period of {period} ns");
+        }
+    });
+}
+
+#[test]
+fn missed_runs_of_a_timer_from_another_thread_are_skipped() {
+    on_a_core(|clock| {
+        let times = Times::default();
+        let handle = add_elsewhere(TICK * 10, times.log(clock));
+        // The owner has not admitted it before its first run.
+        for stop in [35, 36, 40, 49, 90, 91, 99, 100] {
+            clock.set(TICK * stop);
+            local_timer().turn();
+            local_timer().turn();
+        }
+        assert_eq!(times.take(), [35, 40, 90, 100].map(|ticks| ticks * 1_000_000));
+        let next = clock.now() + TICK * 10;
+        assert_eq!(local_timer().deadline(handle), Some(next));
+        assert_eq!(local_timer().next_deadline(), Some(next));
+        let counts = local_timer().counts();
+        assert_eq!((counts.added, counts.live, counts.fired, counts.runs), (1, 1, 0, 4));
+    });
+}
+
+/// The period reaches the owner with the add, so the owner may change it before it has seen that.
+#[test]
+fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
+    on_a_core(|clock| {
+        for is_admitted in [false, true] {
+            let times = Times::default();
+            let handle = add_elsewhere(TICK * 10, times.log(clock));
+            if is_admitted {
+                local_timer().turn();
+            }
+            assert!(!on_a_thread(move || local_timer().set_period(handle, TICK)));
+            assert!(local_timer().set_period(handle, TICK * 3));
+            (0..20).for_each(|_| _ = turn_after(clock, 1));
+            assert!(local_timer().set_period(handle, Duration::ZERO), "at least a tick");
+            (0..4).for_each(|_| _ = turn_after(clock, 1));
+            let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| ticks * 1_000_000);
+            assert_eq!(times.take(), expected, "admitted: {is_admitted}");
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+            assert!(!local_timer().set_period(handle, TICK));
+            let once = on_a_thread({
+                let shard = local_timer().shard_ref();
+                move || shard.add(TICK * 50, never)
+            });
+            assert!(!local_timer().set_period(once, TICK), "it is not periodic");
+            assert_eq!(once.cancel(), Cancel::Cancelled);
+        }
+    });
+}
+
+#[test]
+fn a_reset_moves_the_phase_of_a_timer_from_another_thread() {
+    on_a_core(|clock| {
+        for (is_admitted, is_own) in [(false, false), (false, true), (true, false), (true, true)] {
+            let times = Times::default();
+            let handle = add_elsewhere(TICK * 10, times.log(clock));
+            if is_admitted {
+                local_timer().turn();
+            }
+            let reset = move || assert!(handle.reset(TICK * 4));
+            if is_own {
+                reset();
+            } else {
+                on_a_thread(reset);
+            }
+            (0..25).for_each(|_| _ = turn_after(clock, 1));
+            assert_eq!(times.take(), [4, 14, 24].map(|ticks| ticks * 1_000_000));
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+        }
+    });
+}
+
+#[test]
+fn a_timer_from_another_thread_is_cancelled_before_and_between_its_runs() {
+    on_a_core(|clock| {
+        for (runs, is_own) in [(0, false), (0, true), (3, false), (3, true)] {
+            let counter = Counter::default();
+            let handle = add_elsewhere(TICK, counter.callback());
+            (0..runs).for_each(|_| assert_eq!(turn_after(clock, 1).fired, 1));
+            assert_eq!(handle.status(), TimerStatus::Pending);
+            let answer = if is_own { handle.cancel() } else { cancel_elsewhere(handle) };
+            // The canceller drops the callback, on whichever thread.
+            assert_eq!((answer, counter.shared_by()), (Cancel::Cancelled, 0));
+            assert_stale(handle);
+            assert_eq!(turn_after(clock, 5).fired, 0);
+            assert_eq!((counter.get(), local_timer().len()), (runs, 0));
+        }
+        assert_eq!(local_timer().counts().cancelled, 4);
+    });
+}
+
+#[test]
+fn a_timer_from_another_thread_cancelled_in_its_run_makes_no_further_run() {
+    on_a_core(|clock| {
+        for is_own in [false, true] {
+            let (counter, (give, given)) = (Counter::default(), mpsc::channel::<TimerHandle>());
+            let run = counter.callback();
+            let handle = add_elsewhere(TICK, move || {
+                run();
+                let own = given.recv().expect("the test gives it");
+                let answer = if is_own { own.cancel() } else { cancel_elsewhere(own) };
+                assert_eq!(answer, Cancel::Running);
+                assert_eq!(own.cancel(), Cancel::Running);
+                assert!(!own.reset(TICK));
+            });
+            give.send(handle).expect("the callback is there");
+            let turn = turn_after(clock, 1);
+            assert_eq!((turn.fired, turn.live, counter.shared_by()), (1, 0, 0));
+            assert_stale(handle);
+            assert_eq!((turn_after(clock, 5).fired, counter.get()), (0, 1));
+        }
+        let counts = local_timer().counts();
+        assert_eq!((counts.fired, counts.cancelled, counts.cancelled_elsewhere), (0, 2, 1));
+    });
+}
+
+#[test]
+fn a_callback_from_another_thread_that_panics_goes_on() {
+    let reports = Counter::default();
+    let reported = reports.clone();
+    let on_panic = move |config: Config| {
+        config.on_panic(move |report| {
+            assert_eq!(report.place(), PanicPlace::Callback);
+            reported.increment();
+        })
+    };
+    configured(on_panic, |clock| {
+        let runs = Counter::default();
+        let counted = runs.clone();
+        let handle = add_elsewhere(TICK, move || assert!(counted.increment() % 2 != 0, "planned"));
+        for turn in 1..=6 {
+            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, turn));
+        }
+        assert_eq!((handle.cancel(), runs.shared_by()), (Cancel::Cancelled, 0));
+        assert_eq!((reports.get(), local_timer().counts().panicked), (3, 3));
+        assert_sum(local_timer().counts());
+    });
+}
+
+#[test]
+fn a_timer_from_another_thread_counts_once_against_the_limit() {
+    configured(
+        |config| config.limit(2),
+        |clock| {
+            let shard = local_timer().shard_ref();
+            let handle = add_elsewhere(TICK, || ());
+            local_timer().add(HOUR, never);
+            for _ in 0..5 {
+                assert_eq!(turn_after(clock, 1).fired, 1);
+                // A refused callback comes back, whether it would be stored in place or in a box.
+                let (small, large) = (Counter::default(), [7_u8; 100]);
+                let (by, run) = (shard.clone(), small.callback());
+                let refused = on_a_thread(move || by.try_add_periodic(TICK, run).map(drop));
+                let refused = refused.expect_err("it is full");
+                assert_eq!(refused.reason(), AddErrorReason::Full);
+                refused.into_inner()();
+                assert_eq!(small.get(), 1);
+                let by = shard.clone();
+                let refused = on_a_thread(move || {
+                    by.try_add_periodic(TICK, move || assert_eq!(large[99], 7)).map(drop)
+                });
+                refused.expect_err("it is full").into_inner()();
+            }
+            assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+            assert_eq!((local_timer().turn().collected, local_timer().len()), (1, 1));
+            assert_sum(local_timer().counts());
+        },
+    );
+}
+
+#[test]
+fn the_end_of_the_thread_drops_callbacks_from_other_threads() {
+    let counter = Counter::default();
+    let clock = ManualClock::new();
+    let time = clock.clone();
+    let (go, begun) = mpsc::channel();
+    let (shard, thread) = owner(Config::new().tick(TICK).clock(&clock), move || {
+        begun.recv().expect("the test sends it");
+        time.advance(TICK);
+        local_timer().turn().fired
+    });
+    // One is admitted, one is not, and one is cancelled in between.
+    let [admitted, cancelled] = [TICK, HOUR].map(|period| add_large(&shard, &counter, period));
+    go.send(()).expect("the owner waits");
+    assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+    assert!(thread.join().expect("no panic") <= 1);
+    assert_eq!(counter.shared_by(), 0);
+    assert_stale(admitted);
+    let refused = shard.try_add_periodic(TICK, counter.callback()).expect_err("it has ended");
+    assert_eq!((refused.reason(), counter.shared_by()), (AddErrorReason::ShutDown, 1));
+    drop(refused.into_inner());
+    assert!(panics(|| shard.add_periodic(TICK, || ())));
+}
+
+/// Adds a callback that is stored in a box.
+fn add_large(shard: &ShardRef, counter: &Counter, period: Duration) -> TimerHandle {
+    let (run, large) = (counter.callback(), [1_u8; 100]);
+    shard.add_periodic(period, move || {
+        assert_eq!(large.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 100);
+        run();
+    })
+}
+
+#[test]
+fn a_periodic_add_wakes_a_sleeping_owner_only_for_an_earlier_run() {
+    counting_wakes(|clock, wakes, shard| {
+        local_timer().add(TICK * 50, || ());
+        assert_eq!(wakes.during_sleep(|| _ = shard.add_periodic(TICK * 60, never)), 0);
+        local_timer().turn();
+        assert_eq!(wakes.during_sleep(|| _ = shard.add_periodic(TICK * 40, || ())), 1);
+        assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO), "it has not seen them");
+        local_timer().turn();
+        assert_eq!(local_timer().time_until_next(), Some(TICK * 40));
+        clock.advance(TICK * 40);
+        assert_eq!(local_timer().turn().fired, 1);
+    });
+}
+
+/// A node that had a periodic timer has nothing left of it.
+#[test]
+fn a_one_shot_timer_in_the_node_of_a_periodic_one_runs_once() {
+    on_a_core(|clock| {
+        let mut places = HashSet::new();
+        for round in 0..10 {
+            let periodic = add_elsewhere(TICK * 2, || ());
+            assert_eq!(turn_after(clock, 2).fired, 1);
+            assert_eq!(cancel_elsewhere(periodic), Cancel::Cancelled);
+            local_timer().turn();
+            let (runs, shard) = (Counter::default(), local_timer().shard_ref());
+            let run = runs.callback();
+            let once = on_a_thread(move || shard.add(TICK, run));
+            (0..10).for_each(|_| _ = turn_after(clock, 1));
+            assert_eq!((runs.get(), runs.shared_by()), (1, 0), "round {round}");
+            for handle in [periodic, once] {
+                places.insert(handle.to_bits() & u128::from(u32::MAX));
+            }
+        }
+        assert!(places.len() < 20, "no node was used twice: {places:?}");
+    });
+}
+
+#[test]
+fn on_its_own_thread_a_reference_adds_to_the_wheel() {
+    on_a_core(|clock| {
+        let (runs, shard) = (Counter::default(), local_timer().shard_ref());
+        let handle = shard.add_periodic(TICK * 2, runs.callback());
+        assert_eq!(local_timer().len(), 1);
+        (0..7).for_each(|_| _ = turn_after(clock, 1));
+        assert_eq!((runs.get(), handle.cancel()), (3, Cancel::Cancelled));
+    });
+}
+
+// ---- shards of payloads
+
+/// Turns, and returns the payloads of the expiries with whether they were lent.
+fn expiries<T: Clone>(shard: &mut Shard<T>) -> Vec<(T, bool)> {
+    shard.turn();
+    let mut all = Vec::new();
+    while let Some(mut expiry) = shard.next_expiry() {
+        all.push((expiry.as_mut().payload.clone(), matches!(expiry, Expiry::Periodic(_))));
+    }
+    all
+}
+
+#[test]
+fn a_period_of_a_shard_is_at_least_a_tick_and_does_not_drift() {
+    for period in PERIODS {
+        let (mut shard, clock) = manual_shard();
+        let handle = shard.add_periodic(Duration::from_nanos(period), Vec::new());
+        for _ in 0..4 * 200 {
+            clock.advance(TICK / 4);
+            shard.turn();
+            while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
+                assert!(expired.handle == handle && expired.lateness == Duration::ZERO);
+                assert_eq!(expired.deadline, clock.now());
+                expired.payload.push(u64::try_from(clock.elapsed().as_nanos()).expect("short"));
+            }
+        }
+        assert_eq!(shard.cancel(handle), Some(runs_of(period, 200)), "a period of {period} ns");
+    }
+}
+
+#[test]
+fn missed_expiries_are_skipped_and_the_phase_is_kept() {
+    let (mut shard, clock) = manual_shard();
+    let begun = clock.now();
+    let handle = shard.add_periodic(TICK * 10, ());
+    let mut seen = Vec::new();
+    for stop in [10, 35, 36, 40, 49, 90, 91, 99, 100] {
+        clock.set(TICK * stop);
+        for _ in 0..2 {
+            shard.turn();
+            while let Some(mut expiry) = shard.next_expiry() {
+                let Expired { deadline, lateness, .. } = expiry.as_mut();
+                assert_eq!(deadline + lateness, clock.now());
+                seen.push((stop, (deadline - begun).as_millis()));
+            }
+        }
+    }
+    assert_eq!(seen, [(10, 10), (35, 20), (40, 40), (90, 50), (100, 100)]);
+    assert_eq!(shard.deadline(handle), Some(clock.now() + TICK * 10));
+    assert_eq!(shard.next_deadline(), Some(clock.now() + TICK * 10));
+    let counts = shard.counts();
+    assert_eq!((counts.added, counts.live, counts.fired, counts.runs), (1, 1, 0, 5));
+}
+
+/// A lent payload is there through a cancel by another thread, and through everything that thread
+/// does with the handle.
+#[test]
+fn a_timer_is_cancelled_elsewhere_while_its_payload_is_lent() {
+    let (mut shard, clock) = manual_shard();
+    let drops = Counter::default();
+    let handle = shard.add_periodic(TICK, (7, OnDrop(drops.callback())));
+    clock.advance(TICK);
+    shard.turn();
+    let Some(Expiry::Periodic(expired)) = shard.next_expiry() else { panic!("it is due") };
+    assert_eq!(handle.status(), TimerStatus::Pending, "the next expiry");
+    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    assert_stale(handle);
+    expired.payload.0 += 1;
+    assert_eq!((expired.payload.0, drops.get()), (8, 0));
+    // The pass ends with the timers that other threads have cancelled.
+    assert!(shard.next_expiry().is_none());
+    assert_eq!((drops.get(), shard.len()), (1, 0));
+    clock.advance(TICK * 5);
+    shard.turn();
+    assert!(shard.next_expiry().is_none());
+    let counts = shard.counts();
+    assert_eq!((counts.cancelled, counts.cancelled_elsewhere, counts.fired), (1, 1, 0));
+    assert_sum(counts);
+}
+
+#[test]
+fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
+    let (mut shard, clock) = manual_shard();
+    let drops = Counter::default();
+    let handle = shard.add_periodic(TICK, (0, OnDrop(drops.callback())));
+    for round in 0..3 {
+        clock.advance(TICK);
+        shard.turn();
+        let mut expiry = shard.next_expiry().expect("it is due");
+        expiry.as_mut().payload.0 += 1;
+        if round == 0 {
+            mem::forget(expiry);
+        } else {
+            let caught = catch_unwind(AssertUnwindSafe(move || {
+                let _expiry = expiry;
+                panic!("planned");
+            }));
+            assert!(caught.is_err());
+        }
+        assert!(shard.next_expiry().is_none());
+        assert_eq!((shard.len(), drops.get()), (1, 0));
+    }
+    // Neither is a payload that is lent at the end.
+    clock.advance(TICK);
+    shard.turn();
+    mem::forget(shard.next_expiry().expect("it is due"));
+    let drained = shard.drain();
+    assert_eq!(drained.iter().map(|(_, payload)| payload.0).collect::<Vec<_>>(), [3]);
+    assert_eq!(drained[0].0, clock.now() + TICK);
+    assert_stale(handle);
+    drop(drained);
+    assert_eq!(drops.get(), 1);
+    assert_sum(shard.counts());
+}
+
+#[test]
+fn an_expiry_by_value_ends_a_periodic_timer() {
+    let (mut shard, clock) = manual_shard();
+    let handle = shard.add_periodic(TICK, "periodic");
+    clock.advance(TICK * 3);
+    shard.turn();
+    let expired = shard.next_expired().expect("it is due");
+    assert_eq!((expired.payload, expired.handle), ("periodic", handle));
+    assert_stale(handle);
+    assert!(shard.next_expired().is_none() && shard.is_empty());
+    let counts = shard.counts();
+    assert_eq!((counts.fired, counts.cancelled, counts.live), (1, 0, 0));
+    // Its node has another timer now, which is one-shot.
+    let once = shard.add(TICK, "once");
+    clock.advance(TICK);
+    assert_eq!(expiries(&mut shard), [("once", false)]);
+    assert_stale(once);
+}
+
+/// The loop ends a timer while it handles its expiry, and uses the shard in every other way.
+#[test]
+fn the_loop_uses_the_shard_while_it_handles_an_expiry() {
+    let (mut shard, clock) = manual_shard();
+    let mut left = [shard.add_periodic(TICK, 10), shard.add_periodic(TICK, 20)].to_vec();
+    let far = shard.add(HOUR, 30);
+    for round in 1..=3 {
+        clock.advance(TICK);
+        shard.turn();
+        let mut seen = Vec::new();
+        while let Some(expiry) = shard.next_expiry() {
+            let Expiry::Periodic(Expired { handle, payload, .. }) = expiry else {
+                panic!("{expiry:?}")
+            };
+            *payload += 1;
+            let (now, own) = (*payload, handle);
+            seen.push(now);
+            // None of these is due in this pass.
+            shard.add(HOUR, now);
+            assert!(shard.reset(far, HOUR) && shard.contains(own));
+            assert_eq!((shard.get(own), shard.get(far)), (Some(&now), Some(&30)));
+            assert!(shard.reset(own, Duration::ZERO), "in the next pass");
+            if now == 13 {
+                assert_eq!(shard.cancel(own), Some(13));
+                left.retain(|&other| other != own);
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [10 + round, 20 + round]);
+    }
+    assert_eq!(left.len(), 1);
+    shard.retain(|handle, _, _| left.contains(&handle));
+    assert_eq!(shard.iter().map(|(handle, ..)| handle).collect::<Vec<_>>(), left);
+    assert_eq!(expiries(&mut shard), [(23, true)], "it was moved to the next pass");
+    assert_sum(shard.counts());
+}
+
+#[test]
+fn the_period_and_the_phase_of_a_shards_timer_change() {
+    let (mut shard, clock) = manual_shard();
+    let handle = shard.add_periodic(TICK * 10, Vec::new());
+    let once = shard.add(HOUR, Vec::new());
+    assert!(!shard.set_period(once, TICK), "it is not periodic");
+    for tick in 1..=60 {
+        clock.advance(TICK);
+        match tick {
+            5 => assert!(shard.set_period(handle, TICK * 3), "from the run at 10 on"),
+            17 => assert!(shard.reset(handle, TICK * 8), "to 25"),
+            29 => assert!(on_a_thread(move || handle.reset(TICK * 2)), "to 31"),
+            33 => assert!(on_a_thread(move || handle.reset(Duration::ZERO)), "at once"),
+            35 => assert!(shard.set_period(handle, Duration::ZERO), "a tick"),
+            38 => assert!(shard.set_period(handle, HOUR)),
+            _ => (),
+        }
+        shard.turn();
+        while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
+            expired.payload.push(tick);
+        }
+    }
+    let runs = shard.cancel(handle).expect("it is pending");
+    assert_eq!(runs, [10, 13, 16, 25, 28, 31, 33, 36, 37, 38]);
+    assert!(!shard.set_period(handle, TICK), "it has ended");
+}
+
+/// A pass that is given up leaves due expiries to the next one, which are still one each.
+#[test]
+fn a_pass_with_periodic_timers_that_is_given_up_loses_nothing() {
+    let (mut shard, clock) = manual_shard();
+    (0..10_u32).for_each(|id| _ = shard.add_periodic(TICK * (1 + id), id));
+    clock.advance(TICK * 10);
+    shard.turn();
+    let mut seen: Vec<u32> = Vec::new();
+    let next = |shard: &mut Shard<u32>| Some(*shard.next_expiry()?.as_mut().payload);
+    seen.extend(iter::from_fn(|| next(&mut shard)).take(4));
+    assert!(shard.is_behind());
+    shard.turn_within(3);
+    seen.extend(iter::from_fn(|| next(&mut shard)));
+    shard.turn();
+    seen.extend(iter::from_fn(|| next(&mut shard)));
+    seen.sort_unstable();
+    assert_eq!(seen, (0..10).collect::<Vec<_>>());
+    assert!(!shard.is_behind());
+    assert_eq!((shard.len(), shard.counts().runs), (10, 10));
+}
+
+#[test]
+fn a_shards_periodic_timer_counts_once_against_the_limit() {
+    let clock = ManualClock::new();
+    let mut shard =
+        Shard::with_config(Config::new().tick(TICK).clock(&clock).limit(1)).expect("valid");
+    let handle = shard.add_periodic(TICK, "first");
+    for _ in 0..3 {
+        clock.advance(TICK);
+        assert_eq!(expiries(&mut shard), [("first", true)]);
+        let refused = shard.try_add_periodic(TICK, "second").expect_err("it is full");
+        assert_eq!((refused.reason(), refused.into_inner()), (AddErrorReason::Full, "second"));
+    }
+    // A cancelled timer makes room.
+    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    shard.add_periodic(TICK, "second");
+    assert_eq!(
+        shard.drain().into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(),
+        ["second"]
+    );
+    let refused = shard.try_add_periodic(TICK, "third").expect_err("it has ended");
+    assert_eq!(refused.reason(), AddErrorReason::ShutDown);
+    assert!(panics(|| shard.add_periodic(TICK, "third")));
+    assert_sum(shard.counts());
+}
+
+/// A shard moves to another thread with its periodic timers.
+#[test]
+fn a_shards_periodic_timers_go_with_it() {
+    let (mut shard, clock) = manual_shard();
+    let handle = shard.add_periodic(TICK, 0);
+    for round in 1..=4 {
+        clock.advance(TICK);
+        shard = thread::spawn(move || {
+            shard.turn();
+            while let Some(mut expiry) = shard.next_expiry() {
+                *expiry.as_mut().payload += 1;
+            }
+            shard
+        })
+        .join()
+        .expect("no panic");
+        assert_eq!(shard.get(handle), Some(&round));
+    }
+    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    assert!(expiries(&mut shard).is_empty() && shard.is_empty());
+}
