@@ -4,14 +4,15 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
+use corewheel::{Cancel, Expiry, ManualClock, TimerHandle, local_timer};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_elsewhere, add_four, assert_all_ended, elsewhere, expired, explore,
-    local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage, work_and_cancel,
+    Drops, SeesOnDrop, TICK, add_elsewhere, add_four, assert_all_ended, elsewhere, expired,
+    explore, local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage,
+    work_and_cancel,
 };
 
 #[test]
@@ -117,6 +118,55 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
         assert_eq!(runs.get(), first);
         assert!(answer != Cancel::Ended && (answer != Cancel::Running || first == 1));
         assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
+    });
+}
+
+/// Another thread cancels a periodic timer of a shard before it expires, in between, or while its
+/// payload is lent. The payload stays until the owner collects the timer, and sees the work before
+/// the cancel when it is dropped.
+#[test]
+fn a_payload_that_is_lent_outlives_a_cancel() {
+    explore(200, || {
+        let (mut shard, clock) = shard();
+        let (payload, work, seen) = SeesOnDrop::watched();
+        let handle = shard.add_periodic(TICK, (payload, 0));
+        clock.advance(TICK);
+        let canceller = race(move || work_and_cancel(&work, handle));
+        shard.turn();
+        let (mut expiries, mut is_last) = (0, false);
+        while let Some(mut expiry) = shard.next_expiry() {
+            expiry.as_mut().payload.1 += 1;
+            expiries += expiry.as_mut().payload.1;
+            is_last = matches!(expiry, Expiry::Ended(_));
+        }
+        let answer = canceller.join().unwrap();
+        clock.advance(TICK);
+        shard.turn();
+        assert!(shard.next_expiry().is_none());
+        assert!(expiries <= 1 && is_last == (answer == Cancel::Running), "{answer:?} {expiries}");
+        assert!(answer != Cancel::Ended && (!is_last || expiries == 1));
+        assert_eq!(seen.load(Ordering::Relaxed), 11);
+        assert_all_ended(&shard.counts(), 1);
+    });
+}
+
+/// A loop that takes payloads by value ends a periodic timer, or another thread does.
+#[test]
+fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
+    explore(155, || {
+        let (mut shard, clock) = shard();
+        let (payload, drops) = Drops::watched();
+        let handle = shard.add_periodic(TICK, payload);
+        clock.advance(TICK);
+        let canceller = race(move || handle.cancel());
+        let taken = expired(&mut shard);
+        let answer = canceller.join().unwrap();
+        clock.advance(TICK);
+        assert!(expired(&mut shard).is_empty());
+        assert_eq!(taken.is_empty(), answer == Cancel::Cancelled, "{answer:?}");
+        drop(taken);
+        assert_eq!(drops.wait(), 1);
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 

@@ -12,8 +12,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Dropped, Drops, TICK, add_elsewhere, assert_all_ended, config, core, elsewhere, explore,
-    explore_within, local, place, race, runs, stage,
+    Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, config, core, elsewhere,
+    explore, explore_within, local, place, race, runs, stage,
 };
 
 /// Puts two nodes into the pool of an empty shard.
@@ -187,6 +187,83 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
         let other_is_later = early.is_none() | adder.join().unwrap();
         let fired = runs(&clock, 5);
         assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
+        assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
+/// The adder cancels the timer before the owner admits it, before its first run or after that. The
+/// period reaches the owner with the add.
+#[test]
+fn a_periodic_timer_cancelled_around_its_first_run_makes_no_further_one() {
+    explore(4_500, || {
+        let (clock, core) = core();
+        let (captured, drops) = Drops::watched();
+        let adder = race(move || {
+            let handle = core.add_periodic(TICK, move || _ = &captured);
+            handle.cancel()
+        });
+        local_timer().turn();
+        clock.advance(TICK);
+        let fired = local_timer().turn().fired;
+        let answer = adder.join().unwrap();
+        local_timer().turn();
+        assert_eq!(runs(&clock, 4), [], "{answer:?}");
+        assert!(answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1));
+        assert_eq!(drops.wait(), 1);
+        assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
+/// The thread that cancels a timer between its runs drops the callback, and sees the runs.
+#[test]
+fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
+    explore(580, || {
+        let (clock, core) = core();
+        let (captured, work, seen) = SeesOnDrop::watched();
+        let handle = stage(|| {
+            let run = move || {
+                let _captured = &captured;
+                // Relaxed, here and below: the model examines what orders them.
+                work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            };
+            let handle = elsewhere(move || core.add_periodic(TICK, run));
+            local_timer().turn();
+            clock.advance(TICK);
+            handle
+        });
+        let canceller = race(move || handle.cancel());
+        let mut fired = local_timer().turn().fired;
+        clock.advance(TICK);
+        fired += local_timer().turn().fired;
+        let answer = canceller.join().unwrap();
+        local_timer().turn();
+        assert_eq!(seen.load(Ordering::Relaxed), 10 + fired, "{answer:?}");
+        assert_ne!(answer, Cancel::Ended);
+        assert_eq!(runs(&clock, 4), []);
+        assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
+/// The owner changes the period before or after it admits the timer, while another thread moves it.
+#[test]
+fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
+    explore(2_000, || {
+        let (clock, core) = core();
+        let post = Arc::new(Mutex::new(None::<TimerHandle>));
+        let posted = Arc::clone(&post);
+        let adder = race(move || {
+            let handle = core.add_periodic(TICK, || ());
+            *posted.lock().unwrap() = Some(handle);
+            assert!(handle.reset(TICK * 2));
+            handle
+        });
+        let early = *post.lock().unwrap();
+        assert!(early.is_none_or(|handle| local_timer().set_period(handle, TICK * 3)));
+        local_timer().turn();
+        let handle = adder.join().unwrap();
+        let expected = if early.is_some() { vec![2, 5] } else { vec![2, 3, 4, 5] };
+        assert_eq!(runs(&clock, 5), expected);
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
