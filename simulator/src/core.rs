@@ -13,7 +13,7 @@ use std::{
 };
 
 use corewheel::{
-    AddError, AddErrorReason, Cancel, Config, Counts, Expired, PreparedSleep, Shard, ShardRef,
+    AddError, AddErrorReason, Cancel, Config, Counts, Expiry, PreparedSleep, Shard, ShardRef,
     TimerHandle, When, local_timer,
 };
 
@@ -94,11 +94,13 @@ impl Core {
         let Step { id, place, delay, count, .. } = step;
         match step.act {
             Act::Add(way) => self.add(step, way),
-            Act::AddRemote => add_remote(step, false),
-            Act::Run => add_remote(step, true),
+            Act::AddRemote => add_remote(step, Operation::AddRemote),
+            Act::AddPeriodicRemote => add_remote(step, Operation::AddPeriodicRemote),
+            Act::Run => add_remote(step, Operation::Run),
             Act::Cancel(how) => self.cancel(id, how),
             Act::Reset => handles::reset(id, delay),
             Act::OwnReset => self.reset(id, delay),
+            Act::SetPeriod => self.set_period(id, delay),
             Act::IsPending => handles::is_pending(id),
             Act::Share => handles::share(id),
             Act::Turn => self.turn(place, None, None),
@@ -216,6 +218,7 @@ impl Core {
             (_, Way::Within) => Operation::ShardAddWithin,
             (_, Way::Spread) => Operation::ShardAddSpread,
             (_, Way::At | Way::AtPast) => Operation::ShardAddAt,
+            (_, Way::Periodic) => Operation::ShardAddPeriodic,
             _ => Operation::ShardAdd,
         };
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
@@ -276,6 +279,30 @@ impl Core {
         self.compare(place);
     }
 
+    fn set_period(&mut self, id: Id, period: Nanos) {
+        let place = self.place_of(id);
+        let called = with(|model| {
+            let timer = model.timers.get(id as usize)?;
+            let (shard, handle) = (timer.shard, timer.handle?);
+            let operation = match place {
+                Some(_) => Operation::ShardSetPeriod,
+                None if shard == model.own() => Operation::SetPeriod,
+                None => return None,
+            };
+            model.operation(operation, shard);
+            Some((handle, model.sets_period(id, period)))
+        });
+        let Some((handle, expected)) = called else { return };
+        let period = Duration::from_nanos(period);
+        let answer = match place.and_then(|place| self.shards[place].as_mut()) {
+            Some((_, shard)) => shard.set_period(handle, period),
+            None => local_timer().set_period(handle, period),
+        };
+        with(|model| {
+            model.check(answer == expected, || format!("set_period of timer {id}: {answer}"));
+        });
+    }
+
     // ---- turns
 
     fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
@@ -293,7 +320,7 @@ impl Core {
         });
         let mut report = match &mut self.shards[place] {
             None => turn_local(budget),
-            Some((_, shard)) => pass(shard, budget, give_up),
+            Some((_, shard)) => pass(shard, place == 1, budget, give_up),
         };
         report.wait = self.time_until_next(place);
         let after = self.counts(place);
@@ -401,26 +428,53 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
     }
 }
 
-fn pass(shard: &mut Shard<Payload>, budget: Option<usize>, give_up: Option<usize>) -> TurnReport {
+/// A pass that borrows the payloads of periodic timers, or one that ends these timers.
+fn pass(
+    shard: &mut Shard<Payload>,
+    borrows: bool,
+    budget: Option<usize>,
+    give_up: Option<usize>,
+) -> TurnReport {
     match budget {
         Some(budget) => shard.turn_within(budget),
         None => shard.turn(),
     }
     let mut fired = 0;
     let mut given_up = give_up == Some(0);
-    while !given_up && let Some(expired) = shard.next_expired() {
+    while !given_up {
+        let expiry =
+            if borrows { shard.next_expiry() } else { shard.next_expired().map(Expiry::Ended) };
+        let Some(mut expiry) = expiry else { break };
         fired += 1;
-        take(shard, expired);
+        let is_lent = matches!(expiry, Expiry::Periodic(_));
+        let id = expiry.as_mut().payload.id;
+        let script = with(|model| model.expires(&expiry.as_mut(), is_lent));
+        let ended = match expiry {
+            Expiry::Ended(expired) => Some(expired),
+            Expiry::Periodic(expired) => {
+                if let Script::Pause = script {
+                    // Other cores may cancel the timer while its payload is lent.
+                    pause_in_pass();
+                    with(|model| model.check(expired.payload.id == id, || "it is gone".into()));
+                }
+                None
+            }
+        };
+        take(shard, id, script, is_lent);
+        if with(|model| model.keeps(id)) {
+            std::mem::forget(ended);
+        } else {
+            drop_quietly(ended);
+        }
         given_up = give_up == Some(fired);
     }
     let behind = shard.is_behind();
     TurnReport { fired, collected: None, touched: None, behind, wait: None, given_up }
 }
 
-/// The loop takes a payload, and does what its script says.
-fn take(shard: &mut Shard<Payload>, expired: Expired<Payload>) {
-    let id = expired.payload.id;
-    match with(|model| model.expires(&expired)) {
+/// The loop has taken or borrowed a payload, and does what its script says.
+fn take(shard: &mut Shard<Payload>, id: Id, script: Script, is_lent: bool) {
+    match script {
         Script::Add(new, delay) => {
             let length = shard.len();
             let added = with(|model| {
@@ -435,24 +489,22 @@ fn take(shard: &mut Shard<Payload>, expired: Expired<Payload>) {
         Script::Cancel(other) | Script::DropCancel(other) => handles::cancel(other, How::Handle),
         Script::CancelSelf => handles::cancel(id, How::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay),
-        Script::Pause => {
-            // Other cores add to this thread's timer during the pause: the model must know its
-            // published length.
-            let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
-            with(|model| {
-                let own = model.own();
-                model.shards[own].published = counts.live;
-                model.compare(own, counts, wait.map(nanos));
-            });
-            pause();
-        }
-        Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn => (),
+        Script::Pause if !is_lent => pause_in_pass(),
+        Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn | Script::Pause => (),
     }
-    if with(|model| model.keeps(id)) {
-        std::mem::forget(expired);
-    } else {
-        drop_quietly(expired);
-    }
+}
+
+/// Pauses in the pass of a shard of payloads.
+fn pause_in_pass() {
+    // Other cores add to this thread's timer during the pause: the model must know its published
+    // length.
+    let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
+    with(|model| {
+        let own = model.own();
+        model.shards[own].published = counts.live;
+        model.compare(own, counts, wait.map(nanos));
+    });
+    pause();
 }
 
 fn pause() {
@@ -558,15 +610,16 @@ fn add_payload(
 ) {
     let id = payload.id;
     let [delay, more] = delays.map(Duration::from_nanos);
-    // Callbacks can be periodic, and local to a thread.
-    let way = if matches!(way, Way::Periodic | Way::Local) { Way::Try } else { way };
+    // Only callbacks can be local to a thread.
+    let way = if way == Way::Local { Way::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
     let when = when(way, delay, more, instant);
     let added = match way {
         Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
             Ok(shard.add(when, payload))
         }
-        Way::Periodic | Way::Local | Way::Try => {
+        Way::Periodic => Ok(shard.add_periodic(delay, payload)),
+        Way::Local | Way::Try => {
             shard.try_add(delay, payload).map_err(|error| {
                 // Unlike the thread's own timer, it has read its clock.
                 with(|model| model.read(model.timer(id).shard));
@@ -590,7 +643,7 @@ fn drop_quietly<T>(value: T) {
 }
 
 /// Adds to another core's timer, or by a reference to this one's.
-fn add_remote(step: Step, at_once: bool) {
+fn add_remote(step: Step, operation: Operation) {
     let Step { id, to, delay, script, .. } = step;
     let prepared = with(|model| {
         let (own, core) = (model.core == to, &model.cores[to]);
@@ -602,25 +655,30 @@ fn add_remote(step: Step, at_once: bool) {
         if own && local_timer().len() >= model.shards[number].limit {
             return None;
         }
-        let operation = if at_once { Operation::Run } else { Operation::AddRemote };
         let (payload, _) = model.begin_add(id, number, script, 0, operation)?;
         Some((shard, payload, is_full, is_gone, own))
     });
     let Some((shard, payload, is_full, is_gone, own)) = prepared else { return };
-    let callback = move || run_once(&payload);
-    let added = if at_once {
-        shard.try_run(callback)
-    } else {
-        shard.try_add(Duration::from_nanos(delay), callback)
+    let time = Duration::from_nanos(delay);
+    let added = match operation {
+        Operation::Run => shard.try_run(move || run_once(&payload)).map_err(refused),
+        Operation::AddPeriodicRemote => {
+            shard.try_add_periodic(time, move || run_periodic(&payload)).map_err(refused)
+        }
+        _ => shard.try_add(time, move || run_once(&payload)).map_err(refused),
     };
-    let added = added.map_err(refused);
     let is_pending = added.is_ok_and(TimerHandle::is_pending);
     with(|model| match added {
         Err(reason) => model.refused_remote(id, reason, is_full, is_gone),
         Ok(handle) => {
             let number = model.timer(id).shard;
             model.timers[id as usize].handle = Some(handle);
-            let now = if at_once {
+            let is_periodic = operation == Operation::AddPeriodicRemote;
+            let delay = if is_periodic { model.period(number, delay) } else { delay };
+            if is_periodic {
+                model.is_periodic(id, delay);
+            }
+            let now = if operation == Operation::Run {
                 None
             } else if own {
                 Some(model.read(number))
@@ -644,7 +702,9 @@ fn flood(step: Step, what: With) {
     let ids = step.id..step.id + Id::try_from(step.count).expect("few timers");
     for id in ids {
         match what {
-            With::Adds => add_remote(Step { id, script: Script::Nothing, ..step }, false),
+            With::Adds => {
+                add_remote(Step { id, script: Script::Nothing, ..step }, Operation::AddRemote);
+            }
             With::Cancels => handles::cancel(id, How::Handle),
             With::Resets => handles::reset(id, step.delay),
         }

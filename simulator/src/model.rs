@@ -175,6 +175,8 @@ pub(crate) struct TurnModel {
     collected_for_room: u64,
     /// Messages that arrived during the turn, at most.
     arrived: u64,
+    /// Expiries that lent their payload.
+    lent: u64,
     before: Counts,
     /// The shard wanted a turn at this moment.
     is_wanted: bool,
@@ -340,7 +342,7 @@ impl Model {
         if is_full.is_none() {
             self.has_looked_for_room(shard);
         }
-        let delay = if way == Way::Periodic { delay.max(self.shards[shard].tick) } else { delay };
+        let delay = if way == Way::Periodic { self.period(shard, delay) } else { delay };
         let instant = self.moment(shard, way, delay);
         let now = self.read(shard);
         let at = matches!(way, Way::At | Way::AtPast);
@@ -357,12 +359,22 @@ impl Model {
             Way::Spread => moment.saturating_add(more),
             _ => due,
         };
-        let timer = &mut self.timers[id as usize];
-        timer.handle = handle;
+        self.timers[id as usize].handle = handle;
         if way == Way::Periodic {
-            (timer.kind, timer.period) = (Kind::Periodic, delay);
+            self.is_periodic(id, delay);
         }
         self.added(id, [due, last]);
+    }
+
+    /// Makes a new timer periodic, with a period of at least a tick.
+    pub(crate) fn is_periodic(&mut self, id: Id, period: Nanos) {
+        let timer = &mut self.timers[id as usize];
+        (timer.kind, timer.period) = (Kind::Periodic, period);
+    }
+
+    /// Returns a period of a shard: at least a tick.
+    pub(crate) fn period(&self, shard: usize, period: Nanos) -> Nanos {
+        period.max(self.shards[shard].tick)
     }
 
     /// Makes a timer live that its owner has added.
@@ -578,6 +590,16 @@ impl Model {
         Expected { handle, answer, own }
     }
 
+    /// The owner sets a period next. Returns the expected answer.
+    pub(crate) fn sets_period(&mut self, id: Id, period: Nanos) -> bool {
+        let &Timer { state, kind, shard, .. } = self.timer(id);
+        let answer = kind == Kind::Periodic && matches!(state, State::Live | State::Running);
+        if answer {
+            self.timers[id as usize].period = self.period(shard, period);
+        }
+        answer
+    }
+
     /// Whether it is open if this core reads its clock for a reset. For a timer of another core
     /// that has ended, it may, also if the handle's shard number belongs to another shard now. It
     /// makes no difference if the clock stands still.
@@ -638,8 +660,8 @@ impl Model {
         script
     }
 
-    /// A payload has expired, and the loop takes it.
-    pub(crate) fn expires(&mut self, expired: &Expired<Payload>) -> Script {
+    /// A payload has expired, and the loop takes it or, of a periodic timer, borrows it.
+    pub(crate) fn expires(&mut self, expired: &Expired<&mut Payload>, is_lent: bool) -> Script {
         let id = expired.payload.id;
         let number = self.timer(id).shard;
         let deadline = self.nanos_at(number, expired.deadline);
@@ -652,7 +674,18 @@ impl Model {
             format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {said:?}")
         });
         let script = self.fires(id);
-        self.timers[id as usize].state = State::Ended;
+        let (timer, shard) = self.timer_and_shard(id);
+        let is_periodic = timer.kind == Kind::Periodic;
+        if !is_lent {
+            timer.state = State::Ended;
+            shard.fired += u64::from(is_periodic);
+            return script;
+        }
+        if let Some(turn) = &mut shard.turn {
+            turn.lent += 1;
+        }
+        self.check(is_periodic, || format!("the payload of timer {id} is lent"));
+        self.run_is_over(id);
         script
     }
 

@@ -67,11 +67,13 @@ pub(crate) enum Act {
     Add(Way),
     /// Adds to another core's timer; `Run` without a delay.
     AddRemote,
+    AddPeriodicRemote,
     Run,
     Cancel(How),
     Reset,
     /// Resets by the shard, where that belongs to this core.
     OwnReset,
+    SetPeriod,
     IsPending,
     Share,
     #[default]
@@ -164,7 +166,7 @@ pub(crate) enum Script {
 
 /// How often each act comes. Acts that only shards of payloads know come twice as often, as half of
 /// the places are the thread's own timer.
-const ACTS: [(u64, Act); 43] = [
+const ACTS: [(u64, Act); 45] = [
     (760, Act::Add(Way::Plain)),
     (95, Act::Add(Way::At)),
     (47, Act::Add(Way::AtPast)),
@@ -174,6 +176,7 @@ const ACTS: [(u64, Act); 43] = [
     (285, Act::Add(Way::Local)),
     (380, Act::Add(Way::Try)),
     (450, Act::AddRemote),
+    (24, Act::AddPeriodicRemote),
     (92, Act::Run),
     (530, Act::Cancel(How::Shard)),
     (530, Act::Cancel(How::Handle)),
@@ -181,6 +184,7 @@ const ACTS: [(u64, Act); 43] = [
     (180, Act::Cancel(How::Guard)),
     (890, Act::Reset),
     (890, Act::OwnReset),
+    (200, Act::SetPeriod),
     (400, Act::IsPending),
     (100, Act::Share),
     (720, Act::Turn),
@@ -288,7 +292,9 @@ impl Draw<'_, '_> {
         let id = match act {
             Act::Flood(With::Adds) => self.new_ids(count),
             Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
-            Act::Add(_) | Act::AddRemote | Act::Run | Act::Watch => self.new_ids(1),
+            Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run | Act::Watch => {
+                self.new_ids(1)
+            }
             Act::Share | Act::Force if !self.kept[core].is_empty() => {
                 let at = self.index(self.kept[core].len());
                 self.kept[core][at]
@@ -307,7 +313,9 @@ impl Draw<'_, '_> {
             Act::Clock(Move::Jump) => SECOND + self.below(3 * DAY - SECOND),
             Act::Clock(Move::Years) => DAY + self.below(YEAR - DAY),
             // With shorter periods, most of the work would be their runs.
-            Act::Add(Way::Periodic) => self.delay().saturating_mul(1 + self.below(999)),
+            Act::Add(Way::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
+                self.delay().saturating_mul(1 + self.below(999))
+            }
             _ => self.delay(),
         };
         let (script, place) = (self.script(), self.below(2) * (1 + self.below(PLACES as u64 - 1)));

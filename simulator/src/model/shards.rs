@@ -139,7 +139,8 @@ impl Model {
             // Without messages and periodic timers, only the wheel works, and touches nothing
             // twice.
             let is_pass = report.touched.is_none();
-            let is_alone = is_pass && turn.before.queued + turn.arrived + turn.nested == 0;
+            let others = turn.before.queued + turn.arrived + turn.nested + turn.lent;
+            let is_alone = is_pass && others == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
