@@ -17,8 +17,8 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread, operations},
     support::{
-        Counter, HOUR, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured, expired,
-        never, panics, turn_after,
+        Counter, HOUR, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured, elsewhere,
+        expired, never, panics, turn_after,
     },
 };
 
@@ -30,11 +30,6 @@ fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
 /// Adds timers that are due in 1, 2, 3 ticks and so on.
 fn fill(timers: u32) -> Vec<TimerHandle> {
     (1..=timers).map(|ticks| local_timer().add(TICK * ticks, || {})).collect()
-}
-
-fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
-    let shard = local_timer().shard_ref();
-    on_a_thread(|| ask(&shard))
 }
 
 /// Number of adds from another thread that are accepted.

@@ -17,10 +17,13 @@ mod polling;
 mod purgatory_stress;
 #[path = "../common/runtime.rs"]
 mod runtime;
+#[path = "../common/support.rs"]
+mod support;
 
 use model::common;
 use runtime::wake_ups;
 
+mod across_cores;
 mod callbacks;
 mod cancel_wait;
 mod clock;
@@ -42,7 +45,6 @@ mod purgatory_model;
 mod shown;
 mod slack;
 mod sleep;
-mod support;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod timer_fd;
 mod virtual_time;

@@ -17,10 +17,10 @@ use corewheel::{
 };
 
 use crate::{
-    CANCELS, Drops, HOUR, add_batch, add_batch_that_is_cancelled, add_elsewhere, assert_sound,
+    CANCELS, Counter, HOUR, add_batch, add_batch_that_is_cancelled, add_elsewhere, assert_sound,
     cancel_elsewhere,
     common::{TICK, any_magnitude, in_virtual_time, on_a_thread, operations, seeded},
-    counter, expired, never, on_a_core, shard, turn_after, turn_twice,
+    counter, expired, never, on_a_core, shard_by, turn_after, turn_twice,
 };
 
 /// tokio #6714: entries were fired straight from their slot, and an entry that was reset and
@@ -28,7 +28,7 @@ use crate::{
 /// after `before` of them have been handed out.
 fn changes_in_the_middle_of_a_batch(batch: usize, before: usize) {
     let clock = ManualClock::new();
-    let mut shard: Shard<usize> = shard(&clock);
+    let mut shard: Shard<usize> = shard_by(&clock);
     let handles: Vec<_> = (0..batch).map(|id| shard.add(TICK, id)).collect();
     clock.advance(TICK);
     shard.turn();
@@ -157,7 +157,7 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
             in_virtual_time(|clock| {
                 let (runs, run) = counter();
                 for _ in 0..timers {
-                    let (run, runs) = (run.clone(), Rc::clone(&runs));
+                    let (run, runs) = (run.clone(), runs.clone());
                     local_timer().add(TICK, move || {
                         run();
                         if runs.get() == panics + 1 {
@@ -167,7 +167,7 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
                     });
                 }
                 let turn = turn_after(clock, 1);
-                assert_eq!((turn.fired, runs.get(), turn.live), (timers as usize, timers, 0));
+                assert_eq!((turn.fired, runs.get(), turn.live), (timers, timers, 0));
                 assert_eq!(local_timer().counts().panicked, 1);
                 local_timer().add(TICK, run);
                 assert_eq!(turn_after(clock, 1).fired, 1);
@@ -189,7 +189,7 @@ fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
                 let drops = add_batch_that_is_cancelled(11, cancel);
                 let refused = local_timer().try_add(TICK, || ());
                 assert!(refused.is_err_and(|error| error.reason() == AddErrorReason::Full));
-                assert_eq!((turn_after(&clock, 1).fired, drops.count()), (1, 11));
+                assert_eq!((turn_after(&clock, 1).fired, drops.get()), (1, 11));
                 let counts = local_timer().counts();
                 let ends = (counts.added, counts.fired, counts.cancelled);
                 assert_eq!(ends, (11 * round, round, 10 * round));
@@ -208,7 +208,7 @@ fn bug_16_another_core_changed_the_batch_while_its_first_ran() {
     for timers in [2, 3, 10, 100] {
         on_a_core(|clock| {
             let (runs, run) = counter();
-            add_batch(timers, &Drops::default(), move |others| {
+            add_batch(timers, &Counter::default(), move |others| {
                 run();
                 for other in others.into_iter().step_by(2) {
                     assert_eq!(cancel_elsewhere(other), Cancel::Cancelled);
@@ -218,7 +218,7 @@ fn bug_16_another_core_changed_the_batch_while_its_first_ran() {
             let (cancelled, turn) = (timers / 2, turn_after(clock, 1));
             let did = (turn.fired, turn.collected, turn.live);
             assert_eq!(did, (timers - cancelled, cancelled, cancelled));
-            assert_eq!((local_timer().turn().fired, runs.get() as usize), (cancelled, timers));
+            assert_eq!((local_timer().turn().fired, runs.get()), (cancelled, timers));
         });
     }
 }
@@ -228,7 +228,7 @@ fn bug_16_another_core_reset_others_of_the_batch_while_its_first_ran() {
     for delay in [0, 1, 5, 200_000].map(|ticks| TICK * ticks) {
         on_a_core(|clock| {
             let (runs, run) = counter();
-            add_batch(20, &Drops::default(), move |others| {
+            add_batch(20, &Counter::default(), move |others| {
                 run();
                 on_a_thread(|| assert!(others.iter().step_by(2).all(|other| other.reset(delay))));
             });
@@ -288,7 +288,7 @@ fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
 fn a_batch_whose_first_moves_four(clock: &ManualClock, delay: Duration, from_the_end: bool) {
     let (runs, run) = counter();
     let counting = run.clone();
-    add_batch(10, &Drops::default(), move |mut others| {
+    add_batch(10, &Counter::default(), move |mut others| {
         counting();
         if from_the_end {
             others.reverse();
@@ -373,7 +373,7 @@ fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
         });
     }
     let clock = ManualClock::new();
-    let mut shard: Shard<u32> = shard(&clock);
+    let mut shard: Shard<u32> = shard_by(&clock);
     shard.add(Duration::ZERO, 0);
     for pass in 0..50 {
         shard.turn();
@@ -414,7 +414,7 @@ fn bug_23_cancelling_all_missed_those_about_to_run() {
             on_a_core(|clock| {
                 let drops = add_batch_that_is_cancelled(timers, cancel);
                 assert_eq!(
-                    (turn_after(clock, 1).fired, drops.count(), local_timer().len()),
+                    (turn_after(clock, 1).fired, drops.get(), local_timer().len()),
                     (1, timers, 0)
                 );
             });
@@ -443,7 +443,7 @@ fn bug_23_cancelling_all_missed_those_about_to_run() {
 fn bug_24_one_pass_used_two_different_nows() {
     seeded(0..operations(30).min(300), |random| {
         let clock = ManualClock::new();
-        let (mut shard, mut live) = (shard(&clock), BTreeMap::new());
+        let (mut shard, mut live) = (shard_by(&clock), BTreeMap::new());
         let ticks = |clock: &ManualClock| clock.elapsed().as_nanos() / TICK.as_nanos();
         for id in 0..300_u32 {
             let delay = u32::try_from(any_magnitude(random) >> 42).expect("22 bits");
@@ -484,20 +484,20 @@ fn bug_39_the_queue_led_through_a_timer_that_was_stopped() {
     for (cancel, is_freed_at_once) in CANCELS.into_iter().zip([true, false]) {
         for timers in [2_usize, 3, 100, 600] {
             on_a_core(|clock| {
-                let (drops, (runs, run)) = (Drops::default(), counter());
+                let (drops, (runs, run)) = (Counter::default(), counter());
                 // Too large to be stored in place.
                 let (dropped, large) = (drops.clone(), [7; 20]);
                 add_batch(timers, &drops, move |others| {
                     assert!(others.into_iter().all(|other| cancel(other) == Cancel::Cancelled));
-                    assert!(!is_freed_at_once || dropped.count() == timers - 1, "freed at once");
+                    assert!(!is_freed_at_once || dropped.get() == timers - 1, "freed at once");
                     (1..timers).for_each(|_| _ = local_timer().add(Duration::ZERO, run.clone()));
                     assert_eq!(large, [7; 20]);
                 });
                 let turn = turn_after(clock, 1);
                 assert_eq!((turn.fired, turn.live, runs.get()), (1, timers - 1, 0));
-                assert_eq!(drops.count(), timers);
+                assert_eq!(drops.get(), timers);
                 assert_eq!(local_timer().turn().fired, timers - 1);
-                assert_eq!(runs.get() as usize, timers - 1);
+                assert_eq!(runs.get(), timers - 1);
             });
         }
     }
@@ -513,7 +513,7 @@ fn the_earliest_are_cancelled_in_callbacks(runs: u32) {
         let periodic = local_timer().add_periodic(TICK, move || {
             run();
             assert_eq!(all.borrow_mut().remove(1).cancel(), Cancel::Cancelled);
-            if ran.get() == runs {
+            if ran.get() == runs as usize {
                 assert_eq!(all.borrow()[0].cancel(), Cancel::Running);
             }
         });

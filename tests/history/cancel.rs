@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
@@ -15,9 +15,10 @@ use std::{
 use corewheel::{Cancel, ManualClock, Shard, TimerHandle, Wheel, local_timer};
 
 use crate::{
-    CANCELS, DEBT, Drops, HOUR, RESETS, TOO_LONG, add_elsewhere, assert_sound, cancel_elsewhere,
+    CANCELS, Counter, HOUR, RESETS, TOO_LONG, WAKE_BACKLOG, add_elsewhere, assert_sound,
+    cancel_elsewhere,
     common::{TICK, on_a_thread, operations},
-    counter, counts, ends_soon, never, on_a_core, shard, turn_after, turn_twice,
+    counter, ends_soon, never, on_a_core, shard_by, turn_after, turn_twice,
 };
 
 /// tokio's alternative timer, #8252. Here a periodic timer is in no slot while it runs, and one
@@ -26,21 +27,18 @@ use crate::{
 fn bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
     for cancel in CANCELS {
         on_a_core(|clock| {
-            let (drops, own) = (Drops::default(), Rc::new(Cell::new(None::<TimerHandle>)));
-            let (held, handle) = (drops.one(), Rc::clone(&own));
+            let (drops, own) = (Counter::default(), Rc::new(Cell::new(None::<TimerHandle>)));
+            let (held, handle) = (drops.on_drop(), Rc::clone(&own));
             own.set(Some(local_timer().add_periodic(TICK, move || {
                 let _held = &held;
                 assert_eq!(handle.get().map(cancel), Some(Cancel::Running));
             })));
-            let held = drops.one();
+            let held = drops.on_drop();
             let due = local_timer().add(TICK, move || drop(held));
             clock.advance(TICK);
             assert_eq!(cancel(due), Cancel::Cancelled);
             assert_eq!(local_timer().turn().fired, 1);
-            assert_eq!(
-                (drops.count(), local_timer().len(), local_timer().counts().held),
-                (2, 0, 0)
-            );
+            assert_eq!((drops.get(), local_timer().len(), local_timer().counts().held), (2, 0, 0));
             assert_eq!(local_timer().next_deadline(), None);
             assert_eq!(turn_after(clock, 10).fired, 0);
         });
@@ -53,8 +51,8 @@ fn bug_01_a_cancel_before_the_timer_was_linked_leaked_it() {
 fn bug_01_from_another_core_a_cancel_before_the_timer_was_linked_leaked_it() {
     on_a_core(|clock| {
         for cancel in CANCELS {
-            let drops = Drops::default();
-            let held = drops.one();
+            let drops = Counter::default();
+            let held = drops.on_drop();
             let handle = add_elsewhere(&local_timer().shard_ref(), TICK, move || {
                 let _held = held;
                 never();
@@ -62,10 +60,7 @@ fn bug_01_from_another_core_a_cancel_before_the_timer_was_linked_leaked_it() {
             assert!(handle.is_pending());
             assert_eq!((cancel(handle), cancel(handle)), (Cancel::Cancelled, Cancel::Ended));
             assert_eq!(turn_twice(), 0);
-            assert_eq!(
-                (drops.count(), local_timer().len(), local_timer().counts().held),
-                (1, 0, 0)
-            );
+            assert_eq!((drops.get(), local_timer().len(), local_timer().counts().held), (1, 0, 0));
             clock.advance(TICK * 2);
             assert_eq!((turn_twice(), local_timer().next_deadline()), (0, None));
         }
@@ -77,10 +72,10 @@ fn bug_01_from_another_core_a_cancel_before_the_timer_was_linked_leaked_it() {
 #[test]
 fn bug_13_a_cancelled_timer_was_linked_again() {
     let clock = ManualClock::new();
-    let (mut shard, drops) = (shard(&clock), Drops::default());
+    let (mut shard, drops) = (shard_by(&clock), Counter::default());
     let delays = [1, 100, 200_000, 200_001, 5_000_000].map(|ticks| TICK * ticks);
-    let handles = [(); 20].map(|()| delays.map(|delay| shard.add(delay, drops.one())));
-    let kept = shard.add(delays[2], drops.one());
+    let handles = [(); 20].map(|()| delays.map(|delay| shard.add(delay, drops.on_drop())));
+    let kept = shard.add(delays[2], drops.on_drop());
     on_a_thread(|| {
         assert!(handles.iter().flatten().all(|handle| handle.cancel() == Cancel::Cancelled));
     });
@@ -95,7 +90,7 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
         shard.turn_within(1);
         assert!(shard.next_expired().is_none(), "only the one that was kept may fire");
     }
-    assert_eq!((shard.len(), drops.count(), shard.is_behind()), (1, 100, false));
+    assert_eq!((shard.len(), drops.get(), shard.is_behind()), (1, 100, false));
     clock.advance(TICK);
     shard.turn();
     assert!(shard.next_expired().is_some() && shard.next_expired().is_none() && !kept.is_pending());
@@ -107,14 +102,14 @@ fn bug_13_a_cancelled_timer_was_linked_again() {
 /// turns.
 #[test]
 fn bug_13_from_another_core_a_cancelled_timer_was_linked_again() {
-    let (drops, timers) = (Drops::default(), operations(2_000).min(20_000));
+    let (drops, timers) = (Counter::default(), operations(2_000).min(20_000));
     on_a_thread(|| {
-        let (owner, runs) = (local_timer().shard_ref(), Arc::new(AtomicUsize::new(0)));
+        let (owner, runs) = (local_timer().shard_ref(), Counter::default());
         let is_over = AtomicBool::new(false);
         let cancelled = thread::scope(|scope| {
             let all = scope.spawn(|| {
                 let cancelled = (0..timers).filter(|round| {
-                    let (held, run) = (drops.one(), counts(&runs));
+                    let (held, run) = (drops.on_drop(), runs.callback());
                     let handle = owner.add(Duration::from_micros(round % 3 * 500), move || {
                         let _held = held;
                         run();
@@ -141,10 +136,10 @@ fn bug_13_from_another_core_a_cancelled_timer_was_linked_again() {
             local_timer().turn();
             assert!(begun.elapsed() < TOO_LONG, "a timer is left: {:?}", local_timer().counts());
         }
-        assert_eq!((cancelled + runs.load(Ordering::SeqCst)) as u64, timers);
+        assert_eq!((cancelled + runs.get()) as u64, timers);
         assert_eq!(local_timer().counts().cancelled, cancelled as u64);
     });
-    assert_eq!(drops.count() as u64, timers);
+    assert_eq!(drops.get() as u64, timers);
 }
 
 /// Cancels (0, 1), resets (2, 3) or fires (4) one timer that is due in two ticks; each answer must
@@ -165,7 +160,7 @@ fn answers_fit(clock: &ManualClock, steps: [usize; 4]) {
             }
             _ => {
                 due_in = due_in.map(|ticks| ticks - 1);
-                ran += u32::from(due_in == Some(0));
+                ran += usize::from(due_in == Some(0));
                 due_in = due_in.filter(|&ticks| ticks > 0);
                 clock.advance(TICK);
                 turn_twice();
@@ -230,7 +225,8 @@ fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
                     begun.wait();
                     drop(wanted.lock().expect("no panic"));
                 });
-                let others: Vec<_> = (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect();
+                let others: Vec<_> =
+                    (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
                 send.send((run, others)).expect("somebody waits");
                 turn_after(clock, 1)
             })
@@ -246,7 +242,7 @@ fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
         assert_eq!(shard.drain().len(), 1);
         drop(held);
         let turn = owner.join().expect("no assertion failed");
-        assert_eq!((turn.fired, turn.collected, turn.live), (1, DEBT, 0));
+        assert_eq!((turn.fired, turn.collected, turn.live), (1, WAKE_BACKLOG, 0));
         assert_eq!(run.cancel(), Cancel::Ended);
     });
 }
@@ -265,7 +261,7 @@ fn bug_38_a_stale_id_cancelled_a_stranger() {
     assert!(!wheel.reset(stale, 20) && !wheel.reset(fired, 20));
     assert_eq!((wheel.next_deadline(), wheel.remove(live)), (Some(10), Some(3)));
 
-    let mut shard = shard(&ManualClock::new());
+    let mut shard = shard_by(&ManualClock::new());
     let stale = shard.add(TICK, 1);
     assert_eq!(shard.cancel(stale), Some(1));
     let live = shard.add(TICK, 2);

@@ -11,9 +11,9 @@ use std::{
 use corewheel::{Cancel, Config, Cores, ManualClock, Shard, TimerHandle, Wheel, When, local_timer};
 
 use crate::{
-    CountsDrop, Drops, HOUR, cancel_elsewhere,
+    Counter, CountsDrop, HOUR, cancel_elsewhere,
     common::{TICK, in_virtual_time, on_a_thread, operations},
-    ends_soon, shard,
+    ends_soon, shard_by,
 };
 
 /// When it is dropped, makes a shard and ends it, and cancels a timer of the one that is ending.
@@ -21,7 +21,7 @@ struct EndsAShard(ManualClock, Option<TimerHandle>);
 
 impl Drop for EndsAShard {
     fn drop(&mut self) {
-        let mut other = shard(&self.0);
+        let mut other = shard_by(&self.0);
         other.add(TICK, ());
         assert_eq!(other.drain().len(), 1);
         assert!(self.1.is_none_or(|handle| handle.cancel() == Cancel::Ended));
@@ -51,7 +51,7 @@ fn end_shards(clock: &ManualClock) {
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
     ends_soon(|| {
         let (clock, is_over) = (ManualClock::new(), AtomicBool::new(false));
-        let looked_at = shard(&clock).add(TICK, ());
+        let looked_at = shard_by(&clock).add(TICK, ());
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -107,7 +107,7 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
         [(0, 0), (0, 9), (1, 1_000), (3, 3), (50, 60), (100, 1_000), (1_000, 120)]
     {
         let clock = ManualClock::new();
-        let (begun, mut retired, mut heir) = (clock.now(), shard(&clock), shard(&clock));
+        let (begun, mut retired, mut heir) = (clock.now(), shard_by(&clock), shard_by(&clock));
         let mut left = add_everywhere(&mut retired, |id| id);
         clock.advance(TICK * 100);
         retired.turn_within(budget);
@@ -138,7 +138,7 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
 #[test]
 fn bug_28_timers_of_a_retired_processor_came_back_with_their_old_deadlines() {
     let clock = ManualClock::new();
-    let (begun, mut retired) = (clock.now(), shard(&clock));
+    let (begun, mut retired) = (clock.now(), shard_by(&clock));
     let handles: Vec<_> = (0..100).map(|id| retired.add(TICK * (1 + id), id)).collect();
     clock.advance(TICK * 20);
     on_a_thread(|| assert!(handles.iter().step_by(3).all(|handle| handle.reset(HOUR))));
@@ -158,11 +158,11 @@ const COPIES: usize = 300;
 const ADDED: usize = DELAYS.len() * COPIES;
 
 /// Adds to the thread's timer: one-shot and periodic, in place and boxed.
-fn fill_the_threads_timer(drops: &Drops) {
+fn fill_the_threads_timer(drops: &Counter) {
     for delay in DELAYS.map(|ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX)) {
         for copy in 0..COPIES / 4 {
-            let (once, large) = (drops.one(), (drops.one(), [copy; 20]));
-            let (again, private) = (drops.one(), drops.one());
+            let (once, large) = (drops.on_drop(), (drops.on_drop(), [copy; 20]));
+            let (again, private) = (drops.on_drop(), drops.on_drop());
             let handle = local_timer().add(delay, move || drop(once));
             local_timer().add(delay, move || drop(large));
             local_timer().add_periodic(delay, move || _ = &again);
@@ -175,43 +175,43 @@ fn fill_the_threads_timer(drops: &Drops) {
 /// glommio #239.
 #[test]
 fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
-    let (drops, mut wheel) = (Drops::default(), Wheel::<CountsDrop>::new());
+    let (drops, mut wheel) = (Counter::default(), Wheel::<CountsDrop>::new());
     for delay in DELAYS {
         for copy in 0..COPIES as u64 {
-            let key = wheel.insert(delay + copy, drops.one());
+            let key = wheel.insert(delay + copy, drops.on_drop());
             assert!(copy % 3 > 0 || wheel.reset(key, delay * 2));
         }
     }
     drop(wheel.advance(100).next());
     drop(wheel);
-    assert_eq!(drops.count(), ADDED, "of a wheel");
+    assert_eq!(drops.get(), ADDED, "of a wheel");
     for drains in [false, true] {
-        let (drops, clock) = (Drops::default(), ManualClock::new());
-        let mut shard = shard(&clock);
-        let added = 1 + add_everywhere(&mut shard, |_| drops.one()).len();
-        assert_eq!(cancel_elsewhere(shard.add(HOUR, drops.one())), Cancel::Cancelled);
+        let (drops, clock) = (Counter::default(), ManualClock::new());
+        let mut shard = shard_by(&clock);
+        let added = 1 + add_everywhere(&mut shard, |_| drops.on_drop()).len();
+        assert_eq!(cancel_elsewhere(shard.add(HOUR, drops.on_drop())), Cancel::Cancelled);
         clock.advance(TICK * 100);
         shard.turn();
         drop(shard.next_expired());
         let pending = if drains { shard.drain() } else { Vec::new() };
-        assert!(!drains || pending.len() + drops.count() == added);
+        assert!(!drains || pending.len() + drops.get() == added);
         drop((pending, shard));
-        assert_eq!(drops.count(), added, "of a shard");
+        assert_eq!(drops.get(), added, "of a shard");
     }
 }
 
 /// glommio.
 #[test]
 fn bug_41_timers_that_had_not_fired_leaked_with_their_thread() {
-    let drops = Drops::default();
+    let drops = Counter::default();
     in_virtual_time(|clock| {
         fill_the_threads_timer(&drops);
         clock.advance(TICK * 5);
         local_timer().turn_within(20);
     });
-    assert_eq!(drops.count(), ADDED, "of a thread that ends");
+    assert_eq!(drops.get(), ADDED, "of a thread that ends");
 
-    let (drops, clock) = (Drops::default(), ManualClock::new());
+    let (drops, clock) = (Counter::default(), ManualClock::new());
     let held = drops.clone();
     let panicked: thread::JoinHandle<()> = thread::spawn(move || {
         Config::new().clock(&clock).install().expect("a fresh thread");
@@ -219,12 +219,12 @@ fn bug_41_timers_that_had_not_fired_leaked_with_their_thread() {
         resume_unwind(Box::new("as planned"));
     });
     assert!(panicked.join().is_err());
-    assert_eq!(drops.count(), ADDED, "of a thread that panics");
+    assert_eq!(drops.get(), ADDED, "of a thread that panics");
 
-    let (drops, clock) = (Drops::default(), ManualClock::new());
+    let (drops, clock) = (Counter::default(), ManualClock::new());
     let (held, config) = (drops.clone(), move |_| Config::new().clock(&clock));
     let cores =
         Cores::builder().shards(2).config(config).start(move |_| fill_the_threads_timer(&held));
     assert!(cores.expect("they start").join().iter().all(Result::is_ok));
-    assert_eq!(drops.count(), 2 * ADDED, "of two cores");
+    assert_eq!(drops.get(), 2 * ADDED, "of two cores");
 }

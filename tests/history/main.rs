@@ -10,6 +10,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/support.rs"]
+mod support;
 
 mod batch;
 mod cancel;
@@ -20,23 +22,18 @@ mod sleep;
 mod wheel;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
+    sync::mpsc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use common::{
-    HOUR, TICK, TOO_LONG, cancel_elsewhere, expired, in_virtual_time, never, on_a_thread,
-    turn_after,
-};
-use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, Wheel, local_timer,
+use common::{TICK, on_a_thread};
+use corewheel::{Cancel, ShardRef, TimerHandle, Wheel, local_timer};
+use support::{
+    Counter, CountsDrop, HOUR, TOO_LONG, WAKE_BACKLOG, assert_sound, cancel_elsewhere,
+    counting_wakes, expired, never, on_a_core, shard_by, turn_after,
 };
 
 /// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
@@ -45,35 +42,7 @@ type Tiny<T> = Wheel<T, 1, 64>;
 /// Slots of its first level.
 const RING: u64 = 128;
 
-/// Cancelled timers that wake a sleeping owner (P8).
-const DEBT: usize = 1024;
-
 // ---- time and turns
-
-/// Runs `test` on a thread whose timer counts virtual time. In the end its counts add up, and
-/// nothing has panicked.
-fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
-    in_virtual_time(|clock| {
-        let result = test(clock);
-        assert_sound(local_timer().counts());
-        result
-    })
-}
-
-/// The counts add up (P2), and no callback has failed an assertion.
-fn assert_sound(counts: Counts) {
-    assert_eq!(
-        counts.added,
-        counts.live + counts.fired + counts.cancelled + counts.handed_back,
-        "{counts:?}"
-    );
-    assert_eq!(counts.panicked, 0, "a callback has panicked");
-}
-
-/// A shard in virtual time.
-fn shard<T>(clock: &ManualClock) -> Shard<T> {
-    Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
-}
 
 /// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that;
 /// how many did.
@@ -120,10 +89,10 @@ fn ends_soon(test: impl FnOnce() + Send + 'static) {
 // ---- callbacks and handles
 
 /// A counter, and a callback that counts its runs.
-fn counter() -> (Rc<Cell<u32>>, impl Fn() + Clone + 'static) {
-    let runs = Rc::new(Cell::new(0));
-    let counting = Rc::clone(&runs);
-    (runs, move || counting.set(counting.get() + 1))
+fn counter() -> (Counter, impl Fn() + Clone + Send + Sync + 'static) {
+    let runs = Counter::default();
+    let run = runs.callback();
+    (runs, run)
 }
 
 /// The two ways to cancel.
@@ -144,12 +113,6 @@ fn add_elsewhere(
     on_a_thread(|| to.add(delay, callback))
 }
 
-/// A callback for any core that counts its runs.
-fn counts(runs: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
-    let runs = Arc::clone(runs);
-    move || _ = runs.fetch_add(1, Ordering::SeqCst)
-}
-
 /// A remote request may need a turn to be consumed.
 fn turn_twice() -> usize {
     local_timer().turn().fired + local_timer().turn().fired
@@ -157,10 +120,10 @@ fn turn_twice() -> usize {
 
 /// Adds `timers` timers that are due in a tick and whose callbacks count their drops in `drops`.
 /// The first that runs calls `act` with the handles of all that are pending, the others with none.
-fn add_batch(timers: usize, drops: &Drops, act: impl Fn(Vec<TimerHandle>) + Clone + 'static) {
+fn add_batch(timers: usize, drops: &Counter, act: impl Fn(Vec<TimerHandle>) + Clone + 'static) {
     let handles = Rc::new(RefCell::new(Vec::<TimerHandle>::new()));
     for _ in 0..timers {
-        let (all, act, held) = (Rc::clone(&handles), act.clone(), drops.one());
+        let (all, act, held) = (Rc::clone(&handles), act.clone(), drops.on_drop());
         let handle = local_timer().add(TICK, move || {
             let _held = held;
             act(all.take().into_iter().filter(|other| other.is_pending()).collect());
@@ -170,8 +133,8 @@ fn add_batch(timers: usize, drops: &Drops, act: impl Fn(Vec<TimerHandle>) + Clon
 }
 
 /// Adds `timers` timers that are due in a tick, of which the first that runs cancels all others.
-fn add_batch_that_is_cancelled(timers: usize, cancel: fn(TimerHandle) -> Cancel) -> Drops {
-    let drops = Drops::default();
+fn add_batch_that_is_cancelled(timers: usize, cancel: fn(TimerHandle) -> Cancel) -> Counter {
+    let drops = Counter::default();
     add_batch(timers, &drops, move |others| {
         assert_eq!(others.len(), timers - 1);
         assert!(others.into_iter().all(|other| cancel(other) == Cancel::Cancelled));
@@ -180,66 +143,11 @@ fn add_batch_that_is_cancelled(timers: usize, cancel: fn(TimerHandle) -> Cancel)
     drops
 }
 
-/// Counts its drops.
-#[derive(Clone, Default)]
-struct Drops(Arc<AtomicUsize>);
-
-impl Drops {
-    /// One that counts when it is dropped.
-    fn one(&self) -> CountsDrop {
-        CountsDrop(Arc::clone(&self.0))
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// From [`Drops::one`].
-struct CountsDrop(Arc<AtomicUsize>);
-
-impl Drop for CountsDrop {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 // ---- sleepers
-
-/// How often a wake hook was called.
-#[derive(Clone, Default)]
-struct Wakes(Arc<AtomicUsize>);
-
-impl Wakes {
-    /// Since the last time it was asked.
-    fn take(&self) -> usize {
-        self.0.swap(0, Ordering::SeqCst)
-    }
-
-    /// A configuration in virtual time whose hook counts here.
-    fn config(&self, clock: &ManualClock) -> Config {
-        let wakes = Arc::clone(&self.0);
-        Config::new()
-            .tick(TICK)
-            .clock(clock)
-            .on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-/// Runs `on_a_core` with a wake hook that counts.
-fn on_a_core_that_sleeps(test: impl FnOnce(&ManualClock, &Wakes) + Send) {
-    let (clock, wakes) = (ManualClock::new(), Wakes::default());
-    let config = wakes.config(&clock);
-    on_a_thread(|| {
-        config.install().expect("a fresh thread");
-        test(&clock, &wakes);
-        assert_sound(local_timer().counts());
-    });
-}
 
 /// Timers that are far away, and that a sleeping owner is woken for when all of them are cancelled.
 fn add_debt() -> Vec<TimerHandle> {
-    (0..DEBT).map(|_| local_timer().add(HOUR, never)).collect()
+    (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect()
 }
 
 /// Not on a scoped thread, because waiting for one would use up the token of `unpark`.

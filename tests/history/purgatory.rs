@@ -10,7 +10,7 @@ use corewheel::{
     Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
 };
 
-use crate::{CountsDrop, Drops, common::TICK, on_a_core, turn_after};
+use crate::{Counter, CountsDrop, common::TICK, on_a_core, turn_after};
 
 type Waits = Purgatory<u32, Operation>;
 
@@ -23,7 +23,7 @@ struct Seen {
     overlaps: Rc<Cell<u32>>,
     completed: Rc<RefCell<Vec<Completion>>>,
     id: Rc<Cell<Option<OperationId>>>,
-    drops: Drops,
+    drops: Counter,
 }
 
 struct Operation {
@@ -40,7 +40,7 @@ impl Seen {
         during: impl FnMut() + 'static,
         after: impl FnMut() + 'static,
     ) -> Operation {
-        let held = self.drops.one();
+        let held = self.drops.on_drop();
         Operation {
             seen: self.clone(),
             during: Box::new(during),
@@ -126,7 +126,7 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
                 purgatory.check_and_complete(&0);
                 turn_after(clock, 50);
                 assert_eq!(
-                    (seen.completed(), seen.overlaps.get(), seen.drops.count()),
+                    (seen.completed(), seen.overlaps.get(), seen.drops.get()),
                     (1, 0, 1),
                     "{what}, {is_met}"
                 );
@@ -170,7 +170,7 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
             );
             assert_nothing_is_left(&purgatory, 1);
             turn_after(clock, 50);
-            assert_eq!((seen.completed(), seen.drops.count()), (1, 1));
+            assert_eq!((seen.completed(), seen.drops.get()), (1, 1));
         });
     }
 }
@@ -194,7 +194,7 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
         seen.is_met.set(true);
         purgatory.check_and_complete(&0);
         turn_after(clock, 50);
-        assert_eq!((seen.completed(), seen.drops.count(), seen.overlaps.get()), (20, 20, 0));
+        assert_eq!((seen.completed(), seen.drops.get(), seen.overlaps.get()), (20, 20, 0));
         assert_nothing_is_left(&purgatory, 20);
     });
 }
@@ -214,7 +214,7 @@ fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
             });
             wait_for(&purgatory, seen.operation(|| (), || ()), keys);
             purgatory.check_and_complete(&0);
-            assert_eq!((seen.completed(), seen.drops.count()), (1, 1));
+            assert_eq!((seen.completed(), seen.drops.get()), (1, 1));
             assert_nothing_is_left(&purgatory, 6);
             turn_after(clock, 50);
             assert_eq!(seen.completed.borrow()[..], [Completion::Condition]);

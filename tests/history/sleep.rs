@@ -1,7 +1,7 @@
 //! Sleeps that last too long.
 
 use std::{
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -9,9 +9,10 @@ use std::{
 use corewheel::{Cancel, TimerHandle, local_timer};
 
 use crate::{
-    DEBT, HOUR, RESETS, TOO_LONG, add_debt, add_elsewhere, cancel_elsewhere, cancel_on_a_thread,
+    Counter, HOUR, RESETS, TOO_LONG, WAKE_BACKLOG, add_debt, add_elsewhere, cancel_elsewhere,
+    cancel_on_a_thread,
     common::{TICK, on_a_thread, operations, seeded},
-    counter, counts, on_a_core, on_a_core_that_sleeps, turn_after, turn_twice,
+    counter, counting_wakes, on_a_core, turn_after, turn_twice,
 };
 
 /// tokio #6683: the next wake-up was computed from one wheel while an earlier timer came to
@@ -19,15 +20,15 @@ use crate::{
 #[test]
 fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
     for is_elsewhere in [false, true] {
-        on_a_core_that_sleeps(|clock, wakes| {
-            let runs = Arc::default();
+        counting_wakes(|clock, wakes, _| {
+            let runs = Counter::default();
             for delay in (1..=20).map(|ticks| TICK * ticks).rev() {
                 let sleep = local_timer().prepare_sleep();
                 assert!(sleep.timeout().is_none_or(|timeout| timeout > delay), "too long a sleep");
                 if is_elsewhere {
-                    add_elsewhere(&local_timer().shard_ref(), delay, counts(&runs));
+                    add_elsewhere(&local_timer().shard_ref(), delay, runs.callback());
                 } else {
-                    local_timer().add(delay, counts(&runs));
+                    local_timer().add(delay, runs.callback());
                 }
                 assert_eq!(wakes.take(), 1, "so it is woken");
                 drop(sleep);
@@ -36,7 +37,7 @@ fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
             for ran in 1..=20 {
                 assert_eq!(local_timer().prepare_sleep().timeout(), Some(TICK));
                 turn_after(clock, 1);
-                assert_eq!(runs.load(Ordering::SeqCst), ran);
+                assert_eq!(runs.get(), ran);
             }
         });
     }
@@ -48,14 +49,14 @@ fn bug_02_an_earlier_timer_did_not_shorten_the_sleep() {
 #[test]
 fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
     type Change = fn([TimerHandle; 2]);
-    let changes: [(Change, usize, u32); 4] = [
+    let changes: [(Change, usize, usize); 4] = [
         (|[first, _]| assert!(first.reset(Duration::ZERO)), 1, 3),
         (|[_, last]| assert!(last.reset(TICK)), 1, 3),
         (|[_, last]| assert_eq!(last.cancel(), Cancel::Cancelled), 0, 2),
         (|both| assert_eq!(both.map(TimerHandle::cancel), [Cancel::Cancelled; 2]), 0, 1),
     ];
     for (change, wakes_it, expected) in changes {
-        on_a_core_that_sleeps(|clock, wakes| {
+        counting_wakes(|clock, wakes, _| {
             let (runs, run) = counter();
             let handles = [10, 20].map(|ticks| local_timer().add(TICK * ticks, run.clone()));
             let sleep = local_timer().prepare_sleep();
@@ -82,7 +83,7 @@ fn bug_08_a_change_of_the_timers_left_the_sleeper_asleep() {
 fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
     for delay in [0, 1, 500, 200_000].map(|ticks| TICK * ticks) {
         for (reset, is_periodic) in RESETS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
-            on_a_core_that_sleeps(|clock, wakes| {
+            counting_wakes(|clock, wakes, _| {
                 let (timer, (runs, run)) = (local_timer(), counter());
                 let handle =
                     if is_periodic { timer.add_periodic(HOUR, run) } else { timer.add(HOUR, run) };
@@ -109,10 +110,10 @@ fn bug_08_and_bug_29_a_reset_to_earlier_was_ignored() {
 /// Loom explores the order of the two: `a_debt_from_another_core_is_never_slept_through`.
 #[test]
 fn bug_10_a_request_between_the_look_and_the_wait_woke_nobody() {
-    on_a_core_that_sleeps(|_, wakes| {
+    counting_wakes(|_, wakes, _| {
         cancel_on_a_thread(add_debt()).join().expect("all were cancelled");
         assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO), "it was before");
-        assert_eq!((local_timer().turn().collected, wakes.take()), (DEBT, 0));
+        assert_eq!((local_timer().turn().collected, wakes.take()), (WAKE_BACKLOG, 0));
         let handles = add_debt();
         let sleep = local_timer().prepare_sleep();
         assert!(sleep.timeout() > Some(Duration::ZERO));
@@ -148,7 +149,7 @@ fn bug_32_who_found_the_lock_taken_left_and_nobody_looked_again() {
             let begun = Instant::now();
             while !local_timer().is_empty() {
                 // As long as a debt can come together.
-                if local_timer().len() >= DEBT {
+                if local_timer().len() >= WAKE_BACKLOG {
                     let sleep = local_timer().prepare_sleep();
                     thread::park_timeout(sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG));
                 }
@@ -171,7 +172,7 @@ fn bug_35_a_wake_up_that_came_before_the_sleep_was_forgotten() {
         thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
         drop(sleep);
         assert!(begun.elapsed() < TOO_LONG, "it was forgotten");
-        assert_eq!(local_timer().turn().collected, DEBT);
+        assert_eq!(local_timer().turn().collected, WAKE_BACKLOG);
     });
 }
 

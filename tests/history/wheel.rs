@@ -10,7 +10,7 @@ use corewheel::{Cancel, ManualClock, Shard, Wheel, local_timer};
 use crate::{
     CANCELS, HOUR, RING, Tiny,
     common::{TICK, operations, seeded},
-    counter, expired, fire_tick_by_tick, first_to_fire, never, on_a_core, shard, turn_after,
+    counter, expired, fire_tick_by_tick, first_to_fire, never, on_a_core, shard_by, turn_after,
 };
 
 /// tokio #8334: a sleep of 333 ms took 2.2 years. For each power of two that time comes to, with
@@ -61,7 +61,7 @@ fn bug_06_an_uptime_of_two_years_was_out_of_range() {
     let end = Duration::from_nanos(u64::MAX);
     for uptime in [TICK * u32::MAX * 16 + TICK * 14, end - TICK * 2, end] {
         clock.set(uptime);
-        let mut shard: Shard<u32> = shard(&clock);
+        let mut shard: Shard<u32> = shard_by(&clock);
         shard.add(TICK, 1);
         shard.add(Duration::MAX, 2);
         clock.advance(TICK * 2);
@@ -154,7 +154,7 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
         }
     }
     let clock = ManualClock::new();
-    let (mut shard, begun) = (shard(&clock), clock.now());
+    let (mut shard, begun) = (shard_by(&clock), clock.now());
     clock.advance(HOUR);
     for past in [begun.checked_sub(HOUR).unwrap_or(begun), begun, clock.now() - TICK, clock.now()] {
         shard.add(past, ());
@@ -219,7 +219,7 @@ fn bug_25_a_late_timer_turned_the_clock_back() {
         }
     }
     let clock = ManualClock::new();
-    let (mut shard, begun) = (shard(&clock), clock.now());
+    let (mut shard, begun) = (shard_by(&clock), clock.now());
     for step in 0..500 {
         shard.add(TICK * (300_000 - step), 1);
         shard.add(begun, 0);
@@ -336,7 +336,7 @@ fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
         });
     }
     let clock = ManualClock::new();
-    let mut shard = shard(&clock);
+    let mut shard = shard_by(&clock);
     let endless = shard.add(Duration::MAX, 'x');
     for delay in [TICK, HOUR, Duration::MAX, HOUR, Duration::MAX, TICK] {
         assert!(shard.reset(endless, delay) && expired(&mut shard).is_empty());

@@ -2,42 +2,25 @@
 //! one thread adds, moves and cancels timers of another. They run in virtual time, except the
 //! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
 //! timer's node and word, `memory/remote.rs` its memory.
-#![cfg(feature = "std")]
-
-mod common;
 
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
     time::Duration,
 };
 
-use common::{HOUR, TICK, in_virtual_time, never, on_a_thread, turn_after};
-use corewheel::{
-    AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, local_timer,
+use corewheel::{AddErrorReason, Cancel, Config, TimerHandle, local_timer};
+
+use crate::{
+    common::{TICK, in_virtual_time, on_a_thread},
+    support::{
+        Counter, HOUR, configured, counting_wakes, elsewhere, manual_shard, never, turn_after,
+    },
 };
-
-/// Calls `ask` with this thread's wheel on another thread.
-fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
-    let own = local_timer().shard_ref();
-    on_a_thread(move || ask(&own))
-}
-
-fn with<R: Send>(config: Config, test: impl FnOnce() -> R + Send) -> R {
-    on_a_thread(|| {
-        config.install().expect("a fresh thread");
-        test()
-    })
-}
-
-fn shard<T>() -> (Shard<T>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid"), clock)
-}
 
 fn cancel_all(timers: &[TimerHandle]) {
     assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
@@ -48,7 +31,8 @@ fn cancel_all(timers: &[TimerHandle]) {
 /// A reference to a thread that was full when it ended.
 #[test]
 fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
-    let ended = with(Config::new().limit(1), || {
+    let limited = |config: Config| config.limit(1);
+    let ended = configured(limited, |_| {
         local_timer().add(HOUR, never);
         local_timer().turn();
         elsewhere(|own| {
@@ -65,29 +49,20 @@ fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
 
 // ---- what wakes a sleeper
 
-/// Runs `test` with a hook that counts its calls, and panics in the first `failures` calls.
-fn counting_wakes(failures: usize, test: impl FnOnce(&ManualClock, &AtomicUsize) + Send) {
-    let (clock, wakes) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
-    let called = Arc::clone(&wakes);
-    let hook = move || assert!(called.fetch_add(1, Ordering::SeqCst) >= failures, "as planned");
-    with(Config::new().tick(TICK).clock(&clock).on_wake(hook), || test(&clock, &wakes));
-}
-
 /// The owner may move a timer that it has not admitted after it has announced a sleep. This ends
 /// the sleep like a reset of any other timer, and the next sleep can be ended again.
 #[test]
 fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
-    counting_wakes(0, |clock, wakes| {
-        let woken = || wakes.swap(0, Ordering::SeqCst);
+    counting_wakes(|clock, wakes, _| {
         for _ in 0..3 {
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), None);
             let unseen = elsewhere(|own| own.add(Duration::MAX, || ()));
             assert!(unseen.reset(HOUR));
-            assert_eq!(woken(), 1);
+            assert_eq!(wakes.take(), 1);
             drop(sleep);
             assert!(unseen.reset(TICK));
-            assert_eq!(woken(), 0, "it is awake");
+            assert_eq!(wakes.take(), 0, "it is awake");
             assert_eq!(turn_after(clock, 1).fired, 1);
         }
     });
@@ -96,31 +71,39 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
 /// If the reset is to a moment after the end of the sleep, the next urgent request ends the sleep.
 #[test]
 fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
-    counting_wakes(0, |clock, wakes| {
+    counting_wakes(|clock, wakes, _| {
         local_timer().add(TICK * 10, || ());
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(TICK * 10));
         let unseen = elsewhere(|own| own.add(HOUR, never));
         for delay in [HOUR * 2, TICK * 10, HOUR] {
             assert!(unseen.reset(delay));
-            assert_eq!(wakes.load(Ordering::SeqCst), 0);
+            assert_eq!(wakes.get(), 0);
         }
         elsewhere(|own| _ = own.add(TICK * 2, || ()));
-        assert_eq!(wakes.load(Ordering::SeqCst), 1);
+        assert_eq!(wakes.get(), 1);
         drop(sleep);
         assert_eq!(turn_after(clock, 10).fired, 2);
     });
 }
 
+/// Runs `test` with a wake hook that counts its calls, and panics in the first two.
+fn with_a_hook_that_fails_twice(test: impl FnOnce(&Counter) + Send) {
+    let wakes = Counter::default();
+    let called = wakes.clone();
+    let hook = move || assert!(called.increment() > 2, "as planned");
+    configured(|config| config.on_wake(hook), |_| test(&wakes));
+}
+
 /// The next request tries again.
 #[test]
 fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
-    counting_wakes(2, |_, wakes| {
+    with_a_hook_that_fails_twice(|wakes| {
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), None);
         for (delay, woken) in [(5, 1), (4, 2), (4, 3), (1, 3)] {
             elsewhere(|own| _ = own.add(TICK * delay, never));
-            assert_eq!(wakes.load(Ordering::SeqCst), woken, "what has woken it is enough");
+            assert_eq!(wakes.get(), woken, "what has woken it is enough");
         }
         drop(sleep);
         assert_eq!(local_timer().counts().panicked, 2);
@@ -130,13 +113,13 @@ fn a_wake_hook_that_panics_does_not_lose_the_next_wake() {
 /// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
 #[test]
 fn a_debt_whose_wake_up_failed_wakes_later() {
-    counting_wakes(2, |_, wakes| {
+    with_a_hook_that_fails_twice(|wakes| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
         for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
             elsewhere(|_| cancel_all(&timers[done..until]));
-            assert_eq!(wakes.load(Ordering::SeqCst), woken, "after {until}");
+            assert_eq!(wakes.get(), woken, "after {until}");
             done = until;
         }
         drop(sleep);
@@ -264,7 +247,7 @@ fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
 /// A pass that finds a moved timer links it at its deadline, which may be in the same pass.
 #[test]
 fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
-    let (mut shard, clock) = shard();
+    let (mut shard, clock) = manual_shard();
     let (start, moved) = (clock.now(), shard.add(TICK * 5, 8));
     for at in [6, 7, 9] {
         shard.add(TICK * at, at);
@@ -374,7 +357,7 @@ fn what_is_due_fires_in_the_order_of_its_ticks() {
 /// due and the wheel could skip ahead.
 #[test]
 fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
-    let (mut shard, clock) = shard();
+    let (mut shard, clock) = manual_shard();
     let timers = [0, 1, 2, 3].map(|_| shard.add(TICK * 100, ()));
     clock.advance(TICK);
     shard.turn();
@@ -507,7 +490,7 @@ fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
 /// The nodes of an ended shard are freed as a whole: no turn frees parts of it.
 #[test]
 fn a_shard_that_has_been_drained_can_be_turned() {
-    let (mut shard, clock) = shard();
+    let (mut shard, clock) = manual_shard();
     let handles: Vec<_> = (0..5_000).map(|id| shard.add(TICK * 50, id)).collect();
     on_a_thread(|| {
         handles

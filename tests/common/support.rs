@@ -1,4 +1,5 @@
-//! Set-up that the modules share: threads in virtual time, counters, logs and wake-ups.
+//! Set-up for tests in virtual time: threads, shards, counters, logs and wake-ups.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
     cell::RefCell,
@@ -44,9 +45,14 @@ pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) ->
 
 fn sound<R>(test: impl FnOnce() -> R) -> R {
     let result = test();
-    assert_sum(local_timer().counts());
-    assert_eq!(local_timer().counts().panicked, 0);
+    assert_sound(local_timer().counts());
     result
+}
+
+/// Asserts P2, and that no callback has panicked.
+pub(crate) fn assert_sound(counts: Counts) {
+    assert_sum(counts);
+    assert_eq!(counts.panicked, 0, "a callback has panicked");
 }
 
 /// Runs `test` on a new thread in virtual time, with a wake hook that counts.
@@ -72,10 +78,21 @@ pub(crate) fn owner<R: Send + 'static>(
     (shard.recv().expect("the thread has a timer"), thread)
 }
 
+/// Calls `ask` with this thread's wheel on another thread.
+pub(crate) fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
+    let shard = local_timer().shard_ref();
+    on_a_thread(|| ask(&shard))
+}
+
 /// A shard of payloads in virtual time.
 pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
-    (Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid"), clock)
+    (shard_by(&clock), clock)
+}
+
+/// A shard of payloads whose time is `clock`.
+pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
+    Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
 }
 
 /// Turns once in each of the next `ticks` ticks.
@@ -142,11 +159,16 @@ impl Counter {
 
     /// Returns a callback that must not run; its drop increments the count.
     pub(crate) fn never(&self) -> impl FnOnce() + Send + use<> {
-        let captured = OnDrop(self.callback());
+        let captured = self.on_drop();
         move || {
             let _captured = captured;
             never();
         }
+    }
+
+    /// Returns a value whose drop increments the count.
+    pub(crate) fn on_drop(&self) -> CountsDrop {
+        CountsDrop(self.clone())
     }
 
     /// Number of other counters and callbacks that share the count.
@@ -160,6 +182,15 @@ impl Counter {
         assert_ne!(sleep.timeout(), Some(Duration::ZERO));
         on_a_thread(ask);
         self.take()
+    }
+}
+
+/// Increments a counter when it is dropped.
+pub(crate) struct CountsDrop(Counter);
+
+impl Drop for CountsDrop {
+    fn drop(&mut self) {
+        self.0.increment();
     }
 }
 
