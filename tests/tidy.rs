@@ -72,25 +72,6 @@ const UNSAFE: &[&str] = &[
     "src/wheel/entries.rs",
 ];
 
-/// Words that the project does without, and the one it uses instead.
-const WORDS: &[(&str, &str)] = &[
-    ("bucket", "slot"),
-    ("spoke", "slot"),
-    ("timeout wheel", "wheel"),
-    ("rotation", "revolution"),
-    ("jiffy", "tick"),
-    ("expiration", "deadline"),
-    ("expiry time", "deadline"),
-    ("due time", "deadline"),
-    ("tombstone", "held or stale"),
-    ("zombie", "held or stale"),
-    ("inbox", "mailbox"),
-    ("fn schedule", "add or insert"),
-    ("fn start timer", "add or insert"),
-    ("fn stop timer", "cancel or remove"),
-    ("fn reschedule", "reset"),
-];
-
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// How many lines may stand between an atomic operation and its reason.
@@ -106,7 +87,7 @@ struct Home {
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 4] = [order, homes, reasons, words];
+const RULES: [Rule; 3] = [order, homes, reasons];
 
 #[test]
 fn src_is_tidy() {
@@ -198,121 +179,48 @@ fn gives_reason(comments: &str, ordering: &str) -> bool {
     })
 }
 
-/// One word for one thing, in names and in comments.
-fn words(source: &Source) -> Vec<Finding> {
-    let lines = source.lines.iter().zip(1..);
-    let found = lines.flat_map(|(line, number)| {
-        let phrase = line.phrase();
-        let says = move |word: &str| {
-            phrase.contains(&format!(" {word} ")) || phrase.contains(&format!(" {word}s "))
-        };
-        let banned = WORDS.iter().filter(move |(word, _)| says(word));
-        banned.map(move |(word, instead)| (number, format!("\"{word}\": say {instead}")))
-    });
-    found.collect()
-}
-
 // ---- each rule still bites
 
 /// A rule, a file, its text, and the lines where the rule finds something.
 type Case<'a> = (Rule, &'a str, &'a str, &'a [usize]);
 
-fn assert_finds(cases: &[Case<'_>]) {
+#[test]
+fn each_rule_finds_what_it_is_for_and_nothing_else() {
+    const STATE: &str = "src/cross_core/state/mod.rs";
+    let nested = "use crate::{\n    limits::Tick,\n    shard::{A, B},\n};";
+    let before = "use crate::{limits, clock::Clock, wheel::storage};\n// crate::local";
+    let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n    unsafe {}\n}";
+    let atomics = "use std::{\n    sync::{Arc, atomic::AtomicU64},\n    time::Instant,\n};";
+    let texts = "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";";
+    let above = "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}";
+    let far = "// SeqCst: orders it with the sleeper.\n\n\n\n\n\n\n\n\n\nfence(SeqCst);";
+    let swap = "// AcqRel: takes the payload, publishes the claim.\n// Relaxed on failure: nothing is read.\n\
+                word.compare_exchange(\n    old,\n    new,\n    Ordering::AcqRel,\n    Ordering::Relaxed,\n)";
+    let cases: &[Case<'_>] = &[
+        (order, "src/wheel/slot.rs", nested, &[3, 3]),
+        (order, "src/wheel/mod.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
+        (order, "src/wheel/slot.rs", "use super::super::gauges::Counts;", &[1]),
+        (order, "src/wheel/mod.rs", "use crate::TimerHandle;", &[1]),
+        (order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
+        (order, STATE, "use super::slab::Slab;", &[1]),
+        (order, "src/wheel/level.rs", before, &[]),
+        (order, "src/wheel/level.rs", "use super::{slot, Wheel};\nuse self::part::Part;", &[]),
+        (order, "src/wheel/mod.rs", tests, &[]),
+        (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
+        (homes, STATE, atomics, &[2]),
+        (homes, "src/wheel/mod.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
+        (homes, "src/clock/fast.rs", "Instant::now()", &[]),
+        (homes, "src/wheel/mod.rs", texts, &[]),
+        (homes, "src/wheel/mod.rs", tests, &[]),
+        (reasons, STATE, above, &[3]),
+        (reasons, STATE, "// Release: publishes the payload.\nword.load(Ordering::Acquire)", &[2]),
+        (reasons, STATE, "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
+        (reasons, STATE, far, &[11]),
+        (reasons, STATE, swap, &[]),
+        (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
+    ];
     for &(rule, file, text, expected) in cases {
         let found: Vec<_> = rule(&Source::new(file, text)).into_iter().map(|(at, _)| at).collect();
         assert_eq!(found, expected, "{file}:\n{text}");
     }
-}
-
-#[test]
-fn order_finds_what_comes_later_or_has_no_place() {
-    let nested = "use crate::{\n    limits::Tick,\n    shard::{A, B},\n};";
-    assert_finds(&[
-        (order, "src/clock/mod.rs", "use crate::limits::A;\nuse crate::wheel::Wheel;", &[2]),
-        (order, "src/wheel/slot.rs", nested, &[3, 3]),
-        (order, "src/wheel/mod.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
-        (order, "src/wheel/mod.rs", "use super::gauges::Counts;", &[1]),
-        (order, "src/wheel/slot.rs", "use super::super::gauges::Counts;", &[1]),
-        (order, "src/wheel/mod.rs", "use crate::TimerHandle;", &[1]),
-        (order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
-        (order, "src/cross_core/state/owner.rs", "use crate::cross_core::slab::Slab;", &[1]),
-        (order, "src/cross_core/state/mod.rs", "use super::slab::Slab;", &[1]),
-        (order, "src/cross_core/novelty.rs", "use super::slab::Slab;", &[1]),
-    ]);
-}
-
-#[test]
-fn order_allows_what_comes_before_and_tests() {
-    let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n}";
-    let before = "use crate::{limits, clock::Clock, wheel::storage};\n// crate::local";
-    assert_finds(&[
-        (order, "src/wheel/mod.rs", tests, &[]),
-        (order, "src/wheel/tests.rs", "use crate::local::turn;", &[]),
-        (order, "src/wheel/level.rs", before, &[]),
-        (order, "src/wheel/level.rs", "use super::{slot, Wheel};\nuse self::part::Part;", &[]),
-        (order, "src/wheel/mod.rs", "use self::contents::Iter;", &[]),
-        (order, "src/cross_core/slab/owner.rs", "use super::super::state::{A, B};", &[]),
-        (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
-    ]);
-}
-
-#[test]
-fn homes_finds_strangers_and_leaves_residents_text_and_tests_alone() {
-    let atomics = "use std::{\n    sync::{Arc, atomic::AtomicU64},\n    time::Instant,\n};";
-    let texts = "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";";
-    assert_finds(&[
-        (homes, "src/cross_core/state/mod.rs", atomics, &[2]),
-        (homes, "src/cross_core/state/mod.rs", "use core::sync::atomic;", &[1]),
-        (homes, "src/cross_core/state/mod.rs", "use crossbeam_epoch::pin;", &[1]),
-        (homes, "src/shard/mod.rs", "let now = std::time::Instant::now();", &[1]),
-        (homes, "src/wheel/mod.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
-        (homes, "src/util/sync/native.rs", "pub(crate) use std::sync::atomic::fence;", &[]),
-        (homes, "src/clock/fast.rs", "Instant::now()", &[]),
-        (homes, "src/cross_core/reclaim/mod.rs", "unsafe { guard.defer_unchecked(free) }", &[]),
-        (homes, "src/wheel/mod.rs", texts, &[]),
-        (homes, "src/wheel/mod.rs", "mod tests {\n    fn a() {\n        unsafe {}\n    }\n}", &[]),
-    ]);
-}
-
-#[test]
-fn reasons_finds_silent_operations_and_accepts_a_comment_in_reach() {
-    let above = "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}";
-    let other = "// Release: publishes the payload.\nword.load(Ordering::Acquire)";
-    let far = format!(
-        "// SeqCst: orders it with the sleeper.\n{}fence(SeqCst);",
-        "b();\n".repeat(REASON_REACH + 1)
-    );
-    let swap = "// AcqRel: takes the payload, publishes the claim.\n// Relaxed on failure: nothing is read.\n\
-                word.compare_exchange(\n    old,\n    new,\n    Ordering::AcqRel,\n    Ordering::Relaxed,\n)";
-    let long = format!(
-        "// SeqCst: a long story,\n{}fence(SeqCst);",
-        "// told at length,\n".repeat(2 * REASON_REACH)
-    );
-    assert_finds(&[
-        (reasons, "src/cross_core/state/mod.rs", "fn a() {\n    word.load(Acquire)\n}", &[2]),
-        (reasons, "src/cross_core/state/mod.rs", above, &[3]),
-        (reasons, "src/cross_core/state/mod.rs", other, &[2]),
-        (reasons, "src/cross_core/state/mod.rs", "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
-        (reasons, "src/cross_core/parker.rs", &far, &[REASON_REACH + 3]),
-        (reasons, "src/cross_core/state/mod.rs", swap, &[]),
-        (reasons, "src/cross_core/parker.rs", &long, &[]),
-        (
-            reasons,
-            "src/cross_core/state/mod.rs",
-            "use crate::sync::Ordering::{Acquire, Release};",
-            &[],
-        ),
-    ]);
-}
-
-#[test]
-fn words_finds_synonyms_in_names_and_comments() {
-    let names = "struct TimeoutWheel;\nfn schedule(a: u64);\n/// On schedule.";
-    let comments = "// The Buckets of a level.\nlet slot = 1;\nlet next_bucket = 2;";
-    let allowed = "// Slots, deadlines; a bucketful.\nlet a = \"bucket\";";
-    assert_finds(&[
-        (words, "src/a.rs", comments, &[1, 3]),
-        (words, "src/a.rs", names, &[1, 2]),
-        (words, "src/a.rs", allowed, &[]),
-    ]);
 }

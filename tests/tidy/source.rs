@@ -3,13 +3,13 @@
 /// A file of `src/`.
 pub(crate) struct Source {
     file: String,
-    pub(crate) lines: Vec<Line>,
+    lines: Vec<Line>,
     pub(crate) names: Vec<Name>,
 }
 
 /// A line taken apart. Literals are left out of the code.
 #[derive(Default)]
-pub(crate) struct Line {
+struct Line {
     code: String,
     comment: String,
 }
@@ -31,7 +31,7 @@ impl Source {
         Self { file: file.to_owned(), names: names(&lines), lines }
     }
 
-    pub(crate) fn at(&self, line: usize) -> &Line {
+    fn at(&self, line: usize) -> &Line {
         &self.lines[line - 1]
     }
 
@@ -84,24 +84,8 @@ impl Line {
         self.code.len() - self.code.trim_start().len()
     }
 
-    pub(crate) fn starts_function(&self) -> bool {
+    fn starts_function(&self) -> bool {
         tokens(&self.code).windows(2).any(|pair| pair[0] == "fn" && pair[1] != "(")
-    }
-
-    /// All words of the line in lower case, each between blanks; names are split where their words
-    /// begin.
-    pub(crate) fn phrase(&self) -> String {
-        let mut phrase = String::from(" ");
-        let mut last = ' ';
-        for char in self.code.chars().chain([' ']).chain(self.comment.chars()).chain([' ']) {
-            let begins = char.is_uppercase() && last.is_lowercase() || !char.is_alphanumeric();
-            if begins && !phrase.ends_with(' ') {
-                phrase.push(' ');
-            }
-            phrase.extend(char.to_lowercase().filter(|char| char.is_alphanumeric()));
-            last = char;
-        }
-        phrase
     }
 }
 
