@@ -15,10 +15,15 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle,
+    future::{Remote, Sleep},
+    local_timer,
+};
 use loom::{sync::atomic::AtomicUsize as Modelled, thread};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -376,5 +381,44 @@ impl Drops {
             times = self.told.wait(times).expect("as above");
         }
         *times
+    }
+}
+
+/// A task that sleeps until it is woken.
+#[derive(Default)]
+struct Sleeper {
+    woken: loom::sync::Mutex<bool>,
+    told: loom::sync::Condvar,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().expect("no holder panics") = true;
+        self.told.notify_one();
+    }
+}
+
+/// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake is
+/// lost.
+///
+/// # Errors
+///
+/// If no timer can end the sleep.
+///
+/// # Panics
+///
+/// If another thread has panicked.
+pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
+    let sleeper = Arc::<Sleeper>::default();
+    let waker = Waker::from(Arc::clone(&sleeper));
+    loop {
+        if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
+            return elapsed;
+        }
+        let mut woken = sleeper.woken.lock().expect("no holder panics");
+        while !*woken {
+            woken = sleeper.told.wait(woken).expect("no holder panics");
+        }
+        *woken = false;
     }
 }

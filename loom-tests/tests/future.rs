@@ -13,11 +13,8 @@ use corewheel::{
     future::{Remote, Sleep, Timers},
     local_timer,
 };
-use loom::sync::{
-    Condvar, Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
-use loom_tests::{TICK, assert_all_ended, elsewhere, explore, local, race, stage};
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom_tests::{TICK, assert_all_ended, elsewhere, explore, local, race, stage, wait_for};
 
 /// A task: the work before its poll, and the work that its wakes have seen.
 #[derive(Default)]
@@ -241,45 +238,13 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
     });
 }
 
-/// A task that sleeps until it is woken.
-#[derive(Default)]
-struct Sleeper {
-    woken: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap() = true;
-        self.told.notify_one();
-    }
-}
-
-impl Sleeper {
-    /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake
-    /// is lost.
-    fn run(self: &Arc<Self>, sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
-        let waker = Waker::from(Arc::clone(self));
-        loop {
-            if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
-                return elapsed;
-            }
-            let mut woken = self.woken.lock().unwrap();
-            while !*woken {
-                woken = self.told.wait(woken).unwrap();
-            }
-            *woken = false;
-        }
-    }
-}
-
 /// The owner's thread ends while another one begins to wait there. That one is woken with an error.
 #[test]
 fn nothing_hangs_when_the_owner_ends() {
     explore(14_000, || {
         let owner = race(|| {
             let (_clock, mut sleep) = sleep(1);
-            race(move || Arc::<Sleeper>::default().run(&mut sleep))
+            race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();
         assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
@@ -292,7 +257,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     explore(8_600, || {
         let owner = race(|| {
             let (_clock, mut sleep) = polled(&Task::new(), 1);
-            race(move || Arc::<Sleeper>::default().run(&mut sleep))
+            race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();
         assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
@@ -305,7 +270,7 @@ fn the_last_turn_wakes_or_the_end_does() {
     explore(24_000, || {
         let owner = race(|| {
             let (clock, mut sleep) = sleep(1);
-            let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));
+            let sleeping = race(move || wait_for(&mut sleep));
             clock.advance(TICK);
             (local_timer().turn().fired, sleeping)
         });

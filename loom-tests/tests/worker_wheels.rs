@@ -14,13 +14,10 @@ use corewheel::{
     future::{Remote, Sleep, Timers, Watcher},
 };
 use loom::{
-    sync::{
-        Condvar, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use loom_tests::{TICK, asks, config, elsewhere, explore, race, stage};
+use loom_tests::{TICK, asks, config, elsewhere, explore, race, stage, wait_for};
 
 /// A task that counts its wakes.
 #[derive(Default)]
@@ -280,45 +277,13 @@ fn the_end_of_the_timers_is_never_slept_through() {
     });
 }
 
-/// A task that sleeps until it is woken.
-#[derive(Default)]
-struct Sleeper {
-    woken: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap() = true;
-        self.told.notify_one();
-    }
-}
-
-impl Sleeper {
-    /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake
-    /// is lost.
-    fn run(self: &Arc<Self>, sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
-        let waker = Waker::from(Arc::clone(self));
-        loop {
-            if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
-                return elapsed;
-            }
-            let mut woken = self.woken.lock().unwrap();
-            while !*woken {
-                woken = self.told.wait(woken).unwrap();
-            }
-            *woken = false;
-        }
-    }
-}
-
 /// The watcher ends while a future begins to wait. The future is woken with an error.
 #[test]
 fn no_future_hangs_when_the_watcher_ends() {
     explore(4_000, || {
         let (_clock, timers, watcher) = wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
-        let sleeping = race(move || Arc::<Sleeper>::default().run(&mut sleep));
+        let sleeping = race(move || wait_for(&mut sleep));
         drop(watcher);
         assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
     });
