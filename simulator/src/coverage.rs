@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
-
 use crate::plan::CORES;
 
 /// An enum of things to count, with their names in the tables.
@@ -211,18 +209,6 @@ impl Coverage {
         }
         text.push('\n');
         text
-    }
-
-    /// Returns the totals for programs.
-    pub fn json(&self) -> Value {
-        json!({
-            "operations": self.operations(),
-            "virtual_years": self.years(),
-            "episodes": self.episodes,
-            "fired": self.fired,
-            "needless_turns": self.needless,
-            "pairs_missing": self.missing().len(),
-        })
     }
 }
 

@@ -8,7 +8,6 @@ use std::{
 
 use clap::Parser;
 use corewheel_simulator::{Coverage, Extent, simulate};
-use serde_json::json;
 
 /// From this number of operations on, each pair of fault and operation must occur.
 const ALL_PAIRS_FROM: u64 = 20_000_000;
@@ -25,13 +24,10 @@ struct Options {
     /// The time; a minute, unless a number of operations is given.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Print the result as JSON in the last line.
-    #[arg(long)]
-    json: bool,
 }
 
 fn main() -> ExitCode {
-    let Options { seed, operations, minutes, json } = Options::parse();
+    let Options { seed, operations, minutes } = Options::parse();
     // One thread runs at a time, and hands over twice as fast if it need not wake another
     // processor.
     if let Some(core) = core_affinity::get_core_ids().and_then(|mut cores| cores.pop()) {
@@ -51,27 +47,17 @@ fn main() -> ExitCode {
             eprintln!("{millions} million operations, {years:.0} virtual years");
         }
     };
-    let (is_ok, text, mut verdict) = match simulate(seed, extent, None, progress) {
+    let (is_ok, text) = match simulate(seed, extent, None, progress) {
         Ok(coverage) => {
             let missing = coverage.missing();
             for (fault, operation) in &missing {
                 eprintln!("never: \"{operation}\" after \"{fault}\"");
             }
             let is_ok = missing.is_empty() || coverage.operations() < ALL_PAIRS_FROM;
-            (is_ok, coverage.table(), coverage.json())
+            (is_ok, coverage.table())
         }
-        Err(found) => {
-            let verdict = json!({ "seed": found.seed, "what": found.failure.what });
-            (false, found.to_string(), verdict)
-        }
+        Err(found) => (false, found.to_string()),
     };
-    if !json || !is_ok {
-        println!("{text}\n{:.0} s", begun.elapsed().as_secs_f64());
-    }
-    if json {
-        verdict["ok"] = is_ok.into();
-        verdict["seconds"] = begun.elapsed().as_secs_f64().into();
-        println!("{verdict}");
-    }
+    println!("{text}\n{:.0} s", begun.elapsed().as_secs_f64());
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
