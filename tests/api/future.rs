@@ -117,36 +117,6 @@ fn a_dropped_sleep_cancels_its_timer_and_drops_its_waker() {
     });
 }
 
-#[test]
-fn a_reset_applies_before_during_and_after_the_wait() {
-    on_a_core(|clock| {
-        let (mut sleep, poller) = (sleep(TICK), Poller::new());
-        sleep.reset_after(TICK * 5);
-        assert_eq!((sleep.deadline(), added()), (clock.now() + TICK * 5, 0));
-        assert!(poller.poll(&mut sleep).is_pending());
-        pass(clock, 1);
-        // Later, then earlier, without a poll in between.
-        sleep.reset_after(TICK * 10);
-        pass(clock, 5);
-        sleep.reset(clock.now() + TICK * 2);
-        pass(clock, 1);
-        assert_eq!(poller.woken(), 0);
-        pass(clock, 1);
-        assert_eq!((poller.woken(), poller.poll(&mut sleep), added()), (1, Poll::Ready(()), 1));
-        // After it has elapsed.
-        sleep.reset_after(TICK * 3);
-        assert!(!sleep.is_elapsed() && poller.poll(&mut sleep).is_pending());
-        pass(clock, 3);
-        assert_eq!((poller.woken(), added()), (2, 2));
-        // After it has fired and before it is polled.
-        sleep.reset_after(TICK);
-        assert!(poller.poll(&mut sleep).is_pending());
-        sleep.reset_after(Duration::ZERO);
-        pass(clock, 1);
-        assert_eq!((poller.woken(), poller.poll(&mut sleep)), (3, Poll::Ready(())));
-    });
-}
-
 /// A branch of a biased select that is always ready leaves the other branch only its polls.
 #[test]
 fn a_waiting_sleep_that_is_reset_to_now_or_the_past_is_ready_at_its_next_poll() {

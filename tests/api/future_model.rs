@@ -1,11 +1,11 @@
 //! Random sleeps that random tasks poll, move and drop while time passes, against a model of every
-//! wake. They wait on this thread's wheel, on another thread's wheel, and there from changing
-//! threads.
+//! wake. They wait on this thread's wheel, on another thread's wheel, there from changing threads,
+//! and on a wheel that threads claim.
 
-use std::{iter, task::Poll, time::Duration};
+use std::{cell::RefCell, iter, task::Poll, time::Duration};
 
 use corewheel::{
-    ManualClock,
+    Config, ManualClock,
     future::{Home, Sleep, Timers, sleep},
     local_timer,
 };
@@ -190,6 +190,18 @@ fn sleeps_of_another_thread_agree_with_the_model() {
         let timers = Timers::new(&cores.shards);
         let turn = || _ = cores.turn(0);
         run(random, 1_000, &cores.clock, &turn, &|delay| timers.sleep(delay));
+    });
+}
+
+#[test]
+fn sleeps_of_a_claimed_wheel_agree_with_the_model() {
+    seeded(400..400 + operations(10), |random| {
+        let clock = ManualClock::new();
+        let config = |_| Config::new().tick(TICK).clock(&clock);
+        let (timers, watcher) = Timers::per_worker_with(1, config).expect("valid");
+        let watcher = RefCell::new(watcher);
+        let turn = || watcher.borrow_mut().turn();
+        run(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay));
     });
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Config, Cores, Counts,
+    AddErrorReason, Config, Counts,
     future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
 };
@@ -121,26 +121,6 @@ fn remote_timeouts_and_intervals_end_in_their_ticks() {
         cores.turn(0);
     }
     assert_eq!(ticks, [2, 5]);
-}
-
-#[test]
-fn a_reset_moves_the_remote_timer() {
-    let (cores, timers) = start(1);
-    let poller = Poller::new();
-    let mut sleep = pending(&timers, &poller, TICK);
-    sleep.reset_after(TICK * 5);
-    cores.clock.advance(TICK * 4);
-    cores.turn(0);
-    assert_eq!(poller.woken(), 0);
-    sleep.reset(cores.clock.now());
-    cores.turn(0);
-    assert_eq!((poller.woken(), poller.poll(&mut sleep)), (1, Poll::Ready(())));
-    assert_eq!(counts(&cores, 0).added, 1);
-    sleep.reset_after(TICK);
-    assert!(poller.poll(&mut sleep).is_pending());
-    cores.clock.advance(TICK);
-    cores.turn(0);
-    assert_eq!((poller.woken(), counts(&cores, 0).added), (2, 2));
 }
 
 // ---- the choice of a timer
@@ -302,29 +282,6 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
 }
 
 // ---- several cores
-
-#[test]
-fn pinned_cores_wake_tasks_of_other_threads_in_real_time() {
-    let turn = |core: corewheel::Core| core.run_timers();
-    let cores = Cores::builder().shards(2).start(turn).expect("started");
-    let timers = Timers::new(cores.shards());
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let timers = &timers;
-            scope.spawn(move || {
-                for round in 0..20 {
-                    let delay = Duration::from_millis((number + round) % 4);
-                    let begun = Instant::now();
-                    block_on(timers.sleep(delay));
-                    assert!(begun.elapsed() >= delay);
-                    assert!(block_on(timers.timeout(delay, future::pending::<()>())).is_err());
-                }
-            });
-        }
-    });
-    cores.stop();
-    assert!(cores.join().into_iter().all(|ended| ended.is_ok()));
-}
 
 /// The tasks of three virtual cores use all timers, in orders that seeds decide.
 #[test]

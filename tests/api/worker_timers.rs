@@ -89,19 +89,6 @@ fn a_drop_on_any_thread_drops_the_waker_at_once() {
 }
 
 #[test]
-fn a_sleep_may_change_threads_and_wakes_the_last() {
-    let (clock, timers, mut watcher, _) = start(2);
-    let (mut sleep, pollers) = (timers.sleep(TICK), [(); 4].map(|()| Poller::new()));
-    for poller in &pollers {
-        on_a_thread(|| assert!(poller.poll(&mut sleep).is_pending()));
-    }
-    clock.advance(TICK);
-    watcher.turn();
-    assert_eq!(pollers.each_ref().map(Poller::woken), [0, 0, 0, 1]);
-    assert_eq!(pollers.each_ref().map(Poller::clones), [0; 4]);
-}
-
-#[test]
 fn threads_use_different_wheels() {
     let (_clock, timers, mut watcher, _) = start(3);
     let poller = Poller::new();
@@ -110,20 +97,6 @@ fn threads_use_different_wheels() {
     let used = counts(&timers, &mut watcher).iter().filter(|counts| counts.live > 0).count();
     assert!(used > 1, "30 threads use one of three wheels");
     drop(sleeps);
-}
-
-#[test]
-fn a_reset_moves_the_timer() {
-    let (clock, timers, mut watcher, _) = start(1);
-    let poller = Poller::new();
-    let mut sleep = pending(&timers, &poller, TICK);
-    sleep.reset_after(TICK * 5);
-    clock.advance(TICK * 4);
-    watcher.turn();
-    assert_eq!(poller.woken(), 0);
-    sleep.reset_after(Duration::ZERO);
-    watcher.turn();
-    assert_eq!((poller.woken(), poller.poll(&mut sleep)), (1, Poll::Ready(())));
 }
 
 #[test]
@@ -336,22 +309,6 @@ fn a_limit_holds_for_callbacks_from_elsewhere() {
     assert_eq!(refused.reason(), AddErrorReason::Full);
     drop(sleep);
     assert!(wheel.try_add(HOUR, || ()).is_ok());
-}
-
-#[test]
-fn callbacks_may_be_added_to_the_wheels() {
-    let (clock, timers, mut watcher, wakes) = start(1);
-    let ran = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&ran);
-    watcher.sleep_with(|_| {
-        timers.shards()[0].add(TICK, move || _ = count.fetch_add(1, Ordering::SeqCst));
-    });
-    assert_eq!(wakes.load(Ordering::SeqCst), 1);
-    watcher.turn();
-    assert_eq!(ran.load(Ordering::SeqCst), 0);
-    clock.advance(TICK);
-    watcher.turn();
-    assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
 /// P10: a turn orders the timers of remote threads among the others.
