@@ -244,34 +244,6 @@ fn what_has_been_cancelled_is_dropped_after_what_is_due_has_run() {
 
 // ---- order
 
-/// A pass that finds a moved timer links it at its deadline, which may be in the same pass.
-#[test]
-fn a_moved_timer_keeps_its_place_when_the_clock_jumps() {
-    let (mut shard, clock) = manual_shard();
-    let (start, moved) = (clock.now(), shard.add(TICK * 5, 8));
-    for at in [6, 7, 9] {
-        shard.add(TICK * at, at);
-    }
-    assert!(on_a_thread(|| moved.reset(TICK * 8)));
-    clock.advance(TICK * 10);
-    shard.turn();
-    let fired: Vec<_> = std::iter::from_fn(|| shard.next_expired())
-        .map(|expired| (expired.payload, expired.deadline))
-        .collect();
-    assert_eq!(fired, [6, 7, 8, 9].map(|at| (at, start + TICK * at)));
-    in_virtual_time(|clock| {
-        let ran: Arc<Mutex<Vec<usize>>> = Arc::default();
-        let periodic = Arc::clone(&ran);
-        let moved =
-            local_timer().add_periodic(TICK * 5, move || periodic.lock().expect("sound").push(8));
-        local_timer().add(TICK * 6, notes(&ran, 6));
-        local_timer().add(TICK * 9, notes(&ran, 9));
-        assert!(on_a_thread(|| moved.reset(TICK * 8)));
-        assert_eq!(turn_after(clock, 10).fired, 3);
-        assert_eq!(*ran.lock().expect("sound"), [6, 8, 9]);
-    });
-}
-
 /// It holds for any number of timers: timers that share a tick are linked once.
 #[test]
 fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
@@ -376,28 +348,6 @@ fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
     assert_eq!(ticks, [9, 8, 7, 5]);
 }
 
-/// A budget that covers all messages covers their order.
-#[test]
-fn what_is_due_fires_in_order_within_a_budget_that_takes_everything_in() {
-    for (moved, cancelled) in [(3, 1), (1, 3), (5, 2), (4, 0)] {
-        in_virtual_time(|clock| {
-            let ran = Arc::default();
-            let others: Vec<_> = (0..cancelled).map(|_| local_timer().add(HOUR, never)).collect();
-            elsewhere(|own| {
-                cancel_all(&others);
-                (1..=moved).rev().for_each(|at| _ = own.add(TICK * at, notes(&ran, at as usize)));
-            });
-            clock.advance(TICK * 10);
-            let turn = local_timer().turn_within(moved as usize + cancelled);
-            assert_eq!(
-                (turn.fired, turn.collected, turn.behind),
-                (moved as usize, cancelled, false)
-            );
-            assert_eq!(*ran.lock().expect("sound"), (1..=moved as usize).collect::<Vec<_>>());
-        });
-    }
-}
-
 /// Order holds for more closures than one turn runs, with a budget, and while more are submitted.
 #[test]
 fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
@@ -486,24 +436,3 @@ fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
 }
 
 // ---- the end
-
-/// The nodes of an ended shard are freed as a whole: no turn frees parts of it.
-#[test]
-fn a_shard_that_has_been_drained_can_be_turned() {
-    let (mut shard, clock) = manual_shard();
-    let handles: Vec<_> = (0..5_000).map(|id| shard.add(TICK * 50, id)).collect();
-    on_a_thread(|| {
-        handles
-            .iter()
-            .step_by(100)
-            .for_each(|handle| assert_eq!(handle.cancel(), Cancel::Cancelled));
-        handles.iter().skip(1).step_by(100).for_each(|handle| assert!(handle.reset(TICK)));
-    });
-    assert_eq!(shard.drain().len(), 4_950);
-    for _ in 0..100 {
-        clock.advance(TICK);
-        shard.turn();
-        assert!(shard.next_expired().is_none());
-    }
-    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended && !handle.reset(TICK)));
-}

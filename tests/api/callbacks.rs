@@ -19,27 +19,11 @@ use crate::{
     common::{TICK, on_a_thread, wait_until},
     support::{
         ADDS, Counter, HOUR, Log, OnDrop, assert_sum, cancel_all_elsewhere, cancel_elsewhere,
-        configured, manual_shard, never, on_a_core, pass, turn_after,
+        configured, never, on_a_core, pass, turn_after,
     },
 };
 
-fn ticks(clock: &ManualClock) -> u128 {
-    clock.elapsed().as_nanos() / TICK.as_nanos()
-}
-
 // ---- turns
-
-#[test]
-fn a_turn_that_finds_nothing_reports_live_timers() {
-    on_a_core(|clock| {
-        local_timer().add(TICK * 100, never);
-        for ticks in [0, 1, 1, 7] {
-            let turn = turn_after(clock, ticks);
-            assert_eq!((turn.fired, turn.collected, turn.touched, turn.live), (0, 0, 0, 1));
-            assert!(!turn.behind && !turn.nested, "after {ticks} ticks");
-        }
-    });
-}
 
 #[test]
 fn a_turn_reports_the_entries_that_it_touched() {
@@ -77,45 +61,6 @@ fn a_nested_turn_does_nothing_and_says_so() {
 // ---- P5: a callback and its siblings
 
 #[test]
-fn a_timer_added_by_a_callback_fires_in_a_later_turn() {
-    on_a_core(|clock| {
-        let log = Log::new();
-        let (written, begun, time) = (log.clone(), clock.now(), clock.clone());
-        local_timer().add(TICK, move || {
-            local_timer().add(Duration::ZERO, written.writes("zero"));
-            local_timer().add_local(Duration::ZERO, written.writes("local zero"));
-            local_timer().add(local_timer().now(), written.writes("now"));
-            local_timer().add(begun, written.writes("past"));
-            let nanosecond = Duration::from_nanos(1);
-            local_timer().try_add(nanosecond, written.writes("a nanosecond")).expect("it is alive");
-            time.advance(TICK * 10);
-            local_timer().add(Duration::ZERO, written.writes("late zero"));
-            local_timer().add(begun, written.writes("late past"));
-        });
-        let turn = turn_after(clock, 3);
-        assert_eq!((turn.fired, turn.live, log.take()), (1, 7, vec![]));
-        assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
-        assert_eq!(local_timer().turn().fired, 7);
-        let mut fired = log.take();
-        fired.sort_unstable();
-        let all = ["a nanosecond", "late past", "late zero", "local zero", "now", "past", "zero"];
-        assert_eq!(fired, all);
-    });
-}
-
-#[test]
-fn a_timer_reset_by_a_callback_to_now_fires_in_a_later_turn() {
-    on_a_core(|clock| {
-        for delay in [Duration::ZERO, TICK / 2, TICK] {
-            let moved = local_timer().add(TICK * 2, || {});
-            local_timer().add(TICK, move || assert!(moved.reset(delay)));
-            assert_eq!(turn_after(clock, 3).fired, 1);
-            assert_eq!(turn_after(clock, 1).fired, 1);
-        }
-    });
-}
-
-#[test]
 fn a_due_timer_that_another_thread_resets_is_counted_once() {
     on_a_core(|clock| {
         let moved = local_timer().add(TICK * 2, || {});
@@ -125,95 +70,6 @@ fn a_due_timer_that_another_thread_resets_is_counted_once() {
         assert_eq!((fired, resets, resets_elsewhere, live), (1, 0, 1, 1));
         assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
         assert_eq!(local_timer().counts().resets_elsewhere, 1);
-    });
-}
-
-/// Adds ten timers, `apart` ticks apart. Each calls `act` with the handles of the other nine.
-fn add_siblings(apart: u32, act: impl Fn(&[TimerHandle]) + 'static) -> Vec<TimerHandle> {
-    let (handles, act) = (Rc::new(RefCell::new(Vec::new())), Rc::new(act));
-    for own in 0..10 {
-        let (all, act) = (Rc::clone(&handles), Rc::clone(&act));
-        let callback = move || {
-            let mut others: Vec<TimerHandle> = all.borrow().clone();
-            others.remove(own as usize);
-            act(&others);
-        };
-        let handle = local_timer().add(TICK * (1 + own * apart), callback);
-        handles.borrow_mut().push(handle);
-    }
-    handles.borrow().clone()
-}
-
-#[test]
-fn a_timer_cancelled_by_a_due_sibling_never_runs() {
-    // In one tick, and in different ticks of one turn.
-    for apart in [0, 1] {
-        on_a_core(|clock| {
-            let log = Log::new();
-            let written = log.clone();
-            let handles = add_siblings(apart, move |others| {
-                written.write(others.iter().map(|other| other.cancel()).collect::<Vec<_>>());
-            });
-            let turn = turn_after(clock, 20);
-            assert_eq!((turn.fired, turn.live, turn_after(clock, 20).fired), (1, 0, 0));
-            assert_eq!(log.take(), [vec![Cancel::Cancelled; 9]]);
-            assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
-        });
-    }
-}
-
-#[test]
-fn a_timer_reset_by_a_due_sibling_fires_once_at_its_new_time() {
-    for apart in [0, 1] {
-        on_a_core(|clock| {
-            let (log, time) = (Log::new(), clock.clone());
-            let (written, moved) = (log.clone(), Cell::new(false));
-            add_siblings(apart, move |others| {
-                written.write(ticks(&time));
-                if !moved.replace(true) {
-                    assert!(others.iter().all(|other| other.reset(TICK * 5)));
-                }
-            });
-            assert_eq!(turn_after(clock, 20).fired, 1);
-            pass(clock, 10);
-            assert_eq!(log.take(), [vec![20], vec![25; 9]].concat());
-            assert!(local_timer().is_empty());
-        });
-    }
-}
-
-#[test]
-fn timers_that_reset_each_other_to_now_fire_once_each() {
-    on_a_core(|clock| {
-        let runs = Counter::default();
-        let count = runs.callback();
-        add_siblings(0, move |others| {
-            count();
-            for other in others {
-                let _ = other.reset(Duration::ZERO);
-            }
-        });
-        turn_after(clock, 1);
-        (0..9).for_each(|_| _ = local_timer().turn());
-        assert_eq!((runs.get(), local_timer().len()), (10, 0));
-    });
-}
-
-#[test]
-fn a_callback_that_cancels_itself_gets_running() {
-    on_a_core(|clock| {
-        let (log, own) = (Log::new(), Rc::new(Cell::new(None::<TimerHandle>)));
-        let (written, given) = (log.clone(), Rc::clone(&own));
-        let handle = local_timer().add(TICK, move || {
-            let own = given.get().expect("set below");
-            let elsewhere = on_a_thread(|| (own.cancel(), own.is_pending()));
-            written.write((own.cancel(), own.is_pending(), own.reset(TICK), elsewhere));
-        });
-        own.set(Some(handle));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!(log.take(), [(Cancel::Running, false, false, (Cancel::Running, false))]);
-        assert_eq!((handle.cancel(), local_timer().len()), (Cancel::Ended, 0));
-        assert_eq!((local_timer().counts().fired, local_timer().counts().cancelled), (1, 0));
     });
 }
 
@@ -347,31 +203,6 @@ fn a_periodic_timer_cancelled_in_its_run_makes_no_further_run() {
             assert_eq!(cancelled_elsewhere, u64::from(by_another));
         });
     }
-}
-
-#[test]
-fn a_periodic_timer_cancelled_by_a_due_sibling_never_runs() {
-    on_a_core(|clock| {
-        let log = Log::new();
-        let periodic = local_timer().add_periodic(TICK * 2, never);
-        let written = log.clone();
-        local_timer().add(TICK, move || written.write(periodic.cancel()));
-        assert_eq!((turn_after(clock, 5).fired, turn_after(clock, 5).fired), (1, 0));
-        assert_eq!((log.take(), local_timer().len()), (vec![Cancel::Cancelled], 0));
-    });
-}
-
-#[test]
-fn a_periodic_timer_cancelled_between_its_runs_is_cancelled() {
-    on_a_core(|clock| {
-        let runs = Counter::default();
-        let periodic = local_timer().add_periodic(TICK, runs.callback());
-        pass(clock, 2);
-        assert!(periodic.is_pending());
-        assert_eq!((periodic.cancel(), runs.shared_by()), (Cancel::Cancelled, 0));
-        assert_eq!((turn_after(clock, 5).fired, runs.get()), (0, 2));
-        assert_eq!(periodic.cancel(), Cancel::Ended);
-    });
 }
 
 #[test]
@@ -564,35 +395,6 @@ fn panics_when_dropped(message: &'static str) -> impl FnOnce() + 'static {
 }
 
 #[test]
-fn a_callback_that_panics_is_reported_and_the_others_run() {
-    for panicking in 0..6 {
-        for apart in [0, 1] {
-            let reports = reports_of(|clock| {
-                let log = Log::new();
-                for id in 0..6_u32 {
-                    let log = log.clone();
-                    local_timer().add(TICK * (1 + id * apart), move || {
-                        assert!(id != panicking, "as planned");
-                        log.write(id);
-                    });
-                }
-                let turn = turn_after(clock, 10);
-                assert_eq!((turn.fired, turn.live, turn.nested), (6, 0, false));
-                let counts = local_timer().counts();
-                assert_eq!((counts.fired, counts.runs, counts.panicked), (6, 6, 1));
-                local_timer().add(TICK, log.writes(99));
-                assert_eq!(turn_after(clock, 1).fired, 1);
-                let mut ran = log.take();
-                ran.sort_unstable();
-                let others = (0..6).filter(|&id| id != panicking).chain([99]);
-                assert_eq!(ran, others.collect::<Vec<_>>());
-            });
-            assert_eq!(reports, in_place(PanicPlace::Callback, &["as planned"]));
-        }
-    }
-}
-
-#[test]
 fn a_report_carries_the_message_and_the_payload() {
     let reports = reports_of(|clock| {
         local_timer().add(TICK, || panic!("a literal"));
@@ -773,63 +575,6 @@ fn a_destructor_run_by_a_turn_may_use_the_timer() {
         let nested = log.take();
         assert_eq!((nested.len(), nested[0].nested, nested[0].fired), (1, true, 0));
         assert_eq!((local_timer().turn().fired, turn_after(clock, 2).fired), (1, 1));
-    });
-}
-
-#[test]
-fn the_counts_add_up_inside_callbacks_and_destructors() {
-    on_a_core(|clock| {
-        let observed = Counter::default();
-        let observe = || {
-            let observed = observed.clone();
-            move || {
-                let counts = local_timer().counts();
-                assert_sum(counts);
-                assert_eq!(counts.live, local_timer().len() as u64);
-                observed.increment();
-            }
-        };
-        let watched = || {
-            let (run, dropped) = (observe(), OnDrop(observe()));
-            move || {
-                let _dropped = &dropped;
-                run();
-            }
-        };
-        (0..2).for_each(|_| _ = local_timer().add(TICK, watched()));
-        let periodic = local_timer().add_periodic(TICK, watched());
-        assert_eq!(turn_after(clock, 1).fired, 3);
-        assert_eq!(periodic.cancel(), Cancel::Cancelled);
-        assert_eq!(observed.get(), 6, "three runs and three destructors");
-    });
-}
-
-/// A periodic callback turns a shard in part and then drains it in the middle of a pass.
-#[test]
-fn a_shard_drained_inside_a_periodic_callback_keeps_the_sum() {
-    on_a_core(|clock| {
-        let (mut shard, time) = manual_shard();
-        let handles: Vec<_> = (0..100).map(|id| shard.add(TICK * (1 + id % 3), id)).collect();
-        cancel_all_elsewhere(&handles[..20]);
-        let (shard, drained) = (Rc::new(RefCell::new(shard)), Rc::new(Cell::new(0)));
-        let (inside, all) = (Rc::clone(&shard), Rc::clone(&drained));
-        local_timer().add_periodic(TICK, move || {
-            let mut shard = inside.borrow_mut();
-            time.advance(TICK);
-            shard.turn_within(7);
-            (0..3).for_each(|_| _ = shard.next_expired());
-            assert_sum(shard.counts());
-            if local_timer().counts().runs > 3 {
-                all.set(all.get() + shard.drain().len());
-            }
-        });
-        (0..5).for_each(|_| assert_eq!(turn_after(clock, 1).fired, 1));
-        let counts = shard.borrow().counts();
-        assert_sum(counts);
-        assert_eq!((counts.live, counts.held, counts.cancelled), (0, 0, 20));
-        assert_eq!(counts.handed_back, drained.get() as u64);
-        assert!(counts.fired > 0 && counts.handed_back > 0);
-        assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, marker::PhantomData, panic, rc::Rc,
-    thread, time::Duration,
+    time::Duration,
 };
 
 use corewheel::{
@@ -240,22 +240,6 @@ fn assert_stale_everywhere(handles: &[TimerHandle]) {
 }
 
 #[test]
-fn a_handle_whose_timer_fired_or_was_cancelled_is_stale() {
-    on_a_core(|clock| {
-        let fired = local_timer().add(TICK, || {});
-        let cancelled = [(); 2].map(|()| local_timer().add(TICK, never));
-        let local = local_timer().add_local(TICK, || {});
-        assert_eq!(cancelled[0].cancel(), Cancel::Cancelled);
-        assert_eq!(cancel_elsewhere(cancelled[1]), Cancel::Cancelled);
-        cancelled.into_iter().for_each(assert_stale);
-        assert_eq!(turn_after(clock, 1).fired, 2);
-        assert_eq!((local.cancel(), local.is_pending()), (Cancel::Ended, false));
-        assert!(!local.reset(TICK));
-        assert_stale_everywhere(&[fired, cancelled[0], cancelled[1], local.share()]);
-    });
-}
-
-#[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     on_a_core(|clock| {
         let mut stale = HashSet::new();
@@ -336,25 +320,6 @@ fn a_shard_refuses_the_handles_of_another() {
     assert_eq!(one.cancel(handles[3].0), Some(3));
 }
 
-#[test]
-fn a_stale_handle_never_reaches_the_next_thread_of_its_number() {
-    let mut stale = Vec::new();
-    for _ in 0..100 {
-        stale.extend(in_virtual_time(|clock| {
-            let fired = [(); 8].map(|()| local_timer().add(TICK, || {}));
-            assert_eq!(turn_after(clock, 1).fired, 8);
-            [fired, [(); 8].map(|()| local_timer().add(TICK, never))].concat()
-        }));
-    }
-    assert_stale_everywhere(&stale);
-    on_a_core(|clock| {
-        let live = [(); 8].map(|()| local_timer().add(TICK, || {}));
-        assert_stale_everywhere(&stale);
-        assert!(live.iter().all(|handle| handle.is_pending()));
-        assert_eq!(turn_after(clock, 1).fired, 8);
-    });
-}
-
 // ---- from another thread
 
 #[test]
@@ -395,23 +360,6 @@ fn a_due_timer_cancelled_elsewhere_never_runs() {
         let turn = turn_after(clock, 3);
         assert_eq!((turn.fired, turn.collected, turn.live), (1, 1, 0));
         assert_eq!(log.take(), [Cancel::Cancelled]);
-    });
-}
-
-#[test]
-fn one_of_many_threads_that_cancel_wins() {
-    on_a_core(|clock| {
-        for _ in 0..50 {
-            let handle = local_timer().add(TICK, never);
-            let mut answers = thread::scope(|scope| {
-                let cancellers = [(); 4].map(|()| scope.spawn(move || handle.cancel()));
-                cancellers.map(|canceller| canceller.join().expect("no panic"))
-            });
-            answers.sort_unstable_by_key(|&answer| answer != Cancel::Cancelled);
-            assert_eq!(answers[0], Cancel::Cancelled);
-            assert_eq!(answers[1..], [Cancel::Ended; 3]);
-            assert_eq!(turn_after(clock, 1).collected, 1);
-        }
     });
 }
 
@@ -474,18 +422,6 @@ fn a_timer_moves_to_an_instant_of_its_own_clock() {
 // ---- local handles
 
 #[test]
-fn a_local_handle_cancels_and_resets() {
-    on_a_core(|clock| {
-        let dropped = Counter::default();
-        let local = local_timer().add_local(TICK, dropped.never());
-        assert!(local.is_pending() && local.reset(TICK * 2));
-        assert_eq!(turn_after(clock, 1).fired, 0);
-        assert_eq!((local.cancel(), dropped.get()), (Cancel::Cancelled, 1));
-        assert_eq!((local.cancel(), turn_after(clock, 5).fired), (Cancel::Ended, 0));
-    });
-}
-
-#[test]
 fn a_shared_local_handle_cancels_from_another_thread() {
     on_a_core(|clock| {
         let local = local_timer().add_local(TICK, never);
@@ -507,20 +443,5 @@ fn a_local_handle_stays_valid_when_it_is_shared() {
         assert!(shared.is_pending() && on_a_thread(|| shared.is_pending()));
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!((local.cancel(), cancel_elsewhere(shared)), (Cancel::Ended, Cancel::Ended));
-    });
-}
-
-#[test]
-fn a_local_handle_shared_in_its_callback_gets_running() {
-    on_a_core(|clock| {
-        let (own, log) = (Rc::new(Cell::new(None::<LocalHandle>)), Log::new());
-        let (given, written) = (Rc::clone(&own), log.clone());
-        own.set(Some(local_timer().add_local(TICK, move || {
-            let own = given.get().expect("set below");
-            written.write((own.cancel(), cancel_elsewhere(own.share())));
-        })));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!(log.take(), [(Cancel::Running, Cancel::Running)]);
-        assert_eq!(own.get().map(LocalHandle::cancel), Some(Cancel::Ended));
     });
 }
