@@ -6,7 +6,7 @@ use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle};
 
 use crate::{
     common::{TICK, on_a_thread},
-    support::{Counter, HOUR, assert_sum, cancel_elsewhere, expired, manual_shard},
+    support::{Counter, HOUR, OnDrop, assert_sum, cancel_elsewhere, expired, manual_shard},
 };
 
 type Contents = HashMap<TimerHandle, (Instant, u32)>;
@@ -142,15 +142,9 @@ fn lookups_race_with_remote_cancels_and_lose_no_timer() {
 
 #[test]
 fn a_destructor_that_panics_in_clear_is_reported() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("as planned");
-        }
-    }
     let config = Config::new().clock(ManualClock::new());
     let mut shard = Shard::with_config(config).expect("valid");
-    (0..3).for_each(|_| _ = shard.add(TICK, Bomb));
+    (0..3).for_each(|_| _ = shard.add(TICK, OnDrop(|| panic!("as planned"))));
     shard.clear();
     assert_eq!((shard.len(), shard.counts().panicked), (0, 3));
 }

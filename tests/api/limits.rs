@@ -17,8 +17,8 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread, operations},
     support::{
-        Counter, HOUR, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured, elsewhere,
-        expired, never, panics, turn_after,
+        Counter, HOUR, OnDrop, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
+        elsewhere, expired, never, panics, turn_after,
     },
 };
 
@@ -82,45 +82,12 @@ fn the_own_core_keeps_to_the_limit_exactly() {
 }
 
 #[test]
-fn a_reset_needs_no_room() {
-    limited(2, |_| {
-        let handles = fill(2);
-        assert!(handles[0].reset(TICK) && elsewhere(|_| handles[1].reset(TICK)));
-        assert_full(None);
-    });
-}
-
-#[test]
-fn a_periodic_timer_counts_once_through_its_runs() {
-    limited(2, |clock| {
-        let periodic = local_timer().add_periodic(TICK, || {});
-        for _ in 0..5 {
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            let other = local_timer().add(TICK, never);
-            assert_full(None);
-            assert_eq!(other.cancel(), Cancel::Cancelled);
-        }
-        assert_eq!(periodic.cancel(), Cancel::Cancelled);
-        fill(2);
-        assert_full(None);
-    });
-}
-
-#[test]
 fn a_callback_finds_the_room_of_its_own_timer() {
     limited(1, |clock| {
         local_timer().add(TICK, || assert!(local_timer().try_add(TICK, || {}).is_ok()));
         assert_eq!((turn_after(clock, 1).fired, local_timer().len()), (1, 1));
         assert_eq!(local_timer().counts().panicked, 0);
     });
-}
-
-struct PanicOnDrop;
-
-impl Drop for PanicOnDrop {
-    fn drop(&mut self) {
-        panic!("as planned");
-    }
 }
 
 #[test]
@@ -135,7 +102,7 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
         assert_full(None);
         // Inside a callback, too, and a panic of a destructor is kept in.
         assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
-        let bomb = PanicOnDrop;
+        let bomb = OnDrop(|| panic!("as planned"));
         let armed = local_timer().add(HOUR, move || drop(bomb));
         assert_eq!(cancel_elsewhere(armed), Cancel::Cancelled);
         local_timer().add(Duration::ZERO, never);

@@ -38,7 +38,6 @@ mod handles;
 mod limits;
 mod metrics;
 mod misuse;
-mod passes;
 mod periodic;
 mod purgatory;
 mod purgatory_model;

@@ -67,34 +67,6 @@ fn the_owners_requests_and_those_of_other_threads_are_counted_apart() {
 }
 
 #[test]
-fn remote_timers_are_counted_wherever_they_are() {
-    on_a_core(|clock| {
-        let shard = local_timer().shard_ref();
-        let add = || on_a_thread(|| shard.add(TICK * 10, || ()));
-        // Cancelled or moved before they arrive.
-        on_a_thread(|| assert_eq!(shard.add(TICK, never).cancel(), Cancel::Cancelled));
-        assert_eq!(add().cancel(), Cancel::Cancelled);
-        let there = add();
-        assert!(there.reset(TICK * 20) && there.reset(TICK * 40));
-        assert_eq!((own().counts.resets, own().counts.touched), (2, 0));
-        // Cancelled or moved after they have arrived, and when they are due.
-        let (cancelled, moved, due) = (add(), add(), local_timer().add(TICK * 5, || ()));
-        local_timer().turn();
-        cancel_all_elsewhere(&[cancelled]);
-        on_a_thread(|| assert!(moved.reset(TICK * 30) && due.reset(TICK * 30)));
-        turn_after(clock, 5);
-        let counts = own().counts;
-        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (3, 2));
-        assert_eq!((counts.resets, counts.resets_elsewhere, counts.live), (2, 2, 3));
-        assert!(counts.touched > 0);
-        assert_eq!(turn_after(clock, 35).fired, 3);
-        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
-        shard.add(TICK, ());
-        assert_eq!(shard.counts().touched, 1);
-    });
-}
-
-#[test]
 fn resets_of_every_kind_of_timer_are_counted() {
     on_a_core(|_| {
         let shard = local_timer().shard_ref();

@@ -3,14 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use corewheel::{
-    Cancel, Completion, Config, ConfigError, DelayedOperation, ManualClock, Purgatory, Shard,
-    local_timer,
-};
+use corewheel::{Cancel, Config, ConfigError, ManualClock, Purgatory, Shard, local_timer};
 
 use crate::{
     common::{TICK, on_a_thread},
-    support::{Counter, TOO_LONG, configured, expired, manual_shard, never, on_a_core, turn_after},
+    shown::Never,
+    support::{TOO_LONG, configured, manual_shard, never, on_a_core, turn_after},
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -86,26 +84,6 @@ fn an_endless_delay_never_fires_and_can_be_cancelled() {
 }
 
 #[test]
-fn a_past_instant_fires_in_the_next_turn() {
-    let before_the_clock = Instant::now();
-    on_a_core(|clock| {
-        let (begun, runs) = (clock.now(), Counter::default());
-        clock.advance(TICK * 201 / 2);
-        for instant in [before_the_clock, begun, begun + TICK * 50] {
-            assert!(local_timer().add(instant, runs.callback()).is_pending());
-        }
-        assert_eq!((local_timer().turn().fired, runs.get()), (3, 3));
-        // Also after the turn of the present tick.
-        local_timer().add(begun, runs.callback());
-        assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
-        assert_eq!((local_timer().turn().fired, runs.get()), (1, 4));
-    });
-    let mut shard = Shard::new();
-    shard.add(before_the_clock, ());
-    assert_eq!(expired(&mut shard), [()]);
-}
-
-#[test]
 fn a_distant_instant_never_fires() {
     on_a_core(|clock| {
         let years = Duration::from_secs(1 << 45);
@@ -173,13 +151,6 @@ fn a_second_configuration_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_configuration_after_the_first_use_is_refused() {
-    struct Never;
-    impl DelayedOperation for Never {
-        fn try_complete(&mut self) -> bool {
-            false
-        }
-        fn on_complete(self, _: Completion) {}
-    }
     let refused = Err(ConfigError::AlreadyRunning);
     let uses: [(fn(), _); 5] = [
         (|| _ = local_timer().add(TICK, never), refused),
@@ -194,15 +165,6 @@ fn a_configuration_after_the_first_use_is_refused() {
             assert_eq!(Config::new().install(), answer);
         });
     }
-}
-
-#[test]
-fn a_capacity_is_no_limit() {
-    let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().clock(&clock).capacity(3)).expect("valid");
-    (0..5_000).for_each(|id| _ = shard.add(TICK * (id % 7), id));
-    clock.advance(TICK * 7);
-    assert_eq!(expired(&mut shard).len(), 5_000);
 }
 
 // ---- clocks
@@ -223,33 +185,4 @@ fn a_clock_that_goes_back_is_held_and_counted() {
         }
         assert_eq!(local_timer().counts().clock_regressions, 3);
     });
-}
-
-#[test]
-fn a_timer_that_fired_before_the_clock_went_back_does_not_fire_again() {
-    on_a_core(|clock| {
-        let runs = Counter::default();
-        local_timer().add(TICK, runs.callback());
-        local_timer().add_periodic(TICK * 4, runs.callback());
-        assert_eq!(turn_after(clock, 5).fired, 2);
-        clock.set(Duration::ZERO);
-        (0..7).for_each(|_| assert_eq!(turn_after(clock, 1).fired, 0));
-        assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, 3));
-    });
-}
-
-#[test]
-fn a_jump_ahead_fires_in_the_order_of_the_deadlines() {
-    const DELAYS: [u64; 12] =
-        [3, 1, 70_000, 65_535, 65_536, 65_537, 9, 1 << 32, 131_072, 1 << 33, 2, 1_000_000];
-    let mut sorted = DELAYS;
-    sorted.sort_unstable();
-    let (mut shard, clock) = manual_shard();
-    for jump in [1 << 33, 1 << 34] {
-        for delay in DELAYS {
-            shard.add(Duration::from_millis(delay), delay);
-        }
-        clock.advance(Duration::from_millis(jump));
-        assert_eq!(expired(&mut shard), sorted);
-    }
 }

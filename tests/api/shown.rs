@@ -24,7 +24,7 @@ use crate::{
     support::{HOUR, configured, manual_shard, on_a_core, turn_after},
 };
 
-struct Never;
+pub(crate) struct Never;
 
 impl DelayedOperation for Never {
     fn try_complete(&mut self) -> bool {

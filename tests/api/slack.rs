@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{ManualClock, Shard, When, local_timer};
+use corewheel::{ManualClock, Shard, When};
 
 use crate::{
     common::{TICK, TICK_NANOS, any_magnitude, nanos, operations, seeded},
-    support::{HOUR, Log, expired, manual_shard, on_a_core, turn_after},
+    support::{HOUR, expired, manual_shard},
 };
 
 type Timers = Shard<usize>;
@@ -190,32 +190,4 @@ fn the_longest_durations_are_accepted() {
     assert!(handles.iter().all(|&handle| timers.reset(handle, TICK)));
     clock.advance(TICK);
     assert_eq!(expired(&mut timers), [0; 6]);
-}
-
-/// The thread's timer chooses the ticks of a shard of payloads, but its own part of a range.
-#[test]
-fn callbacks_fire_when_payloads_do() {
-    on_a_core(|clock| {
-        let ((mut timers, time), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
-        let log = Log::new();
-        for id in 0..200 {
-            let (delay, slack) = (any_duration(&mut random), any_duration(&mut random));
-            timers.add(When::after(delay).slack(slack), id);
-            local_timer().add(When::after(delay).slack(slack), log.writes(id));
-        }
-        while let Some(sleep) = timers.time_until_next() {
-            assert_eq!(local_timer().time_until_next(), Some(sleep));
-            clock.advance(sleep);
-            time.advance(sleep);
-            local_timer().turn();
-            assert_eq!(log.take(), expired(&mut timers));
-        }
-        for id in 0..10 {
-            local_timer().add(When::after(TICK * 10).spread(TICK * 100), log.writes(id));
-        }
-        assert_eq!(turn_after(clock, 9).fired, 0);
-        let tenths = [(); 10].map(|()| turn_after(clock, 10).fired);
-        assert!(tenths.iter().all(|&fired| fired <= 4), "{tenths:?}");
-        assert_eq!(turn_after(clock, 1).live, 0);
-    });
 }

@@ -21,7 +21,7 @@ use mio::{Events, Poll, Token, Waker};
 use crate::{
     common::{TICK, on_a_thread, operations, wait_until},
     support::{
-        ADDS, Counter, HOUR, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
+        ADDS, Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
         counting_wakes, expired, never, on_a_core, owner, turn_after,
     },
     wake_ups,
@@ -32,26 +32,6 @@ fn timeout() -> Option<Duration> {
 }
 
 // ---- timeouts
-
-#[test]
-fn without_a_timer_there_is_no_timeout() {
-    on_a_core(|clock| {
-        let assert_idle = || {
-            let timer = local_timer();
-            assert_eq!((timer.next_deadline(), timer.time_until_next()), (None, None));
-            assert_eq!(timeout(), None);
-        };
-        assert_idle();
-        local_timer().add(TICK, || {});
-        turn_after(clock, 1);
-        assert_idle();
-        assert_eq!(local_timer().add(TICK, never).cancel(), Cancel::Cancelled);
-        assert_idle();
-        let shard = Shard::<()>::new();
-        assert_eq!((shard.next_deadline(), shard.time_until_next()), (None, None));
-        assert_eq!(shard.prepare_sleep().timeout(), None);
-    });
-}
 
 #[test]
 fn the_next_deadline_is_the_earliest_rounded_up_to_a_tick() {
@@ -326,20 +306,6 @@ fn a_reset_elsewhere_to_before_the_end_of_the_sleep_ends_it() {
 }
 
 #[test]
-fn a_sleep_is_ended_once() {
-    counting_wakes(|_, wakes, shard| {
-        let woken = wakes.during_sleep(|| {
-            for ticks in (1..100).rev() {
-                assert!(shard.add(TICK * ticks, never).reset(TICK * ticks));
-            }
-        });
-        assert_eq!(woken, 1);
-        let _ = local_timer().turn();
-        assert_eq!(wakes.during_sleep(|| _ = shard.add(Duration::ZERO, never)), 1, "the next one");
-    });
-}
-
-#[test]
 fn only_an_announced_sleep_is_ended() {
     counting_wakes(|_, wakes, shard| {
         let add = || on_a_thread(|| _ = shard.add(Duration::ZERO, || {}));
@@ -354,25 +320,6 @@ fn only_an_announced_sleep_is_ended() {
         drop(local_timer().prepare_sleep());
         add();
         assert_eq!(wakes.take(), 0, "the sleep is over");
-    });
-}
-
-#[test]
-fn the_last_of_several_resets_elsewhere_counts() {
-    counting_wakes(|_, wakes, shard| {
-        let own = local_timer().add(TICK * 50, never);
-        let woken = |handle: TimerHandle| {
-            wakes.during_sleep(move || {
-                for delay in [HOUR, TICK * 500, TICK * 60, TICK * 20] {
-                    assert!(handle.reset(delay));
-                }
-            })
-        };
-        assert_eq!(woken(own), 1);
-        let remote = on_a_thread(|| shard.add(TICK * 50, never));
-        assert!(own.reset(TICK * 50));
-        let _ = local_timer().turn();
-        assert_eq!(woken(remote), 1);
     });
 }
 
@@ -659,12 +606,6 @@ fn a_remote_canceller_drops_the_callback_of_a_remote_add() {
 /// P6: the panic is reported as one of the owner's.
 #[test]
 fn a_destructor_that_panics_in_a_cancel_is_contained() {
-    struct PanicOnDrop;
-    impl Drop for PanicOnDrop {
-        fn drop(&mut self) {
-            panic!("as planned");
-        }
-    }
     let reported = Counter::default();
     let report = reported.callback();
     configured(
@@ -677,7 +618,7 @@ fn a_destructor_that_panics_in_a_cancel_is_contained() {
         |_| {
             let shard = local_timer().shard_ref();
             on_a_thread(|| {
-                let bomb = PanicOnDrop;
+                let bomb = OnDrop(|| panic!("as planned"));
                 let timer = shard.add(HOUR, move || drop(bomb));
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             });
@@ -800,28 +741,6 @@ fn a_timer_added_just_before_the_sleep_ends_it_by_the_default_hook() {
         let begun = Instant::now();
         thread::park_timeout(sleep.timeout().expect("a timer is pending").min(TOO_LONG));
         assert!(begun.elapsed() < TOO_LONG);
-    });
-}
-
-#[test]
-fn no_wake_up_by_a_backlog_is_lost() {
-    on_a_thread(|| {
-        let (sender, received) = mpsc::channel::<Vec<TimerHandle>>();
-        let canceller =
-            thread::spawn(move || received.iter().for_each(|them| cancel_all_elsewhere(&them)));
-        for _ in 0..operations(100) {
-            let handles = (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
-            sender.send(handles).expect("the canceller listens");
-            let begun = Instant::now();
-            while local_timer().counts().held < WAKE_BACKLOG as u64 {
-                let sleep = local_timer().prepare_sleep();
-                thread::park_timeout(sleep.timeout().unwrap_or(TOO_LONG).min(TOO_LONG));
-                assert!(begun.elapsed() < TOO_LONG, "slept over {:?}", local_timer().counts());
-            }
-            assert_eq!(local_timer().turn().collected, WAKE_BACKLOG);
-        }
-        drop(sender);
-        canceller.join().expect("no panic");
     });
 }
 

@@ -229,3 +229,34 @@ fn an_expired_timer_names_its_handle() {
         assert!(shard.next_expired().is_none());
     }
 }
+
+/// A payload comes with its deadline and its lateness.
+#[test]
+fn expired_payloads_know_their_deadline() {
+    let (mut shard, clock) = manual_shard();
+    let begun = clock.now();
+    shard.add(Duration::from_micros(2_500), "a");
+    clock.advance(Duration::from_micros(7_250));
+    shard.turn();
+    let expired = shard.next_expired().expect("due");
+    assert_eq!(expired.deadline - begun, Duration::from_millis(3));
+    assert_eq!(expired.lateness, Duration::from_micros(4_250));
+    assert!(shard.next_expired().is_none());
+    // A timer that anyone moves to a moment before the last turn is due at that turn.
+    let turned = begun + Duration::from_millis(7);
+    let own = shard.add(HOUR, "own");
+    let moved = shard.add(HOUR, "elsewhere");
+    assert!(shard.reset(own, begun));
+    on_a_thread(|| assert!(moved.reset(begun)));
+    clock.advance(TICK);
+    shard.turn();
+    for _ in 0..2 {
+        let expired = shard.next_expired().expect("due");
+        assert_eq!(
+            (expired.deadline, expired.lateness),
+            (turned, Duration::from_micros(1_250)),
+            "{}",
+            expired.payload
+        );
+    }
+}
