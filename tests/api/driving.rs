@@ -19,11 +19,12 @@ use corewheel::{
     Cancel, Config, Cores, ManualClock, Shard, ShardRef,
     future::{Sleep, Timers, VirtualTime, drive, interval, sleep, timeout},
     local_timer,
-    metrics::{self, ShardMetrics, Stall, Watch},
+    metrics::{self, ShardMetrics},
 };
 
 use crate::{
     common::{TICK, on_a_thread},
+    metrics::{wait_for, watch},
     polling::Poller,
     runtime,
     support::{Counter, HOUR, Log, TOO_LONG, counting_wakes, never, panics},
@@ -352,17 +353,11 @@ fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
         ("watched before its loop", || Config::new().install().expect("the first use")),
     ];
     for (name, prepare) in threads {
-        let (tell, told) = mpsc::channel();
-        let report = move |stall: &Stall| {
-            if stall.name == name {
-                let _ = tell.send(stall.clone());
-            }
-        };
-        let _watch = Watch::start(LIMIT, report).expect("a thread");
+        let (_watch, stalls) = watch(LIMIT, name);
         named(name, move || {
             prepare();
             local_timer().add(Duration::from_millis(1), || ());
-            let stall = told.recv_timeout(TOO_LONG).expect("it is noticed");
+            let stall = wait_for(&stalls);
             assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
             assert!(stall.to_string().contains("has never turned"), "{stall}");
             assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT);
@@ -433,24 +428,18 @@ fn a_remote_timer_whose_driver_is_dropped_is_overdue() {
 #[test]
 fn a_watch_reports_a_remote_timer_of_a_thread_that_never_turns() {
     const NAME: &str = "watched for remote timers";
-    let (tell, told) = mpsc::channel();
-    let report = move |stall: &Stall| {
-        if stall.name == NAME {
-            let _ = tell.send(stall.clone());
-        }
-    };
-    let _watch = Watch::start(DELAY * 4, report).expect("a thread");
+    let (_watch, stalls) = watch(DELAY * 4, NAME);
     undriven(
         NAME,
         || (),
         |shard| {
             shard.add(Duration::from_millis(1), || ());
-            let stall = told.recv_timeout(TOO_LONG).expect("it is noticed");
+            let stall = wait_for(&stalls);
             assert!(
                 !stall.is_in_turn && !stall.has_turned && stall.lasted > DELAY * 4,
                 "{stall:?}"
             );
-            assert!(told.recv_timeout(DELAY * 10).is_err(), "once");
+            assert!(stalls.recv_timeout(DELAY * 10).is_err(), "once");
         },
     );
 }

@@ -494,7 +494,7 @@ fn a_shard_of_payloads_reports_the_same() {
 // ---- stalls
 
 /// A watch, and its reports of the shard called `name`.
-fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
+pub(crate) fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
     let (tell, told) = mpsc::channel();
     let report = move |stall: &Stall| {
         if stall.name == name {
@@ -504,7 +504,7 @@ fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) 
     (Watch::start(limit, report).expect("a thread"), told)
 }
 
-fn wait_for(stalls: &mpsc::Receiver<Stall>) -> Stall {
+pub(crate) fn wait_for(stalls: &mpsc::Receiver<Stall>) -> Stall {
     stalls.recv_timeout(TOO_LONG).expect("it is noticed")
 }
 

@@ -4,10 +4,7 @@
 use std::{
     future,
     pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
@@ -21,21 +18,15 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread},
     polling::{Poller, block_on},
-    support::{HOUR, TOO_LONG},
+    support::{Counter, HOUR, TOO_LONG},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
 /// Returns `wheels` wheels in virtual time, and the number of calls of their wake hook.
-fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Arc<AtomicUsize>) {
-    let (clock, wakes) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
-    let config = |_| {
-        let wakes = Arc::clone(&wakes);
-        Config::new()
-            .tick(TICK)
-            .clock(&clock)
-            .on_wake(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
-    };
+fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
+    let (clock, wakes) = (ManualClock::new(), Counter::default());
+    let config = |_| Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
     let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
     (clock, timers, watcher, wakes)
 }
@@ -103,30 +94,29 @@ fn threads_use_different_wheels() {
 fn only_an_earlier_deadline_wakes_the_watcher() {
     let (_clock, timers, mut watcher, wakes) = start(1);
     let poller = Poller::new();
-    let woken = || wakes.load(Ordering::SeqCst);
     let mut first = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, None);
         let first = pending(&timers, &poller, TICK * 10);
-        assert_eq!(woken(), 1, "it sleeps for ever");
+        assert_eq!(wakes.get(), 1, "it sleeps for ever");
         first
     });
     let mut later = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 10));
         let later = pending(&timers, &poller, TICK * 10);
-        assert_eq!(woken(), 1, "not earlier");
+        assert_eq!(wakes.get(), 1, "not earlier");
         later
     });
     watcher.sleep_with(|_| {
         later.reset_after(TICK * 20);
         drop(pending(&timers, &poller, TICK * 30));
-        assert_eq!(woken(), 1, "none of these is earlier");
+        assert_eq!(wakes.get(), 1, "none of these is earlier");
         first.reset_after(TICK * 5);
-        assert_eq!(woken(), 2);
+        assert_eq!(wakes.get(), 2);
     });
     watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK * 5)));
     // The watcher is awake.
     first.reset_after(TICK);
-    assert_eq!(woken(), 2);
+    assert_eq!(wakes.get(), 2);
     watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
 }
 
@@ -142,24 +132,24 @@ fn steady_timeouts_do_not_wake_the_watcher() {
             watcher.sleep_with(|_| drop(pending(&timers, &poller, TICK * 1_000)));
             clock.advance(TICK);
         }
-        assert_eq!(wakes.load(Ordering::SeqCst), round);
+        assert_eq!(wakes.get(), round);
     }
 }
 
 /// A wake-up that fails is made up for by the next add that the sleep would miss.
 #[test]
 fn a_failing_wake_hook_is_called_again() {
-    let (clock, calls) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let (clock, calls) = (ManualClock::new(), Counter::default());
     let config = |_| {
-        let calls = Arc::clone(&calls);
-        let fails_once = move || assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "as planned");
+        let calls = calls.clone();
+        let fails_once = move || assert!(calls.increment() > 1, "as planned");
         Config::new().tick(TICK).clock(&clock).on_wake(fails_once)
     };
     let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
     let poller = Poller::new();
     watcher.sleep_with(|_| {
         let _sleeps = [(); 3].map(|()| pending(&timers, &poller, TICK));
-        assert_eq!(calls.load(Ordering::SeqCst), 2);
+        assert_eq!(calls.get(), 2);
     });
 }
 
