@@ -9,14 +9,18 @@ const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
 const LOOM: bool = cfg!(all(loom, feature = "loom"));
 const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));
 
-/// Entries of a page, as a power of two. 512 timers take about 40 KiB. Entries never move.
-pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 9 };
+/// Entries of a page, as a power of two. 4,096 entries take at least 128 KiB, so that allocators
+/// get a page from the system and return it there. Entries never move.
+pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
-/// Minimum number of spare pages.
-pub(crate) const SPARE_PAGES_MIN: u32 = if TINY { 1 } else { 2 };
+/// Empty pages that stay. A batch of at most 8,192 timers, added and cancelled in every round,
+/// allocates nothing (P4).
+pub(crate) const PAGES_KEPT: u32 = if TINY { 1 } else { 2 };
 
-/// Turns of an interval: an empty page that a whole interval did not need is freed (see `spare`).
-/// Under loom, where each turn multiplies the interleavings, one.
+/// Fresh places of a page that get into use together. Memory of the others is not touched.
+pub(crate) const FRESH_AT_ONCE: usize = if TINY { 1 } else { 64 };
+
+/// Turns after which an empty table of a purgatory frees its memory.
 pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
     1
 } else if TINY {
@@ -24,9 +28,6 @@ pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
 } else {
     64
 };
-
-/// Pages that one search for an empty page visits.
-pub(crate) const PAGES_SEARCHED: usize = if TINY { 2 } else { 32 };
 
 /// Number of entries from which a pass prefetches. Fewer entries fit in a second-level cache.
 pub(crate) const LOOK_AHEAD_FROM: u32 = if TINY { 4 } else { 8192 };
@@ -85,7 +86,7 @@ pub(crate) const FREED_MAX: usize = 4;
 /// Retired pages that may wait for readers: 2.5 MiB, a few steps' worth unless a reader stalls.
 /// While one stalls, further pages stay in use, so a shard never needs more memory than its timers
 /// did at once, and this (P8).
-pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 64 };
+pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 8 };
 
 /// Shards that can exist at the same time. The number of an ended shard is reused.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };

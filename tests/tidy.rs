@@ -21,7 +21,7 @@ const ORDER: &[(&str, &str)] = &[
         "",
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
-    ("util", "sync snapshot prefetch spare pages"),
+    ("util", "sync snapshot prefetch pages"),
     ("clock", "tick schedule boot counter follower manual reader"),
     ("wheel", "storage entries slot level ahead raw advance check contents"),
     ("gauges", "counts histogram"),

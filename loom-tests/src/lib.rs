@@ -146,20 +146,21 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 #[must_use]
 pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
-    // Index 0 is never given out, and under loom a page has two.
-    let [_stays, below, first, spare] = [1000, 1, 1, 1].map(|ticks| shard.add(TICK * ticks, 1));
-    for other in [below, spare] {
+    // Index 0 is never given out. Under loom a page has two, and one empty page stays.
+    let [_stays, spare, also_spare, first] =
+        [1000, 1, 1, 1].map(|ticks| shard.add(TICK * ticks, 1));
+    for other in [spare, also_spare] {
         shard.cancel(other);
     }
     (shard, clock, first)
 }
 
-/// Adds four timers `2` that are due in a tick. Also returns whether the last has the position of
+/// Adds four timers `2` that are due in a tick. Also returns whether the third has the position of
 /// `first` in a new page; see [`shard_with_a_page_to_spare`].
 #[must_use]
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
-    (added, place(added[3]) == place(first))
+    (added, place(added[2]) == place(first))
 }
 
 /// Shard and index of a timer, which only its `Debug` form tells.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use corewheel::{Cancel, TimerHandle};
+use corewheel::{Cancel, Shard, TimerHandle};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -72,17 +72,26 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
     });
 }
 
+/// Returns a shard, a stale handle, and the last timer of its page, whose end retires the page.
+fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
+    let (mut shard, _clock) = shard();
+    let [_stays, spare, also_spare, stale, last] =
+        [1000, 1, 1, 1, 1].map(|ticks| shard.add(TICK * ticks, 1));
+    for other in [spare, also_spare, stale] {
+        shard.cancel(other);
+    }
+    (shard, stale, last)
+}
+
 /// A page is retired and freed while a thread cancels a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
-    explore_within(2, 13_000, || {
-        let (mut shard, _clock, stale) = shard_with_a_page_to_spare();
-        shard.cancel(stale);
-        // One interval shows that the page is not needed.
-        shard.turn();
+    explore_within(2, 33_000, || {
+        let (mut shard, stale, last) = shard_with_a_stale_handle();
         let canceller = thread::spawn(move || stale.cancel());
-        // The turn retires the page, which advances the epochs by a step. The end of the turn
-        // advances them again and frees the page, if no thread is pinned.
+        // The cancel retires the page, which advances the epochs. The turn advances them again and
+        // frees the page, if no thread is pinned.
+        shard.cancel(last);
         assert!(expired(&mut shard).is_empty());
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);
         let (_, in_a_new_page) = add_four(&mut shard, stale);
@@ -155,14 +164,10 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 /// A page is retired and freed while a thread resets a timer that it had.
 #[test]
 fn reset_and_page_reclaimed() {
-    explore_within(2, 1_300, || {
-        let (mut shard, _clock, stale) = stage(|| {
-            let (mut shard, clock, stale) = shard_with_a_page_to_spare();
-            shard.cancel(stale);
-            shard.turn();
-            (shard, clock, stale)
-        });
+    explore_within(2, 4_100, || {
+        let (mut shard, stale, last) = stage(shard_with_a_stale_handle);
         let mover = thread::spawn(move || stale.reset(TICK));
+        shard.cancel(last);
         assert!(expired(&mut shard).is_empty());
         assert!(!mover.join().unwrap());
         loom::stop_exploring();

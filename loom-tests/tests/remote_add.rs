@@ -385,13 +385,13 @@ fn no_node_is_taken_twice_from_the_pool() {
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     let (clock, core) = core();
     let adder = core.clone();
-    // Under loom a page has two nodes, one page is kept, and an interval is one turn.
+    // Under loom a page has two nodes, and one empty page is kept. The nodes of the second page are
+    // returned in the next turn.
     let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
     local_timer().turn();
     for handle in handles {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
     }
-    local_timer().turn();
     (clock, core, handles[0])
 }
 

@@ -22,7 +22,7 @@ impl LocalTimer {
     /// turn that has begun. A zero delay runs in the next turn; a delay beyond 584 years never
     /// runs.
     ///
-    /// Cost: constant, one reading of the clock. It allocates another page of memory for 512
+    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
     /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
     /// 8.
     ///

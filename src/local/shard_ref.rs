@@ -68,8 +68,8 @@ impl ShardRef {
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
     /// Cost: constant; some compare-and-swaps and no allocation in the steady state. It takes no
-    /// lock, except that one in every 131,072 adds allocates a table under a mutex. It allocates
-    /// another page for 512 remote timers, and for a callback that captures more than 32 bytes. If
+    /// lock, except that one in every 524,288 adds allocates a table under a mutex. It allocates
+    /// another page for 4,096 remote timers, and for a callback that captures more than 32 bytes. If
     /// the owner sleeps beyond the new deadline, it is woken.
     ///
     /// # Panics

@@ -15,7 +15,7 @@ impl<T> Shard<T> {
     /// that has begun. A zero delay fires in the next turn; a delay beyond 584 years never fires.
     ///
     /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
-    /// for 512 timers.
+    /// for 4,096 timers.
     ///
     /// # Panics
     ///

@@ -346,13 +346,12 @@ impl<T> Shard<T> {
         }
         let Claimed { index, .. } = claimed;
         let next = self.next_run(index);
+        let expired = self.expired(claimed, ());
         if let Some(payload) = self.rearm(index, next) {
             self.finish(index);
-            return Some(Expiry::Ended(self.expired(claimed, payload)));
+            return Some(Expiry::Ended(expired.with(payload)));
         }
-        let expired = self.expired(claimed, ());
-        let payload = self.nodes.lend(index);
-        Some(Expiry::Periodic(expired.with(payload)))
+        Some(Expiry::Periodic(expired.with(self.nodes.lend(index))))
     }
 
     /// Claims the next due timer of this pass. If there is none, ends the pass.
@@ -365,14 +364,15 @@ impl<T> Shard<T> {
     #[inline]
     fn give(&mut self, claimed: Claimed) -> Expired<T> {
         let payload = self.nodes.entry(claimed.index).take_payload();
+        let expired = self.expired(claimed, payload);
         self.count_fired();
         self.finish(claimed.index);
-        self.expired(claimed, payload)
+        expired
     }
 
+    /// Describes a claimed timer, whose node is still in use.
     #[inline]
     fn expired<P>(&self, Claimed { index, due }: Claimed, payload: P) -> Expired<P> {
-        // The word keeps it until the node is armed again.
         let generation = self.nodes.entry(index).state().generation();
         let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
         let handle = TimerHandle::new(self.number, index, generation);
@@ -430,6 +430,7 @@ impl<T> Shard<T> {
             return PreparedSleep::ended();
         }
         let (until, is_long) = self.sleep();
+        self.free_before_sleep(until);
         PreparedSleep::new(&self.shared, until, is_long, || self.time_until(until))
     }
 

@@ -73,14 +73,27 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Frees spare memory if the owner is about to sleep for long, since a sleeping loop does not
-    /// turn to free it. Returns true if the sleep is long.
+    /// Frees empty pages if the owner is about to sleep for long, since a sleeping loop does not
+    /// turn to free them. Returns true if the sleep is long.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
-        let is_long = until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP);
-        if is_long && self.nodes.has_garbage() && !self.closed {
+        let is_long = self.is_long_sleep(until);
+        if is_long && !self.closed {
+            self.nodes.return_nodes();
             self.nodes.trim_fully();
         }
         is_long
+    }
+
+    /// Frees the pages that have been retired, as
+    /// [`trim_before_sleep`](Self::trim_before_sleep) does, if the shard is only borrowed.
+    pub(super) fn free_before_sleep(&self, until: Option<u64>) {
+        if self.is_long_sleep(until) {
+            self.nodes.free_retired();
+        }
+    }
+
+    fn is_long_sleep(&self, until: Option<u64>) -> bool {
+        until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP)
     }
 
     /// Returns true if only urgent messages are to be consumed now.

@@ -4,6 +4,5 @@ pub(crate) mod pages;
 pub(crate) mod prefetch;
 #[cfg(feature = "std")]
 pub(crate) mod snapshot;
-pub(crate) mod spare;
 #[cfg(feature = "std")]
 pub(crate) mod sync;

@@ -3,17 +3,26 @@
 //! The storage of a wheel and the nodes of a shard use the same rules. Pages have a fixed size, so
 //! nothing ever moves and no vector of entries doubles. Each page has its own list of free places,
 //! so that a page can go without a search. The place that was freed last is used first, because it
-//! is still in the cache. Pages that stay empty are freed one at a time (P8).
+//! is still in the cache.
+//!
+//! # When memory goes back
+//!
+//! A page comes from the allocator with all bytes zero, and its places get into use a few at a
+//! time. So the process has no memory for places that were never used. The operation that empties a
+//! page frees one, unless few are empty (P8). Equal batches of timers, added and cancelled each
+//! round, find the empty pages again (P4). On Linux the memory of a page goes back to the system at
+//! once, wherever it is in the allocator's heap.
 
 #![allow(unsafe_code)]
 
-use alloc::{vec, vec::Vec};
-use core::mem;
-
-use crate::{
-    limits::{PAGE_BITS, PAGES_SEARCHED},
-    util::spare::Spare,
+use alloc::{
+    alloc::{alloc_zeroed, dealloc, handle_alloc_error},
+    vec,
+    vec::Vec,
 };
+use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
+
+use crate::limits::{FRESH_AT_ONCE, PAGE_BITS, PAGES_KEPT};
 
 /// Places of a page.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
@@ -101,9 +110,10 @@ pub(crate) struct FreePlaces {
     current: usize,
     /// All pages that have room, and some that had, each once.
     available: Vec<u32>,
-    pub(crate) spare: Spare,
-    /// Where the search for an empty page continues.
-    cursor: usize,
+    /// The number of pages whose places are all free.
+    empty: u32,
+    /// The number of empty pages that stay.
+    kept: u32,
 }
 
 /// The free places of one page, as a list through links that the table keeps.
@@ -112,12 +122,28 @@ struct FreePage {
     /// One more than the first free place; 0 if there is none.
     free: u16,
     used: u16,
+    /// The first fresh place. The fresh places were never used, and are in no list.
+    fresh: u16,
     /// There is a page of this number, and it has no other users.
     is_ours: bool,
     is_listed: bool,
 }
 
 const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
+
+/// Fresh places of a page that get into use. The caller links them by [`link`](Self::link).
+#[derive(Debug)]
+pub(crate) struct FreshPlaces {
+    pub(crate) number: usize,
+    pub(crate) places: Range<usize>,
+}
+
+impl FreshPlaces {
+    /// Returns the link of a place among them.
+    pub(crate) fn link(&self, place: usize) -> u32 {
+        if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
+    }
+}
 
 impl FreePlaces {
     /// Creates the list of page 0, which is there from now on.
@@ -126,30 +152,32 @@ impl FreePlaces {
             pages: Vec::new(),
             current: 0,
             available: Vec::new(),
-            spare: Spare::new(),
-            cursor: 0,
+            empty: 0,
+            kept: PAGES_KEPT,
         };
         free.add_page(0);
         free
     }
 
-    /// Takes a free place, whose link `link_of` returns. Returns `None` if a page has to be added.
+    /// Keeps at least this number of empty pages.
+    pub(crate) fn keep(&mut self, pages: u32) {
+        self.kept = self.kept.max(pages);
+    }
+
+    /// Takes a free place of the current page, whose link `link_of` returns.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take(
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<(usize, usize)> {
-        if self.current_page().free == 0 {
-            self.find_room()?;
-        }
         let number = self.current;
         let page = self.current_page();
-        let place = usize::from(page.free - 1) % PAGE;
+        let place = usize::from(page.free.checked_sub(1)?) % PAGE;
         page.free = as_u16(link_of(number, place));
         page.used += 1;
         if page.used == 1 {
-            self.spare.remove();
+            self.empty -= 1;
         }
         Some((number, place))
     }
@@ -161,43 +189,48 @@ impl FreePlaces {
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
-    /// Frees a place. Returns what its link becomes; `None` if its page has other users.
+    /// Frees a place. Returns what its link becomes, and whether a page is to be freed. Returns
+    /// `None` if its page has other users.
     #[inline]
-    pub(crate) fn put(&mut self, number: usize, place: usize) -> Option<u32> {
+    pub(crate) fn put(&mut self, number: usize, place: usize) -> Option<(u32, bool)> {
         let page = self.pages.get_mut(number).filter(|page| page.is_ours)?;
         let link = u32::from(page.free);
         page.free = as_u16(as_u32(place)) + 1;
         page.used -= 1;
         self.current = number;
-        if page.used == 0 || !page.is_listed {
-            self.note_room(number);
-        }
-        Some(link)
+        let has_surplus = (page.used == 0 || !page.is_listed) && self.note_room(number);
+        Some((link, has_surplus))
     }
 
-    /// A page became empty, or has room and is not in `available`.
+    /// A page became empty, or has room and is not in `available`. Returns true if a page is to be
+    /// freed.
     #[cold]
     #[inline(never)]
-    fn note_room(&mut self, number: usize) {
+    fn note_room(&mut self, number: usize) -> bool {
         let page = &mut self.pages[number];
-        if page.used == 0 {
-            self.spare.add();
-        }
         if !mem::replace(&mut page.is_listed, true) {
             self.available.push(as_u32(number));
         }
+        let is_empty = page.used == 0;
+        self.empty += u32::from(is_empty);
+        is_empty && self.has_surplus()
     }
 
-    /// Makes a page with room the current one. Returns `None` if there is none.
-    #[cold]
-    #[inline(never)]
-    fn find_room(&mut self) -> Option<()> {
+    /// Makes a page with room the current one. Returns its next fresh places if no other place is
+    /// free, or none. Returns `None` if no page has room.
+    pub(crate) fn find_room(&mut self) -> Option<FreshPlaces> {
         while let Some(&number) = self.available.last() {
-            let page = &mut self.pages[number as usize];
+            let number = number as usize;
+            let page = &mut self.pages[number];
+            let first = usize::from(page.fresh);
+            if page.free == 0 && page.is_ours && first < PAGE {
+                page.fresh = as_u16(as_u32(PAGE.min(first + FRESH_AT_ONCE)));
+                page.free = as_u16(as_u32(first)) + 1;
+            }
             if page.free != 0 {
                 // It stays in the list: the next place that is freed makes another page current.
-                self.current = number as usize;
-                return Some(());
+                self.current = number;
+                return Some(FreshPlaces { number, places: first..usize::from(page.fresh) });
             }
             page.is_listed = false;
             self.available.pop();
@@ -205,8 +238,8 @@ impl FreePlaces {
         None
     }
 
-    /// Counts a page that is there from now on, and whose places are all free. They are linked by
-    /// [`first_link`]. Index 0 is never used.
+    /// Counts a page that is there from now on, and whose places are all free. Index 0 is never
+    /// used.
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, FreePage::default());
@@ -215,39 +248,37 @@ impl FreePlaces {
         }
         let is_first = number == 0;
         let page = &mut self.pages[number];
-        (page.free, page.used) = if is_first { (as_u16(first_link(0)), 1) } else { (1, 0) };
+        (page.fresh, page.used) = (u16::from(is_first), u16::from(is_first));
         page.is_ours = true;
-        if !is_first {
-            self.spare.add();
-        }
+        self.empty += u32::from(!is_first);
         if !mem::replace(&mut page.is_listed, true) {
             self.available.push(as_u32(number));
         }
     }
 
-    /// Forgets an empty page.
-    pub(crate) fn remove_page(&mut self, number: usize) {
-        let page = &mut self.pages[number];
-        debug_assert!(page.is_ours && page.used == 0, "places of page {number} are in use");
-        page.is_ours = false;
-        page.free = 0;
-        self.spare.remove();
+    /// Returns true if more pages are empty than stay.
+    #[inline]
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.empty > self.kept
     }
 
-    /// Returns true if all places of a page are free.
-    pub(crate) fn is_empty_page(&self, number: usize) -> bool {
-        self.pages.get(number).is_some_and(|page| page.is_ours && page.used == 0)
-    }
-
-    /// Looks for an empty page, a few pages further than the last time.
-    pub(crate) fn find_empty_page(&mut self) -> Option<usize> {
-        for _ in 0..PAGES_SEARCHED {
-            self.cursor = (self.cursor + 1) % self.pages.len();
-            if self.is_empty_page(self.cursor) {
-                return Some(self.cursor);
-            }
+    /// Forgets an empty page, if more are empty than stay, and returns its number. It is the last
+    /// one, because memory that was allocated late is the easiest to return to the system.
+    pub(crate) fn remove_surplus(&mut self) -> Option<usize> {
+        if !self.has_surplus() {
+            return None;
         }
-        None
+        let number = self.pages.iter().rposition(|page| page.is_ours && page.used == 0)?;
+        self.empty -= 1;
+        let page = &mut self.pages[number];
+        (page.is_ours, page.free) = (false, 0);
+        Some(number)
+    }
+
+    /// Returns the places of a page that are not fresh.
+    pub(crate) fn places(&self, number: usize) -> Range<usize> {
+        let page = self.pages.get(number).filter(|page| page.is_ours);
+        0..page.map_or(PAGE, |page| usize::from(page.fresh))
     }
 
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
@@ -263,35 +294,84 @@ impl FreePlaces {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let there = if page.is_ours { PAGE } else { 0 };
-            assert_eq!(usize::from(page.used) * usize::from(page.is_ours) + free, there);
+            let is_full = !page.is_ours || page.free == 0 && usize::from(page.fresh) == PAGE;
+            if page.is_ours {
+                assert_eq!(page.used + free, page.fresh, "places of page {number}");
+                empty += u32::from(page.used == 0);
+            } else {
+                assert_eq!(free, 0, "free places of page {number}, which is not there");
+            }
             assert_eq!(page.is_listed, available.binary_search(&as_u32(number)).is_ok());
-            assert!(page.is_listed || page.free == 0, "unlisted room in page {number}");
-            empty += u32::from(self.is_empty_page(number));
+            assert!(page.is_listed || is_full, "unlisted room in page {number}");
         }
-        assert_eq!(empty, self.spare.empty(), "empty pages");
+        assert_eq!(empty, self.empty, "empty pages");
     }
 }
 
-/// Initialises the places of a page in memory: a page may be larger than the stack.
+/// The memory of a page: where the allocator began it, and the page at its own alignment. So the
+/// allocator sees a small alignment, for which it has memory that is zero without being written.
+fn layout_of<P>() -> Layout {
+    let align = align_of::<P>().max(MEMORY_ALIGN);
+    Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
+}
+
+const MEMORY_ALIGN: usize = 16;
+
+/// Allocates a page whose bytes are all zero.
+pub(crate) fn allocate<P>() -> NonNull<P> {
+    let layout = layout_of::<P>();
+    // SAFETY: the layout is not of size zero.
+    let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        handle_alloc_error(layout)
+    };
+    let align = align_of::<P>().max(MEMORY_ALIGN);
+    // SAFETY: the layout has this many bytes more than the page.
+    let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
+    // SAFETY: at least `MEMORY_ALIGN` bytes are before the page.
+    let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
+    // SAFETY: as above; the page is aligned for a pointer.
+    unsafe { before.write(memory) };
+    page
+}
+
+/// Frees the memory of a page.
 ///
 /// # Safety
 ///
-/// The array is valid for writes.
-pub(crate) unsafe fn fill<E>(array: *mut [E; PAGE], element: impl Fn(usize) -> E) {
-    let first = array.cast::<E>();
-    for place in 0..PAGE {
-        // SAFETY: the place is in the array (caller).
-        let at = unsafe { first.add(place) };
-        // SAFETY: as above.
-        unsafe { at.write(element(place)) };
+/// The page is from [`allocate`], its parts have been dropped, and nothing refers to it any more.
+pub(crate) unsafe fn free<P>(page: NonNull<P>) {
+    // SAFETY: `allocate` has written it.
+    let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
+    // SAFETY: as above.
+    let memory = unsafe { before.read() };
+    #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
+    // SAFETY: the page is used no more (caller).
+    unsafe {
+        return_to_system(page.cast::<u8>(), size_of::<P>());
     }
+    // SAFETY: it was allocated with this layout (caller).
+    unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Returns the link of a place in a page of which all places are free: one more than the next
-/// place, or 0.
-pub(crate) fn first_link(place: usize) -> u32 {
-    if place + 1 < PAGE { as_u32(place + 2) } else { 0 }
+/// Returns whole pages of the system. The allocator keeps the addresses: one that reuses memory
+/// returns it only at the end of its heap, where other memory may be in use.
+///
+/// # Safety
+///
+/// The memory is allocated, and its bytes are not needed.
+#[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
+unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
+    // SAFETY: it only reads a constant of the system.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let Ok(page @ 1..) = usize::try_from(page) else { return };
+    let before = memory.addr().get().next_multiple_of(page) - memory.addr().get();
+    let whole = size.saturating_sub(before) / page * page;
+    if whole > 0 {
+        // SAFETY: the rest of the memory is larger than `before`.
+        let start = unsafe { memory.add(before) };
+        // SAFETY: the range is within the memory, whose bytes may change. A failure has no effect.
+        unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_DONTNEED) };
+    }
 }
 
 #[inline]
@@ -320,35 +400,57 @@ mod tests {
     #[test]
     fn a_place_is_used_once_until_it_is_freed() {
         let mut free = FreePlaces::new();
-        let mut links: Vec<[u32; PAGE]> = vec![core::array::from_fn(first_link); 16];
+        let mut links: Vec<[u32; PAGE]> = vec![[0; PAGE]; 16];
         let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
-        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
-            if random.bool() && !used.is_empty() {
+        for round in 0..if cfg!(miri) { 300 } else { 20_000 } {
+            // Many come, and many go.
+            if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let (number, place) = used.swap_remove(random.usize(..used.len()));
-                links[number][place] = free.put(number, place).expect("its page is there");
+                let (link, has_surplus) = free.put(number, place).expect("its page is there");
+                links[number][place] = link;
+                if has_surplus {
+                    let number = free.remove_surplus().expect("a surplus");
+                    assert!(used.iter().all(|&(other, _)| other != number));
+                    assert!(pages.remove(&number));
+                }
+                assert!(!free.has_surplus());
             } else if let Some(taken) = free.take(|number, place| links[number][place]) {
                 assert!(taken != (0, 0) && !used.contains(&taken));
                 used.push(taken);
+            } else if let Some(fresh) = free.find_room() {
+                fresh.places.clone().for_each(|place| {
+                    links[fresh.number][place] = fresh.link(place);
+                });
             } else if pages.len() < 12 {
                 // The numbers between have pages with other users.
                 let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
                 let number = number.expect("few pages");
-                links[number] = core::array::from_fn(first_link);
                 free.add_page(number);
                 pages.insert(number);
-            }
-            if random.u8(..8) == 0
-                && !pages.is_empty()
-                && let Some(number) = free.find_empty_page()
-            {
-                assert!(used.iter().all(|&(other, _)| other != number));
-                free.remove_page(number);
-                pages.remove(&number);
             }
             assert_eq!(free.put(4, 0), None, "a page with other users");
             free.check(|number, place| links[number][place]);
         }
         assert!(pages.contains(&0), "index 0 is in use for ever");
+    }
+
+    #[test]
+    fn a_page_is_aligned_and_zero() {
+        #[repr(align(128))]
+        struct Aligned([u8; 300]);
+
+        for _ in 0..10 {
+            let (page, small) = (allocate::<Aligned>(), allocate::<[u8; 3]>());
+            assert!(page.is_aligned());
+            // SAFETY: zero is a value of an array of bytes.
+            assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));
+            // SAFETY: as above.
+            assert_eq!(unsafe { small.read() }, [0; 3]);
+            // SAFETY: nothing refers to it.
+            unsafe { free(page) };
+            // SAFETY: as above.
+            unsafe { free(small) };
+        }
     }
 }

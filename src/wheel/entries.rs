@@ -7,32 +7,38 @@
 #![allow(unsafe_code)]
 
 use alloc::{boxed::Box, vec::Vec};
-use core::{cell::Cell, fmt, marker::PhantomData, ptr::NonNull};
+use core::{
+    cell::{Cell, UnsafeCell},
+    fmt,
+    marker::PhantomData,
+    mem::{self, MaybeUninit},
+    ptr::NonNull,
+};
 
 use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX},
     util::{
-        pages::{
-            FreePlaces, PAGE, PageTable, as_u32, fill, first_link, index_of, page_of, place_of,
-        },
+        pages::{self, FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
     },
 };
 
-/// One entry besides its links.
+/// One entry besides its links. A fresh one is zero, and in no slot.
 struct Record<T> {
     deadline: Cell<u64>,
     /// Counts the entries of this index that have ended.
     generation: Cell<u32>,
     location: Cell<Location>,
-    value: Cell<Option<T>>,
+    value: UnsafeCell<MaybeUninit<Option<T>>>,
 }
 
 struct Page<T> {
     /// The `next` of a free entry is its link in the list of free places.
     links: [Cell<Links>; PAGE],
     entries: [Record<T>; PAGE],
+    /// The generation at which the entries begin.
+    generation: Cell<u32>,
 }
 
 /// All entries of a wheel. Index 0 is never used.
@@ -83,7 +89,15 @@ impl<'e, T> Found<'e, T> {
     /// Stores a value in a free entry.
     #[inline]
     pub(super) fn fill(self, value: T) {
-        self.record().value.set(Some(value));
+        // SAFETY: the cell is borrowed only by methods that borrow the entries. Its old value is
+        // `None`, which needs no drop.
+        unsafe { self.value().write(Some(value)) };
+    }
+
+    /// Returns where the value is. It is initialised, unless the place is fresh.
+    #[inline]
+    fn value(self) -> *mut Option<T> {
+        self.record().value.get().cast()
     }
 
     /// Takes the value of an entry that is in no slot, and ends its generation.
@@ -91,7 +105,8 @@ impl<'e, T> Found<'e, T> {
     pub(super) fn take(self) -> Option<T> {
         let record = self.record();
         record.generation.set(record.generation.get() + 1);
-        record.value.take()
+        // SAFETY: as in `fill`; an index that was given out is not fresh.
+        unsafe { self.value().replace(None) }
     }
 }
 
@@ -137,25 +152,18 @@ impl<T> Entry for Found<'_, T> {
 
 impl<T> Page<T> {
     fn allocate(generation: u32) -> NonNull<Self> {
-        let mut page = Box::<Self>::new_uninit();
-        let to = page.as_mut_ptr();
-        let free_links = |place| Cell::new(Links { previous: 0, next: first_link(place) });
-        let entry = |_| Record {
-            deadline: Cell::new(0),
-            generation: Cell::new(generation),
-            location: Cell::default(),
-            value: Cell::new(None),
-        };
-        // SAFETY: the memory was just allocated for the page.
-        let links = unsafe { &raw mut (*to).links };
-        // SAFETY: as above.
-        let entries = unsafe { &raw mut (*to).entries };
-        // SAFETY: as above.
-        unsafe { fill(links, free_links) };
-        // SAFETY: as above.
-        unsafe { fill(entries, entry) };
-        // SAFETY: both parts of the page have been written.
-        NonNull::from(Box::leak(unsafe { page.assume_init() }))
+        let page = pages::allocate::<Self>();
+        // SAFETY: zero is a value of every part: a cell of an integer, or uninitialised.
+        unsafe { page.as_ref() }.generation.set(generation);
+        page
+    }
+
+    /// Initialises a fresh place.
+    fn start(&self, place: usize, next: u32) {
+        self.links[place].set(Links { previous: 0, next });
+        self.entries[place].generation.set(self.generation.get());
+        // SAFETY: the place is fresh, so nothing borrows its value.
+        unsafe { self.entries[place].value.get().write(MaybeUninit::new(None)) };
     }
 }
 
@@ -174,7 +182,7 @@ impl<T> Entries<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(super) fn reserve_index(&mut self) -> Option<u32> {
-        let (number, place) = self.take().or_else(|| self.add_page())?;
+        let (number, place) = self.take().or_else(|| self.find_room())?;
         Some(index_of(number, place))
     }
 
@@ -199,7 +207,7 @@ impl<T> Entries<T> {
     pub(super) fn find(&self, index: u32, generation: u32) -> Option<Found<'_, T>> {
         let found = self.entry(index);
         let is_live = found.generation() == generation
-            && found.location() != Location::UNLINKED
+            && found.location().is_linked()
             && self.pages.has(page_of(index));
         is_live.then_some(found)
     }
@@ -207,16 +215,17 @@ impl<T> Entries<T> {
     /// Returns the value of an entry of this generation that is in the wheel.
     #[inline]
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
-        let value = self.find(index, generation)?.record().value.as_ptr();
-        // SAFETY: values are replaced only by methods that borrow `self` mutably.
+        let value = self.find(index, generation)?.value();
+        // SAFETY: values are replaced only by methods that borrow `self` mutably. An entry in the
+        // wheel is not fresh.
         unsafe { &*value }.as_ref()
     }
 
     /// Returns the value of an entry of this generation that is in the wheel, to change it.
     #[inline]
     pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
-        let value = self.find(index, generation)?.record().value.as_ptr();
-        // SAFETY: the borrow of `self` is exclusive, and the entry is a cell.
+        let value = self.find(index, generation)?.value();
+        // SAFETY: the borrow of `self` is exclusive. An entry in the wheel is not fresh.
         unsafe { &mut *value }.as_mut()
     }
 
@@ -225,10 +234,10 @@ impl<T> Entries<T> {
         while page_of(index) < self.pages.end() {
             if !self.pages.has(page_of(index)) {
                 index = index_of(page_of(index) + 1, 0);
-            } else if self.entry(index).location() == Location::UNLINKED {
-                index += 1;
-            } else {
+            } else if self.entry(index).location().is_linked() {
                 return Some(index);
+            } else {
+                index += 1;
             }
         }
         None
@@ -237,7 +246,7 @@ impl<T> Entries<T> {
     /// Allocates the memory of `entries` entries, which is never given back.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE + 1;
-        self.free.spare.keep(as_u32(pages));
+        self.free.keep(as_u32(pages));
         while self.len - self.vacant.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put(number, place);
@@ -256,14 +265,25 @@ impl<T> Entries<T> {
 
     #[inline]
     fn put(&mut self, number: usize, place: usize) {
-        if let Some(next) = self.free.put(number, place) {
+        if let Some((next, has_surplus)) = self.free.put(number, place) {
             self.page(number).links[place].set(Links { previous: 0, next });
+            if has_surplus {
+                self.free_page();
+            }
         }
     }
 
-    /// Adds a page and takes its first place.
+    /// Takes a place after the current page has none.
     #[cold]
     #[inline(never)]
+    fn find_room(&mut self) -> Option<(usize, usize)> {
+        let Some(fresh) = self.free.find_room() else { return self.add_page() };
+        let page = self.page(fresh.number);
+        fresh.places.clone().for_each(|place| page.start(place, fresh.link(place)));
+        self.take()
+    }
+
+    /// Adds a page and takes its first place.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let (number, generation) = match self.vacant.pop() {
             Some(vacant) => vacant,
@@ -277,31 +297,22 @@ impl<T> Entries<T> {
         }
         self.pages.set(number, Page::allocate(generation));
         self.free.add_page(number);
-        self.take()
+        self.find_room()
     }
 
-    /// Frees a page that has not been needed for long, if there is one.
-    #[inline]
-    pub(super) fn turn(&mut self) {
-        if self.free.spare.is_worth_a_look() {
-            self.trim();
-        }
-    }
-
+    /// Frees an empty page.
     #[cold]
     #[inline(never)]
-    fn trim(&mut self) {
-        if !self.free.spare.turn() {
-            return;
-        }
-        let Some(number) = self.free.find_empty_page() else { return };
-        let generations = self.page(number).entries.iter().map(|entry| entry.generation.get());
-        self.vacant.push((number, generations.max().unwrap_or(0)));
-        self.free.remove_page(number);
+    fn free_page(&mut self) {
+        let Some(number) = self.free.remove_surplus() else { return };
+        let page = self.page(number);
+        let generations = page.entries.iter().map(|entry| entry.generation.get());
+        let generation = generations.fold(page.generation.get(), u32::max);
+        self.vacant.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);
-        // SAFETY: the page was made by `allocate`, and nothing refers to it any more.
-        drop(unsafe { Box::from_raw(page.as_ptr()) });
+        // SAFETY: the page was made by `allocate`, has no value, and nothing refers to it any more.
+        unsafe { pages::free(page) };
     }
 
     #[inline]
@@ -311,13 +322,12 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of the entries that are there, used or free.
-    #[cfg(any(test, debug_assertions))]
+    /// Returns the indices of the entries that are there, used or free, but not fresh.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
-        let places = (0..PAGE).collect::<Vec<_>>();
-        let indices = self.pages.numbers().flat_map(move |number| {
-            places.clone().into_iter().map(move |place| index_of(number, place))
-        });
+        let indices = self
+            .pages
+            .numbers()
+            .flat_map(|number| self.free.places(number).map(move |place| index_of(number, place)));
         indices.filter(|&index| index != 0)
     }
 
@@ -337,9 +347,15 @@ impl<T> Entries<T> {
 
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
+        if mem::needs_drop::<T>() {
+            for index in self.indices() {
+                // SAFETY: the place is not fresh, and is used no more.
+                unsafe { self.entry(index).value().drop_in_place() };
+            }
+        }
         for number in self.pages.numbers() {
             // SAFETY: each page is in the table once, was made by `allocate`, and is used no more.
-            drop(unsafe { Box::from_raw(self.pages.get(number).as_ptr()) });
+            unsafe { pages::free(self.pages.get(number)) };
         }
     }
 }

@@ -139,7 +139,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches its deadline
     /// returns it. A pass that is still being iterated never returns it.
     ///
-    /// Cost: constant; it allocates when it needs another page, of 512 entries.
+    /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
     ///
     /// # Panics
     ///
@@ -179,7 +179,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// the multiple of the largest power of two among them. Most entries with slack share such
     /// ticks, so that one wake-up serves many, and far entries need not cascade.
     ///
-    /// Cost: constant; it allocates when it needs another page, of 512 entries.
+    /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
     ///
     /// # Panics
     ///
@@ -237,7 +237,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// [`is_behind`](Self::is_behind) returns true if there is a rest.
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
-        self.entries.turn();
         if !self.raw.pass_is_idle(now) {
             self.raw.begin(&self.entries, now, budget);
         }

@@ -60,19 +60,21 @@ pub(crate) struct Links {
 }
 
 /// The kind of slot that an entry is linked into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u32);
 
 impl Location {
+    /// In no slot, and never returned by the wheel: zero, as in memory that was never written.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
+    pub(crate) const NEW: Self = Self(0);
     /// In no slot.
-    pub(crate) const UNLINKED: Self = Self(0);
+    pub(crate) const UNLINKED: Self = Self(1);
     /// In a slot from which it expires.
-    pub(super) const NEAR: Self = Self(1);
+    pub(super) const NEAR: Self = Self(2);
     /// In a slot from which it expires, which had many entries when this one came. Such an entry
     /// is in the slot of its deadline.
-    pub(super) const CROWDED: Self = Self(2);
+    pub(super) const CROWDED: Self = Self(3);
     const FAR: u32 = 1 << 31;
-    const RESERVED: u32 = 1 << 30;
 
     /// In a slot from which it is cascaded to a lower level.
     #[inline]
@@ -86,15 +88,9 @@ impl Location {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 
-    /// Returns a mark for an unlinked entry that the storage defines. The wheel never returns it.
-    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
-    pub(crate) const fn reserved(mark: u32) -> Self {
-        Self(Self::RESERVED | mark)
-    }
-
     /// Returns true if the entry is in a slot.
     #[inline]
     pub(crate) fn is_linked(self) -> bool {
-        self != Self::UNLINKED && self.0 & Self::RESERVED == 0
+        self.0 > Self::UNLINKED.0
     }
 }

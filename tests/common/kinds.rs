@@ -50,6 +50,8 @@ pub(crate) trait Timers {
     /// Advances the clock and makes one pass within the budget. Timers fire in the order of their
     /// deadlines.
     fn pass(&mut self, ticks: u32, budget: usize) -> Did;
+    /// Announces a sleep, and ends the announcement.
+    fn sleep(&mut self) {}
     fn live(&self) -> usize;
 }
 
@@ -160,6 +162,10 @@ impl Timers for OfShard {
         Did { fired, collected, touched: count(after.touched - before.touched), behind }
     }
 
+    fn sleep(&mut self) {
+        drop(self.shard.prepare_sleep());
+    }
+
     fn live(&self) -> usize {
         self.shard.len()
     }
@@ -191,6 +197,10 @@ impl Timers for OfThread {
         assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
         let (touched, behind) = (count(turn.touched), turn.behind);
         Did { fired: turn.fired, collected: turn.collected, touched, behind }
+    }
+
+    fn sleep(&mut self) {
+        drop(local_timer().prepare_sleep());
     }
 
     fn live(&self) -> usize {

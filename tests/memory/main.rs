@@ -47,6 +47,17 @@ fn free_garbage() {
     (0..10).for_each(|_| drop(ended(1)));
 }
 
+/// Adds and cancels 8,192 timers, here and from another thread. Their empty pages stay, so a later
+/// burst leaves no others behind.
+fn fill_kept_pages() {
+    let core = local_timer().shard_ref();
+    let add = || (0..8_192).map(|_| core.add(HOUR, small())).collect::<Vec<_>>();
+    let handles = [add(), on_a_thread(add)];
+    while local_timer().turn().behind {}
+    cancel_all(&handles.concat());
+    local_timer().turn();
+}
+
 /// Converts a count for comparison with bytes.
 fn signed(count: usize) -> i64 {
     i64::try_from(count).expect("small")

@@ -11,6 +11,7 @@ use crate::{
     HOUR, Never, alone_in_virtual_time,
     common::TICK,
     counting::{calls, held},
+    fill_kept_pages,
 };
 
 /// The clock advances by a tick after this number of operations.
@@ -140,6 +141,7 @@ fn the_memory_of_a_burst_goes_back() {
     alone_in_virtual_time(|clock| {
         let purgatory = Purgatory::new();
         let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();
+        fill_kept_pages();
         let before = held();
         for number in 0..MANY {
             let (is_met, ended) = (Rc::clone(&is_met), Rc::clone(&ended));
@@ -152,7 +154,6 @@ fn the_memory_of_a_burst_goes_back() {
         clock.advance(TICK * 5);
         local_timer().turn();
         assert!(purgatory.is_empty());
-        // Each turn frees one page.
         (0..1_000).for_each(|_| _ = local_timer().turn());
         let left = held() - before;
         println!(
@@ -194,6 +195,7 @@ fn equal_rounds_of_operations_allocate_nothing() {
 fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
     alone_in_virtual_time(|clock| {
         let purgatory = Purgatory::new();
+        fill_kept_pages();
         let before = held();
         for number in 0..30_000_u64 {
             let outcome = purgatory.try_complete_else_watch(Never, [number, 0], TICK);

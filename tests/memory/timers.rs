@@ -6,13 +6,14 @@ use crate::{
     HOUR, alone_in_virtual_time, cancel_all, cancel_elsewhere,
     common::{TICK, on_a_thread, operations},
     counting::{alone, held},
+    fill_kept_pages,
     kinds::{Handle, Make, Timers, for_each_kind, for_each_shard},
     signed, small,
 };
 
 /// Makes the turns that free the memory of this number of timers, a page in each.
 fn give_back(timers: &mut dyn Timers, count: usize) {
-    (0..count / 512 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
+    (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
 }
 
 /// A delay from 10 to 70 s.
@@ -164,6 +165,7 @@ fn memory_goes_back_before_a_long_sleep() {
     const MANY: usize = 30_000;
     alone_in_virtual_time(|_| {
         let core = local_timer().shard_ref();
+        fill_kept_pages();
         for from_another_thread in [false, true] {
             let before = held();
             let add = |_| core.add(HOUR, small());

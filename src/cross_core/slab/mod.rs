@@ -24,10 +24,10 @@
 //! # Publication and retirement
 //!
 //! Any thread publishes a page by a compare-and-swap. Only the owner removes one, so the owner
-//! reads without an epoch. It retires a page that was not needed lately (`spare`), when all of its
-//! nodes are free: `Idle`, with no message in the mailbox or on the way. For a page of the adders,
-//! it first takes all nodes at once. An adder that stalls while it holds a node keeps that page,
-//! and nothing else.
+//! reads without an epoch. When a page becomes empty and enough others are, it retires one. All
+//! nodes of that page are free: `Idle`, with no message in the mailbox or on the way. For a page of
+//! the adders, it first takes all nodes at once. An adder that stalls while it holds a node keeps
+//! that page, and nothing else.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::with`] and
 //! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes a
@@ -57,7 +57,7 @@
 //! nodes to an empty list. R1: setting releases and clearing acquires, so the second check sees a
 //! node that was returned before the bit was cleared.
 //!
-//! The table itself stays until the shard goes: some 2 KiB for each 131,072 nodes that were ever
+//! The table itself stays until the shard goes: some 1 KiB for each 524,288 nodes that were ever
 //! there together.
 //!
 //! # Models
@@ -74,10 +74,7 @@ mod retired;
 
 use std::{array, marker::PhantomData, ptr::NonNull, sync::Arc};
 
-use self::{
-    owner::NOT_ADMITTED,
-    page::{NodeHeader, PageHeader, PagePtr, Requested, Shape},
-};
+use self::page::{NodeHeader, PageHeader, PagePtr, Requested, Shape};
 pub(crate) use self::{
     owner::{NodeRef, OwnerNodes},
     retired::free_orphans,
@@ -91,7 +88,7 @@ use crate::{
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, Kind, Mover, Next, StateWord},
     },
-    limits::{INDEX_MAX, PAGE_BITS},
+    limits::{INDEX_MAX, PAGE_BITS, PAGES_KEPT},
     util::{
         pages::{PAGE, as_u32, index_of, page_of, place_of},
         sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},
@@ -196,10 +193,8 @@ struct Hints {
     vacant: Hint,
     /// The number of a page: earlier directories are likely to have no room.
     room: Hint,
-    /// The number of whole pages of the adders, whose nodes are all free; and the smallest such
-    /// number since the owner's last read.
+    /// The number of whole pages of the adders, whose nodes are all free.
     whole: Hint,
-    whole_low: Hint,
 }
 
 /// A node, as any thread sees it.
@@ -259,12 +254,7 @@ impl Slab {
             root: array::from_fn(|_| SetOnce::new()),
             shape: Shape::of::<T>(),
             takes_callbacks,
-            hints: Hints {
-                vacant: Hint::new(1),
-                room: Hint::new(1),
-                whole: Hint::new(0),
-                whole_low: Hint::new(0),
-            },
+            hints: Hints { vacant: Hint::new(1), room: Hint::new(1), whole: Hint::new(0) },
         });
         // Every shard needs the first directory, so no adder has to wait for it.
         slab.directory(0);
@@ -358,25 +348,14 @@ impl Slab {
         }
         let (page, place, left) = taken?;
         if left + 1 == PAGE {
-            self.count_not_whole();
+            self.hints.whole.decrement();
         }
         Some((page, place))
     }
 
-    /// Counts a page that has lost a node, or that was retired.
-    fn count_not_whole(&self) {
-        self.hints.whole_low.lower(self.hints.whole.decrement());
-    }
-
-    /// Counts a page whose nodes are all free again.
-    fn count_whole(&self) {
-        self.hints.whole.increment();
-    }
-
-    /// Returns how many pages are whole, and the smallest number since the last call.
-    fn take_whole(&self) -> (u32, u32) {
-        let whole = self.hints.whole.get();
-        (whole, self.hints.whole_low.replace(whole).min(whole))
+    /// Returns true if more pages of the adders are whole than stay.
+    fn has_surplus(&self) -> bool {
+        self.hints.whole.get() > PAGES_KEPT
     }
 
     /// Records that a page has a free node again.
@@ -388,7 +367,7 @@ impl Slab {
     /// Publishes a page whose first node belongs to the caller.
     #[cold]
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        let page = page::Page::<Callback>::allocate(true, NOT_ADMITTED);
+        let page = page::Page::<Callback>::allocate(true);
         let Some(number) = self.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };

@@ -1,10 +1,16 @@
 //! The owner's view of a shard's nodes: one load from one table, and no epoch.
 
-use std::{cell::Cell, fmt, marker::PhantomData, mem, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    marker::PhantomData,
+    mem,
+    sync::Arc,
+};
 
 use super::{
     Build, Slab,
-    page::{Node, OwnerCell, Page, PagePtr, Requested},
+    page::{Node, OwnerCell, Page, PagePtr, Requested, link_to},
     retired::Retired,
 };
 use crate::{
@@ -16,18 +22,17 @@ use crate::{
         reclaim::pin,
         state::{Kind, StateWord, Swept},
     },
-    limits::{PAGES_SEARCHED, REMOTE_GENERATION},
+    limits::{REMOTE_GENERATION, RETIRED_MAX},
     util::{
         pages::{FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
-        spare::Spare,
     },
     wheel::{Entry, Links, Location, Placement, Storage},
 };
 
 /// The location of a remote timer that the owner has not admitted, and of the free nodes of such
 /// timers.
-pub(super) const NOT_ADMITTED: Location = Location::reserved(1);
+const NOT_ADMITTED: Location = Location::NEW;
 
 /// Free nodes of one adders' page that have not been returned yet, linked from the first to the
 /// last.
@@ -48,15 +53,13 @@ pub(crate) struct OwnerNodes<T> {
     free: FreePlaces,
     /// The numbers of the adders' pages that the owner knows.
     remote: Vec<usize>,
-    /// The schedules of periodic timers, by page number. Most pages have none.
-    schedules: Vec<Option<Box<[Schedule; PAGE]>>>,
-    spare_remote: Spare,
+    /// The schedules of periodic timers, by page number and place. Most pages have none.
+    schedules: Vec<Vec<Schedule>>,
     returning: Returning,
-    retired: Retired,
-    /// There may be pages to free in the adders' pages or in `retired`.
+    /// In a cell, because a shard that is only borrowed announces sleeps.
+    retired: RefCell<Retired>,
+    /// There may be pages to free.
     has_garbage: bool,
-    /// The position in `remote` at which the search for an empty page continues.
-    cursor: usize,
     /// Payloads belong to the owner, which is one thread at a time.
     payloads: PhantomData<(T, Cell<()>)>,
 }
@@ -66,7 +69,7 @@ impl<T> OwnerNodes<T> {
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
-        let first = Page::<T>::allocate(false, Location::UNLINKED);
+        let first = Page::<T>::allocate(false);
         let is_published = slab.publish(first, true) == Some(0);
         debug_assert!(is_published, "the slab is new");
         Self {
@@ -75,11 +78,9 @@ impl<T> OwnerNodes<T> {
             free: FreePlaces::new(),
             remote: Vec::new(),
             schedules: Vec::new(),
-            spare_remote: Spare::new(),
             returning: Returning::default(),
-            retired: Retired::default(),
+            retired: RefCell::default(),
             has_garbage: false,
-            cursor: 0,
             payloads: PhantomData,
         }
     }
@@ -104,7 +105,7 @@ impl<T> OwnerNodes<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        let (number, place) = self.take().or_else(|| self.add_page())?;
+        let (number, place) = self.take().or_else(|| self.find_room())?;
         Some(index_of(number, place))
     }
 
@@ -126,7 +127,12 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self.entry(index).state().is_free());
         match self.free.put(page_of(index), place_of(index)) {
-            Some(next) => self.entry(index).set_links(Links { previous: 0, next }),
+            Some((next, has_surplus)) => {
+                self.entry(index).set_links(Links { previous: 0, next });
+                if has_surplus {
+                    self.trim();
+                }
+            }
             None => self.free_remote(index),
         }
     }
@@ -145,8 +151,7 @@ impl<T> OwnerNodes<T> {
         }
         let below = mem::replace(first, index);
         *count += 1;
-        let link = if below == 0 { 0 } else { as_u32(place_of(below)) + 1 };
-        self.entry(index).link().set(link);
+        self.entry(index).link().set(link_to(place_of(index), place_of(below)));
     }
 
     /// Returns free nodes of remote timers to their page.
@@ -155,23 +160,35 @@ impl<T> OwnerNodes<T> {
         if self.returning.count > 0 {
             let Returning { first, last, count, .. } = mem::take(&mut self.returning);
             let header = &self.page_at(page_of(first)).header;
-            let (before, now) = header.free.push(place_of(first), self.entry(last).link(), count);
+            let last = (place_of(last), self.entry(last).link());
+            let (before, now) = header.free.push(place_of(first), last, count);
             if before == 0 {
                 self.slab.note_room(page_of(first));
             }
             if now == PAGE {
-                // The owner retires whole pages in batches.
-                self.slab.count_whole();
-                self.has_garbage = true;
+                self.slab.hints.whole.increment();
+                if self.slab.has_surplus() {
+                    self.trim();
+                }
             }
         }
     }
 
-    /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
+    /// Takes a free node after the current page has none.
     #[cold]
     #[inline(never)]
+    fn find_room(&mut self) -> Option<(usize, usize)> {
+        let Some(fresh) = self.free.find_room() else { return self.add_page() };
+        for place in fresh.places.clone() {
+            let node = self.entry(index_of(fresh.number, place));
+            node.set_links(Links { previous: 0, next: fresh.link(place) });
+        }
+        self.take()
+    }
+
+    /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let page = Page::<T>::allocate(false, Location::UNLINKED);
+        let page = Page::<T>::allocate(false);
         let Some(number) = self.slab.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
@@ -179,7 +196,7 @@ impl<T> OwnerNodes<T> {
         };
         self.pages.set(number, page);
         self.free.add_page(number);
-        self.take()
+        self.find_room()
     }
 
     /// Returns true if a page of this number is published; the owner knows it from now on.
@@ -220,115 +237,85 @@ impl<T> OwnerNodes<T> {
     /// Allocates the memory of `timers` timers, which is never freed.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE) + 1;
-        self.free.spare.keep(pages);
+        self.free.keep(pages);
         while as_u32(self.pages.numbers().count()) < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.free(index_of(number, place));
         }
     }
 
-    /// Returns the indices of all nodes that the owner knows, used or free.
+    /// Returns the indices of all nodes that the owner knows, used or free, but not fresh.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let numbers: Vec<usize> = self.pages.numbers().collect();
-        let indices = numbers
+        let places = |number| (number, self.free.places(number));
+        let pages: Vec<_> = self.pages.numbers().map(places).collect();
+        let indices = pages
             .into_iter()
-            .flat_map(|number| (0..PAGE).map(move |place| index_of(number, place)));
+            .flat_map(|(number, places)| places.map(move |place| index_of(number, place)));
         indices.filter(|&index| index != 0)
     }
 
     /// Returns true if there may be memory to free.
     #[inline]
     pub(crate) fn has_garbage(&self) -> bool {
-        self.has_garbage || self.free.spare.is_worth_a_look()
+        self.has_garbage
     }
 
-    /// Frees the pages that no thread can see any more, and retires at most one page that was not
-    /// needed lately.
+    /// Retires the empty pages that are too many, and frees pages that no thread can see any more.
+    /// Called when a page becomes empty, and then in each turn until nothing is left.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
-        self.retired.free_some();
-        let (whole, low) = self.slab.take_whole();
-        self.spare_remote.observe(whole, low);
-        let owned = self.free.spare.is_worth_a_look() && self.free.spare.turn();
-        let remote = self.spare_remote.is_worth_a_look() && self.spare_remote.turn();
-        if (owned || remote) && self.retired.has_room() {
-            let number = if owned { self.free.find_empty_page() } else { None };
-            match number {
-                Some(number) => self.retire(number),
-                None if remote => self.retire_remote(PAGES_SEARCHED),
-                None => (),
-            }
-            // This also publishes garbage that was deferred on this thread, which the shard may
-            // leave.
-            self.retired.free_some();
+        self.retired.get_mut().free_some();
+        while self.retired.get_mut().has_room() {
+            let Some(number) = self.free.remove_surplus().or_else(|| self.take_whole_page()) else {
+                break;
+            };
+            self.take_away(number);
         }
-        self.has_garbage = !self.retired.is_empty() || self.spare_remote.is_worth_a_look();
+        // This also publishes garbage that was deferred on this thread, which the shard may leave.
+        self.retired.get_mut().free_some();
+        let has_surplus = self.free.has_surplus() || self.slab.has_surplus();
+        self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Frees all pages that are not needed now, except those that are always kept: the owner is
-    /// about to sleep for long. Stops early if another thread is reading a page.
-    #[cold]
-    #[inline(never)]
+    /// Frees all pages that are too many before a long sleep, in which no turn does. Another thread
+    /// that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
-        self.return_nodes();
-        let (whole, low) = self.slab.take_whole();
-        self.spare_remote.observe(whole, low);
-        let numbers: Vec<usize> = self.pages.numbers().collect();
-        for number in numbers {
-            if !self.free.spare.is_worth_a_look() {
-                break;
-            }
-            if self.free.is_empty_page(number) && number != 0 {
-                if !self.retired.has_room() && !self.retired.free_all() {
-                    break;
-                }
-                self.retire(number);
+        for _ in 0..=self.pages.end() / RETIRED_MAX {
+            if self.has_garbage {
+                self.trim();
+                self.free_retired();
             }
         }
-        while self.spare_remote.is_worth_a_look() {
-            let before = self.remote.len();
-            if !self.retired.has_room() && !self.retired.free_all() {
-                break;
-            }
-            self.retire_remote(self.remote.len());
-            if self.remote.len() == before {
-                break;
-            }
-        }
-        self.retired.free_all();
-        self.has_garbage = !self.retired.is_empty();
     }
 
-    /// Retires a page of the owner whose nodes are all free.
-    fn retire(&mut self, number: usize) {
-        self.free.remove_page(number);
-        self.take_away(number);
+    /// Frees retired pages before a long sleep.
+    pub(crate) fn free_retired(&self) {
+        if self.has_garbage {
+            self.retired.borrow_mut().free_all();
+        }
     }
 
-    /// Retires a page of the adders whose nodes are all free, among the next few.
-    fn retire_remote(&mut self, searched: usize) {
-        for _ in 0..searched.min(self.remote.len()) {
-            self.cursor = (self.cursor + 1) % self.remote.len();
-            let number = self.remote[self.cursor];
-            if self.page_at(number).header.free.take_all() {
-                self.remote.swap_remove(self.cursor);
-                self.spare_remote.remove();
-                self.slab.count_not_whole();
-                return self.take_away(number);
-            }
+    /// Takes a page from the adders, if too many have all their nodes free. Returns its number.
+    fn take_whole_page(&mut self) -> Option<usize> {
+        if !self.slab.has_surplus() {
+            return None;
         }
+        let is_taken = |&number: &usize| self.page_at(number).header.free.take_all();
+        let at = self.remote.iter().position(is_taken)?;
+        self.slab.hints.whole.decrement();
+        Some(self.remote.swap_remove(at))
     }
 
     fn take_away(&mut self, number: usize) {
         debug_assert!((0..PAGE).all(|place| self.entry(index_of(number, place)).state().is_free()));
         if let Some(schedules) = self.schedules.get_mut(number) {
-            *schedules = None;
+            *schedules = Vec::new();
         }
         let page = self.pages.get(number);
         self.pages.remove(number);
         self.slab.retract(number);
-        self.retired.push(page);
+        self.retired.get_mut().push(page);
     }
 
     /// Returns where and when the admitted timers with a payload were added.
@@ -346,13 +333,15 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the schedule of a periodic timer.
     pub(crate) fn periodic(&mut self, index: u32) -> &mut Schedule {
-        let number = page_of(index);
+        let (number, place) = (page_of(index), place_of(index));
         if self.schedules.len() <= number {
-            self.schedules.resize_with(number + 1, || None);
+            self.schedules.resize_with(number + 1, Vec::new);
         }
         let schedules = &mut self.schedules[number];
-        let schedules = schedules.get_or_insert_with(|| Box::new([Schedule::default(); PAGE]));
-        &mut schedules[place_of(index)]
+        if schedules.len() <= place {
+            schedules.resize(place + 1, Schedule::default());
+        }
+        &mut schedules[place]
     }
 
     /// Returns the payload of a pending timer that the owner has added.
@@ -412,7 +401,7 @@ impl<T> OwnerNodes<T> {
 
     #[cfg(all(test, not(loom)))]
     pub(super) fn retired(&self) -> usize {
-        self.retired.len()
+        self.retired.borrow().len()
     }
 }
 

@@ -1,17 +1,12 @@
 //! Pages of nodes in memory: typed for the owner, untyped for other threads.
 
-use std::{
-    alloc::{Layout, alloc, handle_alloc_error},
-    fmt,
-    mem::MaybeUninit,
-    ptr::NonNull,
-};
+use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
     cross_core::{mailbox::Link, origin::Added, state::StateWord},
     util::{
-        pages::{PAGE, as_u32, fill, first_link},
-        sync::{AtomicU64, Looks, Ordering, UnsafeCell, Unseen},
+        pages::{self, PAGE, as_u32},
+        sync::{AtomicU64, IS_MODEL, Looks, Ordering, UnsafeCell, Unseen},
     },
     wheel::{Links, Location},
 };
@@ -90,7 +85,6 @@ impl Requested {
 pub(super) struct PageHeader {
     /// The free nodes of a page that belongs to the adders.
     pub(super) free: FreeHead,
-    pub(super) is_remote: bool,
     pub(super) looks: Looks,
     /// The page has been retracted, and no thread can read it any more.
     pub(super) unseen: Unseen,
@@ -143,66 +137,64 @@ impl Shape {
 }
 
 impl<T> Page<T> {
-    /// Allocates a page and initialises it in place, since it may be larger than the stack. All
-    /// nodes are idle and have no payload. In a page for adders all nodes but the first are in the
-    /// free list; the caller takes the first.
-    pub(super) fn allocate(is_remote: bool, location: Location) -> PagePtr {
-        let layout = Layout::new::<Self>();
-        // SAFETY: a page is not of size zero.
-        let Some(page) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else {
-            handle_alloc_error(layout)
-        };
+    /// Allocates a page. All nodes are idle and have no payload. In a page for adders all nodes but
+    /// the first are in the free list; the caller takes the first.
+    pub(super) fn allocate(is_remote: bool) -> PagePtr {
+        let page = pages::allocate::<Self>();
         let header = PageHeader {
             free: FreeHead::new(if is_remote { PAGE - 1 } else { 0 }),
-            is_remote,
             looks: Looks::default(),
             unseen: Unseen::default(),
             drop: Self::free,
         };
-        let page = page.as_ptr();
-        let node = |place: usize| Node {
-            header: NodeHeader {
-                state: StateWord::default(),
-                deadline: OwnerCell::new(0),
-                link: Link::new(if is_remote && place + 1 < PAGE { as_u32(place + 2) } else { 0 }),
-                location: OwnerCell::new(location),
-            },
-            payload: UnsafeCell::new(MaybeUninit::uninit()),
-        };
-        let free_links = |place| OwnerCell::new(Links { previous: 0, next: first_link(place) });
-        let places = (
+        if IS_MODEL {
             // SAFETY: the memory was allocated for the page, and no other thread knows it yet.
-            unsafe { &raw mut (*page).header },
-            // SAFETY: as above.
-            unsafe { &raw mut (*page).nodes },
-            // SAFETY: as above.
-            unsafe { &raw mut (*page).requested },
-            // SAFETY: as above.
-            unsafe { &raw mut (*page).links },
-            // SAFETY: as above.
-            unsafe { &raw mut (*page).added },
-        );
-        // SAFETY: as above.
-        unsafe { places.0.write(header) };
-        // SAFETY: as above.
-        unsafe { fill(places.1, node) };
-        // SAFETY: as above.
-        unsafe { fill(places.2, |_| Requested(AtomicU64::new(0))) };
-        // SAFETY: as above.
-        unsafe { fill(places.3, free_links) };
-        // SAFETY: as above.
-        unsafe { fill(places.4, |_| OwnerCell::new(Added::default())) };
-        // SAFETY: it was not null.
-        PagePtr(unsafe { NonNull::new_unchecked(page.cast()) })
+            unsafe { Self::write(page, header) };
+        } else {
+            // SAFETY: as above; a page begins with its header. Zero is the value of a free node.
+            unsafe { page.cast::<PageHeader>().write(header) };
+        }
+        PagePtr(page.cast())
+    }
+
+    /// Writes a page of a model, whose atomics are more than their values.
+    ///
+    /// # Safety
+    ///
+    /// The page is valid for writes.
+    #[inline(never)]
+    unsafe fn write(page: NonNull<Self>, header: PageHeader) {
+        let new = Self {
+            header,
+            nodes: array::from_fn(|_| Node {
+                header: NodeHeader {
+                    state: StateWord::default(),
+                    deadline: OwnerCell::new(0),
+                    link: Link::new(0),
+                    location: OwnerCell::new(Location::NEW),
+                },
+                payload: UnsafeCell::new(MaybeUninit::uninit()),
+            }),
+            requested: array::from_fn(|_| Requested(AtomicU64::new(0))),
+            links: array::from_fn(|_| OwnerCell::new(Links::default())),
+            added: array::from_fn(|_| OwnerCell::new(Added::default())),
+        };
+        // SAFETY: the caller says so.
+        unsafe { page.write(new) };
     }
 
     /// # Safety
     ///
     /// As for [`PagePtr::free`]; the page is a `Page<T>`.
     unsafe fn free(page: NonNull<PageHeader>) {
-        // SAFETY: the page was allocated by `allocate` with the layout of a box, and is used no
-        // more (caller).
-        drop(unsafe { Box::from_raw(page.cast::<Self>().as_ptr()) });
+        let page = page.cast::<Self>();
+        if IS_MODEL {
+            // SAFETY: as below.
+            unsafe { page.drop_in_place() };
+        }
+        // SAFETY: the page was allocated by `allocate`, and is used no more (caller). Its parts
+        // need no drop.
+        unsafe { pages::free(page) };
     }
 }
 
@@ -308,6 +300,9 @@ impl<T> Node<T> {
 /// A thread may stall between reading the link of the first node and its swap, and must not install
 /// a stale link then. So the head has a tag that counts the nodes taken.
 ///
+/// A link is relative: zero leads to the next place. So the nodes of a new page are linked while
+/// all bytes are zero. The count says which node is the last.
+///
 /// ```text
 ///  63                      32 31             16 15              0
 /// +--------------------------+-----------------+-----------------+
@@ -335,10 +330,9 @@ impl FreeHead {
         let mut head = self.0.load(Ordering::Acquire);
         loop {
             let place = first_of(head)?;
-            let next = link(place).get();
-            let new = (head >> 32).wrapping_add(1) << 32
-                | (count_of(head) as u64 - 1) << 16
-                | u64::from(next);
+            let left = count_of(head) - 1;
+            let next = if left == 0 { 0 } else { next_of(place, link(place).get()) };
+            let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
             // Acquire: the work of the node's last user, or the links from another head (G1).
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, count_of(new))),
@@ -347,13 +341,18 @@ impl FreeHead {
         }
     }
 
-    /// Returns `count` nodes, linked from `first` to the one whose link is `last`. Returns how many
+    /// Returns `count` nodes, linked from `first` to `last`, which has this link. Returns how many
     /// there were before, and are now.
-    pub(super) fn push(&self, first: usize, last: &Link, count: u32) -> (usize, usize) {
+    pub(super) fn push(
+        &self,
+        first: usize,
+        (last, link): (usize, &Link),
+        count: u32,
+    ) -> (usize, usize) {
         // Relaxed: checked by the swap.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
-            last.set(as_u32(first_of(head).map_or(0, |place| place + 1)));
+            link.set(link_to(last, first_of(head).unwrap_or(0)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
             // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at
@@ -390,6 +389,18 @@ impl FreeHead {
     }
 }
 
+/// Returns the link of the node at `place` to the one at `next`.
+pub(super) fn link_to(place: usize, next: usize) -> u32 {
+    as_u32(next).wrapping_sub(as_u32(place + 1))
+}
+
+/// Returns one more than the place to which a link of the node at `place` leads. A stale link may
+/// lead anywhere.
+fn next_of(place: usize, link: u32) -> u16 {
+    let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
+
 #[allow(clippy::cast_possible_truncation)] // Masked.
 fn count_of(head: u64) -> usize {
     (head as u32 >> 16) as usize
@@ -414,10 +425,10 @@ mod tests {
             assert!(seen.insert(head.0.load(Ordering::Relaxed)));
             assert_eq!(head.pop(|place| &links[place]), Some((1, 0)));
             assert_eq!(head.pop(|place| &links[place]), None);
-            assert_eq!(head.push(1, &links[1], 1), (0, 1));
+            assert_eq!(head.push(1, (1, &links[1]), 1), (0, 1));
         }
         assert!(!head.take_all());
-        assert_eq!(head.push(0, &links[0], 1), (1, 2));
+        assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
         assert!(head.take_all() && !head.has_any());
     }
 

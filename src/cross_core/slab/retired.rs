@@ -43,10 +43,7 @@ impl Retired {
     }
 
     /// Returns true if one more page may wait (P8).
-    pub(super) fn has_room(&mut self) -> bool {
-        if self.0.len() >= RETIRED_MAX {
-            self.free_some();
-        }
+    pub(super) fn has_room(&self) -> bool {
         self.0.len() < RETIRED_MAX
     }
 
@@ -60,13 +57,12 @@ impl Retired {
     }
 
     /// Advances the epochs as far as possible without other threads, and frees every page that no
-    /// thread can see any more. Returns true if there is room for more.
-    pub(super) fn free_all(&mut self) -> bool {
+    /// thread can see any more.
+    pub(super) fn free_all(&mut self) {
         for _ in 0..FLUSHES {
             reclaim::help();
         }
         self.free_unseen(usize::MAX);
-        self.0.len() < RETIRED_MAX
     }
 
     fn free_unseen(&mut self, max: usize) {

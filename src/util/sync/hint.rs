@@ -49,12 +49,6 @@ impl Hint {
         }
     }
 
-    /// Sets the number and returns the one before.
-    pub(crate) fn replace(&self, value: u32) -> u32 {
-        // Relaxed: it orders nothing.
-        self.0.swap(value, Ordering::Relaxed)
-    }
-
     /// Adds one.
     pub(crate) fn increment(&self) {
         // Relaxed: it orders nothing.

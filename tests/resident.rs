@@ -1,0 +1,71 @@
+//! The memory of the process, as the system counts it, follows the number of live timers (P8).
+#![cfg(all(feature = "std", target_os = "linux"))]
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/kinds.rs"]
+mod kinds;
+
+use std::{fs::File, io::Read};
+
+use kinds::{Handle, Make, for_each_kind};
+
+/// Returns the resident bytes of this process. Allocates nothing.
+fn resident() -> i64 {
+    let mut status = [0; 4096];
+    let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
+    let status = str::from_utf8(&status[..read.expect("it is there")]).expect("a text");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is counted");
+    let kilobytes = line.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
+    kilobytes.expect("a number") * 1024
+}
+
+/// One test, because any other use of memory at the same time would count.
+#[test]
+fn resident_memory_follows_the_timers() {
+    for_each_kind(few_timers_take_little);
+    for_each_kind(a_burst_goes_back);
+}
+
+/// A page has room for 4,096 timers, of which few are used.
+fn few_timers_take_little(make: Make<'_>) {
+    let before = resident();
+    let mut wheels: Vec<_> = (0..20).map(|_| make()).collect();
+    for timers in &mut wheels {
+        (1..=10).for_each(|tick| _ = timers.add(tick));
+    }
+    let each = (resident() - before) / 20;
+    println!("{each} bytes for ten timers");
+    assert!(each < 128 << 10, "{each} bytes for ten timers");
+}
+
+/// Other memory of the process lies between the pages, and keeps a heap from shrinking.
+fn a_burst_goes_back(make: Make<'_>) {
+    const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut timers = make();
+    let mut handles: Vec<Handle> = (0..BURST).map(|_| timers.add(1)).collect();
+    timers.pass(1, usize::MAX);
+    handles.clear();
+    let mut others = Vec::with_capacity(1_000_000);
+    // The first burst has shown the allocator which sizes come and go.
+    for burst in 1..3 {
+        timers.sleep();
+        let before = resident();
+        for one in 0..BURST {
+            handles.push(timers.add(random.u32(10_000..70_000)));
+            if one % 1_000 == 0 {
+                others.push(Box::new([1_u8; 100]));
+            }
+        }
+        let full = resident() - before;
+        random.shuffle(&mut handles);
+        assert!(handles.drain(..).all(|handle| timers.cancel(handle)));
+        timers.pass(1, usize::MAX);
+        timers.sleep();
+        let left = resident() - before;
+        println!("burst {burst}: {full} bytes, {left} left");
+        assert!(full > BURST * 40, "{full} bytes for {BURST}");
+        assert!(left <= full / 10, "{left} bytes left of {full} after burst {burst}");
+    }
+}
