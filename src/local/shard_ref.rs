@@ -184,7 +184,11 @@ impl ShardRef {
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
         let callback = Sent::again(callback);
-        self.sent(self.shared.add_periodic(Schedule { due, period }, Origin::caller(), callback))
+        self.finish_add(self.shared.add_periodic(
+            Schedule { due, period },
+            Origin::caller(),
+            callback,
+        ))
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
@@ -279,13 +283,13 @@ impl ShardRef {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.sent(self.shared.add(nanos, origin, Sent::new(callback)))
+        self.finish_add(self.shared.add(nanos, origin, Sent::new(callback)))
     }
 
     /// Wakes the owner if it must see an add. Returns the handle, or the callback that was made of
     /// an `F`.
     #[inline]
-    fn sent<F: Send + 'static>(
+    fn finish_add<F: Send + 'static>(
         &self,
         added: Result<Remote<Armed>, (AddErrorReason, Sent)>,
     ) -> Result<TimerHandle, AddError<F>> {

@@ -15,9 +15,10 @@
 //! from a page of the adders by a compare-and-swap ([`FreeHead`](page::FreeHead)), or publishes a
 //! new page. From then on the node belongs to that thread. It writes payload and requested
 //! deadline, of a periodic timer also the period in place of the deadline, and arms the word as
-//! *queued* and *moved* (S3 in `state` publishes them). The owner consumes the message, adopts the page if it is new, admits the timer, and links that node into
-//! its wheel. When the timer has ended and no message of it is queued, the owner returns the node
-//! to its page, in batches of one page.
+//! *queued* and *moved* (S3 in `state` publishes them). The owner consumes the message, adopts the
+//! page if it is new, admits the timer, and links that node into its wheel. When the timer has
+//! ended and no message of it is queued, the owner returns the node to its page, in batches of one
+//! page.
 //!
 //! One generation bit says which side has armed the node, so that the two counters never meet.
 //!

@@ -14,8 +14,8 @@ impl StateWord {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | flags);
-        // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle may read this
-        // word.
+        // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle
+        // may read this word.
         self.0.store(word, Ordering::Release);
     }
 

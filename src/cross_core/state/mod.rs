@@ -143,8 +143,8 @@
 //! the owner may sleep for long. It makes the timer `Withdrawn` and *gone*, moves the payload to
 //! its own stack, and then makes the timer `Cancelled`. If the timer was being moved, the mover
 //! does this instead. The swap that sets *gone* acquires the adder's writes and the runs of a
-//! periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends in between,
-//! `sweep` leaves the payload alone.
+//! periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's `collect`
+//! (S1). If the shard ends in between, `sweep` leaves the payload alone.
 //!
 //! # Models
 //!
