@@ -306,6 +306,29 @@ fn pause_and_resume_panic_out_of_turn() {
     assert!(panic_of(time::pause).contains("current-thread runtime"), "no runtime");
 }
 
+#[test]
+fn a_paused_sleep_that_nothing_ends_panics() {
+    let test = || {
+        let runtime = runtime::Builder::new_current_thread().build().expect("one");
+        let sleeps = async {
+            time::pause();
+            time::sleep(SECOND).await;
+        };
+        let message = panic_of(|| runtime.block_on(sleeps));
+        assert!(message.contains("auto_advance"), "{message}");
+        // `advance` needs no hook.
+        runtime.block_on(async {
+            time::resume();
+            time::pause();
+            let mut sleep = time::sleep(SECOND);
+            assert!(poll_once(&mut sleep).is_pending());
+            time::advance(SECOND).await;
+            assert!(poll_once(&mut sleep).is_ready());
+        });
+    };
+    thread::spawn(test).join().expect("no panic");
+}
+
 /// All three are woken after the jump, in the order of their deadlines.
 #[test]
 fn advance_jumps() {

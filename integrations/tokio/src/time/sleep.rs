@@ -9,7 +9,7 @@ use std::{
 use corewheel::future::{self, Remote};
 use tokio::task::coop;
 
-use super::{Instant, home::with_timers};
+use super::{Instant, home::with_timers, virtual_time::assert_advancing};
 
 /// Waits until `duration` from now. Zero is ready at the first poll.
 #[track_caller]
@@ -70,7 +70,7 @@ impl Sleep {
 
     /// Polls it without a look at the task's cooperative budget.
     pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx)
+        Pin::new(&mut self.0).poll(cx).map(|()| assert_advancing())
     }
 }
 

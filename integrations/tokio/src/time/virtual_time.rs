@@ -16,7 +16,7 @@ use std::{
 
 use corewheel::{Config, ManualClock, ShardRef, future::Timers, local_timer};
 use tokio::{
-    runtime::{Handle, RuntimeFlavor},
+    runtime::{Handle, RuntimeFlavor, RuntimeMetrics},
     task::yield_now,
 };
 
@@ -30,12 +30,19 @@ thread_local! {
 /// The tick of the helper's timer, the default.
 const TICK: Duration = Duration::from_millis(1);
 
+/// How often the helper looks whether a runtime without [`auto_advance`] is idle.
+const LOOK: Duration = Duration::from_secs(1);
+
 struct VirtualTime {
     clock: ManualClock,
     /// The instant at which the clock shows zero.
     start: StdInstant,
     timers: Timers,
     helper: Sender<Order>,
+    /// The runtime has called [`auto_advance`] since the last `pause`.
+    has_hook: Cell<bool>,
+    /// Receives a message when the helper ends a sleep because nothing advances the clock.
+    stuck: Receiver<()>,
     /// The real time of `resume`, and the virtual time then. `None` while time stands still.
     resumed: Cell<Option<Resumed>>,
 }
@@ -46,8 +53,12 @@ type Resumed = (StdInstant, Duration);
 enum Order {
     /// Checks its wheel: another thread has added an earlier deadline.
     Look,
-    /// Moves its clock with real time, or not any more.
-    Follow(Option<Resumed>, Sender<bool>),
+    /// Moves its clock with real time.
+    Follow(Resumed, Sender<bool>),
+    /// Stops its clock, and watches the runtime.
+    Stand(Idle, Sender<bool>),
+    /// Watches the runtime no more: it advances the clock.
+    HasHook,
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires it. Answers whether there was one.
@@ -55,15 +66,45 @@ enum Order {
     End,
 }
 
+/// The state of a helper's clock.
+enum Mode {
+    /// In step with real time.
+    Follows(Resumed),
+    /// Stopped, in a runtime that may have no hook.
+    Watches(Idle),
+    /// Stopped, in a runtime whose hook advances it.
+    Stands,
+}
+
+/// Finds out whether a runtime is idle.
+struct Idle {
+    runtime: RuntimeMetrics,
+    parked: Option<u64>,
+}
+
+impl Idle {
+    /// Returns true if the runtime has been parked since the last call.
+    fn has_lasted(&mut self) -> bool {
+        #[cfg(target_has_atomic = "64")]
+        let parked = Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
+        #[cfg(not(target_has_atomic = "64"))]
+        let parked = None; // tokio does not count
+        let before = std::mem::replace(&mut self.parked, parked);
+        parked.is_some() && parked == before
+    }
+}
+
 /// Stops the clock of this thread. Futures created from now on see virtual time, which advances by
 /// [`advance`], and to the next deadline whenever the runtime is idle.
 ///
 /// Call it first in a test, in a runtime that [`run`](crate::run) made or one with
-/// [`auto_advance`]. It affects this thread only.
+/// [`auto_advance`]. It affects this thread only. `#[tokio::test]` makes a runtime without that
+/// hook, in which only [`advance`] moves the clock.
 ///
 /// # Panics
 ///
-/// If time stands still already, or outside of a current-thread runtime.
+/// If time stands still already, or outside of a current-thread runtime. In a runtime without
+/// [`auto_advance`], a future that waits panics when the runtime has been idle for a second.
 ///
 /// # Examples
 ///
@@ -81,16 +122,15 @@ enum Order {
 /// ```
 #[track_caller]
 pub fn pause() {
-    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-    assert!(
-        matches!(flavor, Ok(RuntimeFlavor::CurrentThread)),
-        "`time::pause()` requires a current-thread runtime"
-    );
+    let runtime = Handle::try_current().ok();
+    let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
+    let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
     let here = HERE.with_borrow_mut(|here| {
         Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
-    here.order(|done| Order::Follow(None, done));
+    here.has_hook.set(false);
+    here.order(|done| Order::Stand(Idle { runtime, parked: None }, done));
     // At the end of a tick, so that a sleep of whole milliseconds ends after exactly that time.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
     here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
@@ -105,8 +145,8 @@ pub fn pause() {
 #[track_caller]
 pub fn resume() {
     let here = paused().expect("time is not frozen");
-    let resumed = Some((StdInstant::now(), here.clock.elapsed()));
-    here.resumed.set(resumed);
+    let resumed = (StdInstant::now(), here.clock.elapsed());
+    here.resumed.set(Some(resumed));
     here.order(|done| Order::Follow(resumed, done));
 }
 
@@ -147,6 +187,9 @@ pub async fn advance(duration: Duration) {
 /// ```
 pub fn auto_advance() {
     let Some(here) = paused() else { return };
+    if !here.has_hook.replace(true) {
+        let _ = here.helper.send(Order::HasHook);
+    }
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
         here.order(Order::Step);
@@ -179,6 +222,16 @@ pub(super) fn timers() -> Option<Timers> {
     here().map(|here| here.timers.clone())
 }
 
+/// Panics if a sleep of this thread has ended because nothing advances the clock.
+pub(super) fn assert_advancing() {
+    assert!(
+        here().is_none_or(|here| here.stuck.try_recv().is_err()),
+        "the time of this thread is paused, its runtime is idle, and nothing advances the clock: run the test in \
+         `corewheel_tokio::run`, or build its runtime with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`, \
+         in place of `#[tokio::test]`, or call `advance`"
+    );
+}
+
 fn here() -> Option<Rc<VirtualTime>> {
     HERE.try_with(|here| here.borrow().clone()).ok().flatten()
 }
@@ -196,15 +249,17 @@ impl VirtualTime {
     /// Starts a helper whose clock follows real time.
     fn start() -> Self {
         let (clock, (helper, orders)) = (ManualClock::new(), channel());
+        let (tell_stuck, stuck) = channel();
         let start = clock.now();
         let (refer, referred) = channel();
         let (its_clock, its_orders) = (clock.clone(), helper.clone());
-        let serve = move || serve(&its_clock, its_orders, &orders, &refer);
+        let serve = move || serve(&its_clock, its_orders, &orders, &refer, &tell_stuck);
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(serve).expect("a thread for virtual time");
         let shard = referred.recv().expect("the helper has a timer");
         let resumed = Cell::new(Some((StdInstant::now(), Duration::ZERO)));
-        Self { clock, start, timers: Timers::new(&[shard]), helper, resumed }
+        let (timers, has_hook) = (Timers::new(&[shard]), Cell::new(false));
+        Self { clock, start, timers, helper, has_hook, stuck, resumed }
     }
 
     /// Gives the helper an order, and waits until it is done.
@@ -227,15 +282,17 @@ fn serve(
     wake: Sender<Order>,
     orders: &Receiver<Order>,
     refer: &Sender<ShardRef>,
+    stuck: &Sender<()>,
 ) {
     let config = Config::new().clock(clock).on_wake(move || _ = wake.send(Order::Look));
     config.install().expect("a new thread has no timer");
     let _ = refer.send(local_timer().shard_ref());
-    let mut follows = None;
+    let mut mode = Mode::Stands;
     loop {
-        let order = match follows {
-            None => orders.recv().map_err(RecvTimeoutError::from),
-            Some(resumed) => {
+        let order = match mode {
+            Mode::Stands => orders.recv().map_err(RecvTimeoutError::from),
+            Mode::Watches(_) => orders.recv_timeout(LOOK),
+            Mode::Follows(resumed) => {
                 clock.set(since(resumed));
                 local_timer().turn();
                 let sleep = local_timer().prepare_sleep();
@@ -246,10 +303,30 @@ fn serve(
             }
         };
         let (done, result) = match order {
-            Ok(Order::Look) | Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Mode::Watches(idle) = &mut mode
+                    && idle.has_lasted()
+                    && !turn()
+                    && until_next(clock).is_some()
+                {
+                    let _ = stuck.send(());
+                    step(clock);
+                    mode = Mode::Stands;
+                }
+                continue;
+            }
+            Ok(Order::Look) => continue,
+            Ok(Order::HasHook) => {
+                mode = Mode::Stands;
+                continue;
+            }
             Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Order::Follow(mode, done)) => {
-                follows = mode;
+            Ok(Order::Follow(resumed, done)) => {
+                mode = Mode::Follows(resumed);
+                (done, true)
+            }
+            Ok(Order::Stand(idle, done)) => {
+                mode = Mode::Watches(idle);
                 (done, true)
             }
             Ok(Order::Turn(done)) => (done, turn()),
@@ -273,17 +350,17 @@ fn turn() -> bool {
 
 fn step(clock: &ManualClock) -> bool {
     while !turn() {
-        match local_timer().time_until_next() {
-            // At the end of time the clock stops, and nothing is due.
-            Some(wait)
-                if !wait.is_zero() && clock.elapsed().checked_add(wait).is_some_and(is_time) =>
-            {
-                clock.advance(wait);
-            }
-            _ => return false,
-        }
+        let Some(wait) = until_next(clock) else { return false };
+        clock.advance(wait);
     }
     true
+}
+
+/// Returns the time until the next deadline. At the end of time the clock stops, and nothing is
+/// due.
+fn until_next(clock: &ManualClock) -> Option<Duration> {
+    let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_time);
+    local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }
 
 /// Returns whether a clock can show it.
