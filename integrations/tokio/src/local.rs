@@ -84,6 +84,37 @@ const BUDGET: usize = 1_024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
+/// Cores that stop gracefully: each serves the rest of its requests, for at most 20 ms.
+///
+/// ```
+/// use corewheel::{Cores, future::{sleep, timeout}};
+/// use std::time::Duration;
+/// use tokio::{sync::watch, task::JoinSet};
+///
+/// let (stop, stopped) = watch::channel(false);
+/// let cores = Cores::builder().shards(2).start(move |_core| {
+///     let mut stopped = stopped.clone();
+///     corewheel_tokio::run(async move {
+///         let mut requests = JoinSet::new();
+///         loop {
+///             tokio::select! {
+///                 // Stands for an accepted connection.
+///                 () = sleep(Duration::from_millis(1)) => {
+///                     requests.spawn_local(sleep(Duration::from_millis(2)));
+///                 }
+///                 _ = stopped.changed() => break,
+///             }
+///         }
+///         timeout(Duration::from_millis(20), requests.join_all()).await.is_ok()
+///     })
+/// })?;
+/// stop.send(true).expect("the cores listen");
+/// for core in cores.join() {
+///     println!("all requests served: {}", core.unwrap()?);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Panics
 ///
 /// If the future, or a library in it, uses `tokio::time`: this runtime has no tokio timer. Build
@@ -101,7 +132,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Spawns a task on the current `LocalSet` that drives this thread's wheel, while the set runs and
-/// until the task is aborted. One is enough.
+/// until the task is aborted. A thread has at most one. Dropping the handle does not end the task.
+/// A future that waits when the task is aborted stays pending.
 ///
 /// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
 /// descriptor), and nothing in between. A timer that a task adds before all others costs one more
@@ -111,8 +143,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Errors
 ///
 /// If the wheel can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is
-/// virtual, or too many files are open). If the runtime does not accept the descriptor, or another
-/// such task drives the wheel already.
+/// virtual, or too many files are open). If the runtime does not accept the descriptor. With
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists), if another such task drives the wheel already.
 ///
 /// # Panics
 ///
@@ -127,7 +159,14 @@ pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
 fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
     // SAFETY: a `TimerFd` owns its descriptor: it is the same one, and open, while the `TimerFd`
     // lives.
-    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
+    let registered = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) };
+    registered.map_err(|error| match io::Error::from(error) {
+        error if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = "this thread's wheel has a driver already: call `run` or `spawn_local` once";
+            io::Error::new(error.kind(), text)
+        }
+        error => error,
+    })
 }
 
 /// Ends only when the runtime's own driver has ended, with that error.

@@ -49,7 +49,9 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
 fn a_second_driver_harms_nobody() {
     on_a_thread(|| {
         let slept = corewheel_tokio::run(async {
-            assert!(corewheel_tokio::spawn_local().is_err(), "tokio has the descriptor already");
+            let error = corewheel_tokio::spawn_local().expect_err("tokio has the descriptor");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert!(error.to_string().contains("a driver already"), "{error}");
             sleep(Duration::from_millis(5)).await;
         });
         slept.expect("a runtime");
