@@ -20,11 +20,12 @@ use std::{convert::Infallible, io, time::Duration};
 
 use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
+use io_uring::IoUring;
 
 /// The tick of [`run`]. glommio's own timers have none.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a glommio executor that drives the thread's timer. Returns the
+/// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
 /// output of the future.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
@@ -32,8 +33,15 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the kernel refuses io_uring.
+/// If the kernel refuses `io_uring` ([`is_refusal`]), or the limit of locked memory (`ulimit -l`)
+/// is below 512 KiB.
+///
+/// # Panics
+///
+/// Before Linux 5.8, inside of glommio, which may also end the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    // glommio panics where there is no `io_uring`.
+    drop(IoUring::new(1)?);
     // The thread may have a wheel, which stays.
     let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
@@ -45,7 +53,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     }))
 }
 
-/// Returns a future that drives this thread's timer and never ends. Spawn it on the thread's
+/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
 /// executor.
 ///
 /// See [`corewheel::future::drive`].
@@ -55,7 +63,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
 }
 
 /// Returns whether `error` says that the kernel refuses `io_uring`: in a sandbox, or before Linux
-/// 5.8.
+/// 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
     const ENOSYS: i32 = 38;
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
