@@ -33,9 +33,10 @@ use crate::{
 
 /// Wheels for futures that may be polled and dropped on any thread.
 ///
-/// [`per_worker`](Self::per_worker) makes a wheel for each worker of a work-stealing runtime. The
-/// workers add to these wheels directly. [`start`](Self::start) and [`new`](Self::new) use the
-/// wheels of other threads, to which the workers send messages.
+/// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for each
+/// core of the machine, and the workers add to these wheels directly. [`start`](Self::start) and
+/// [`new`](Self::new) use the wheels of other threads, to which the workers send messages: better
+/// only if most timers fire.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
 /// Otherwise each thread keeps to one of them, which reduces contention between threads. If that
@@ -44,18 +45,18 @@ use crate::{
 ///
 /// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
 /// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
-/// keeps these threads alive. Clones are cheap and refer to the same wheels.
+/// keeps these threads alive. When they end, each future ends at once [without a
+/// timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
-/// Beside a runtime that moves tasks between its threads, one thread runs the timers, and tasks
-/// wait for it from anywhere.
+/// Beside a runtime that moves tasks between its threads:
 ///
 /// ```
 /// use corewheel::future::{TimeoutError, Timers};
 /// use std::time::Duration;
 ///
-/// let timers = Timers::start(1)?;
+/// let timers = Timers::per_worker()?;
 ///
 /// // On any thread of the runtime:
 /// let guarded = timers.timeout(Duration::from_millis(5), std::future::pending::<()>());

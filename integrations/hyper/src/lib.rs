@@ -4,20 +4,21 @@
 //! sleeps often.
 //!
 //! ```
-//! use corewheel::future::Timers;
 //! use corewheel_hyper::Timer;
-//! use corewheel_tokio::Shards;
+//! use corewheel_tokio::time;
 //! use hyper::server::conn::http1;
 //! use std::time::Duration;
 //!
-//! let shards = Shards::start(1)?;
 //! let mut server = http1::Builder::new();
-//! server.timer(Timer::new(Timers::new(shards.all()))).header_read_timeout(Duration::from_secs(10));
-//! # Ok::<(), std::io::Error>(())
+//! server.timer(Timer::new(time::timers())).header_read_timeout(Duration::from_secs(10));
 //! ```
 //!
-//! With a current-thread runtime per core, take the timers of `corewheel_tokio::time::timers`: the
-//! futures then use the core's own wheel.
+//! `time::timers` returns the core's own wheel in a current-thread runtime of
+//! `corewheel_tokio::run`, and wheels of the workers in a multi-thread one. With another executor,
+//! take [`Timers::per_worker`].
+//!
+//! `header_read_timeout` also closes a connection that is kept alive, if its next request does not
+//! come in that time: it is the idle timeout of connections.
 
 use std::{
     pin::Pin,

@@ -5,16 +5,14 @@
 //! deadline is mostly a store.
 //!
 //! ```
-//! use corewheel::future::Timers;
 //! use corewheel_quinn::Runtime;
-//! use corewheel_tokio::Shards;
+//! use corewheel_tokio::time;
 //! use quinn::{Endpoint, EndpointConfig};
 //! use std::{net::UdpSocket, sync::Arc};
 //!
 //! # let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
 //! # let _guard = tokio.enter();
-//! let shards = Shards::start(1)?;
-//! let runtime = Arc::new(Runtime::new(Timers::new(shards.all())));
+//! let runtime = Arc::new(Runtime::new(time::timers()));
 //! let socket = UdpSocket::bind("127.0.0.1:0")?;
 //! let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)?;
 //! # drop(endpoint);

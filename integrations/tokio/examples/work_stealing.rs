@@ -1,5 +1,5 @@
-//! Request timeouts in tokio's multi-thread runtime, with timers on dedicated threads. Most
-//! requests are answered and cancel their timer; some time out.
+//! Request timeouts in tokio's multi-thread runtime, on wheels that its workers claim. Most requests
+//! are answered and cancel their timer; some time out.
 //!
 //! It ends with a verdict:
 //!
@@ -9,11 +9,10 @@
 
 use std::{
     io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use corewheel_tokio::Shards;
+use corewheel::future::Timers;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -41,30 +40,27 @@ async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
 
 /// Returns the answer, or the time waited without one.
 async fn ask(
-    shards: &Shards,
+    timers: &Timers,
     server: &mpsc::Sender<(u32, oneshot::Sender<u32>)>,
     request: u32,
 ) -> Result<u32, Duration> {
     let (answer, answered) = oneshot::channel();
-    let (alarm, late) = oneshot::channel();
     let asked = Instant::now();
-    // The shard that this worker adds to. A callback only wakes the task; a guard that is dropped
-    // cancels.
-    let _timeout = shards.nearest().add(TIMEOUT, move || _ = alarm.send(())).guard();
+    let answered = timers.timeout(TIMEOUT, answered);
     server.send((request, answer)).await.expect("the server lives");
-    tokio::select! {
-        answer = answered => Ok(answer.expect("the server lives")),
-        _ = late => Err(asked.elapsed()),
+    match answered.await {
+        Ok(answer) => Ok(answer.expect("the server lives")),
+        Err(_) => Err(asked.elapsed()),
     }
 }
 
-async fn load(shards: Arc<Shards>) {
+async fn load(timers: Timers) {
     let (server, requests) = mpsc::channel(64);
     tokio::spawn(serve(requests));
     let mut asking = JoinSet::new();
     for request in 0..REQUESTS {
-        let (shards, server) = (Arc::clone(&shards), server.clone());
-        asking.spawn(async move { (request, ask(&shards, &server, request).await) });
+        let (timers, server) = (timers.clone(), server.clone());
+        asking.spawn(async move { (request, ask(&timers, &server, request).await) });
     }
     let (mut timeouts, mut longest) = (0, Duration::ZERO);
     while let Some(asked) = asking.join_next().await {
@@ -83,8 +79,7 @@ async fn load(shards: Arc<Shards>) {
 }
 
 fn main() -> io::Result<()> {
-    let shards = Arc::new(Shards::start(2)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    runtime.block_on(load(Arc::clone(&shards)));
+    runtime.block_on(load(Timers::per_worker()?));
     Ok(())
 }

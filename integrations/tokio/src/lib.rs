@@ -3,8 +3,11 @@
 //! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in a `LocalSet`
 //!   of yours. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks run
 //!   between the tasks.
-//! - **One multi-thread runtime**: [`Timers::per_worker`](corewheel::future::Timers::per_worker),
-//!   for deadlines of tasks. A task adds its timer to a wheel of its worker. For callbacks:
+//! - **One multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and
+//!   [`time::timers`] for packages that take [`Timers`](corewheel::future::Timers). Its default is
+//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker): a task adds its timer on the
+//!   thread that polls it. If most timers fire, choose
+//!   [`Timers::start`](corewheel::future::Timers::start) by [`time::use_timers`]. For callbacks:
 //!   [`Shards`], timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both kinds.
 //!

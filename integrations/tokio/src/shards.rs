@@ -19,11 +19,13 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// - It is the 1,024th queued message about deadlines, or about cancelled timers.
 /// - The shard is full and cancelled timers could make room.
 ///
-/// For deadlines of tasks use [`Timers`](corewheel::future::Timers), whose futures may move between
-/// threads and keep the timers alive: [`per_worker`](corewheel::future::Timers::per_worker), or
-/// [`start`](corewheel::future::Timers::start) with such threads.
+/// For deadlines of tasks use [`time`](crate::time), or
+/// [`Timers::per_worker`](corewheel::future::Timers::per_worker), which keep their timers alive.
 ///
-/// Dropping this ends the threads without waiting for them; their pending callbacks are dropped.
+/// Keep this value while its timers are used. Dropping it ends the threads without waiting for
+/// them; their pending callbacks are dropped. So do not make
+/// [`Timers::new`](corewheel::future::Timers::new) of [`all`](Self::all):
+/// [`Timers::start`](corewheel::future::Timers::start) has such threads and keeps them.
 ///
 /// # Examples
 ///

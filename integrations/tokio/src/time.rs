@@ -22,7 +22,7 @@
 //! All futures here are `Send`. Each is created on one of these wheels, in this order:
 //!
 //! 1. The thread's virtual time, after [`pause`].
-//! 2. The thread's own timer, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
+//! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
 //!    drives it. The future may move to another thread; its timer stays.
 //! 3. The timers given to [`use_timers`]. Without that call, the first future makes wheels by
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker).
@@ -44,8 +44,8 @@
 //!   [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
 //!   `spawn_blocking` runs; tokio's clock waits for it.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
-//!   [`auto_advance`]. `#[tokio::test(start_paused = true)]` does not know these timers: call
-//!   [`pause`] first.
+//!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
+//!   In place of both, call [`pause`] first in a `#[test]` that calls [`run`](crate::run).
 //! - [`DelayQueue`] is not `Sync`. It documents the differences of its methods.
 
 pub mod delay_queue;

@@ -13,8 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::future::Timers;
-use corewheel_tokio::{Shards, time};
+use corewheel_tokio::time;
 use corewheel_tower::{TimeoutError, TimeoutLayer};
 use tokio::task::JoinSet;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -31,9 +30,8 @@ async fn work(request: u32) -> Result<u32, Infallible> {
 }
 
 fn main() -> io::Result<()> {
-    let shards = Shards::start(1)?;
     let service = ServiceBuilder::new()
-        .layer(TimeoutLayer::new(Timers::new(shards.all()), TIMEOUT))
+        .layer(TimeoutLayer::new(time::timers(), TIMEOUT))
         .service(service_fn(work));
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
     let (answered, late) = runtime.block_on(async {

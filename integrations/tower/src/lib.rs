@@ -1,7 +1,7 @@
 //! A timeout layer for tower whose deadlines are corewheel's: [`TimeoutLayer`].
 //!
 //! ```
-//! use corewheel::future::Timers;
+//! use corewheel_tokio::time;
 //! use corewheel_tower::{TimeoutError, TimeoutLayer};
 //! use std::{convert::Infallible, future, time::Duration};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -9,18 +9,54 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
 //! let service = ServiceBuilder::new()
-//!     .layer(TimeoutLayer::new(Timers::start(1)?, Duration::from_millis(5)))
+//!     .layer(TimeoutLayer::new(time::timers(), Duration::from_millis(5)))
 //!     .service(service_fn(|()| future::pending::<Result<(), Infallible>>()));
 //! let error = service.oneshot(()).await.unwrap_err();
-//! assert!(error.is::<TimeoutError>());
-//! # Ok::<(), std::io::Error>(())
-//! # })?;
+//! assert_eq!(error.downcast_ref(), Some(&TimeoutError::Elapsed));
+//! # });
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A request that is answered at its first poll touches no timer. With a current-thread runtime per
-//! core, take the timers of `corewheel_tokio::time::timers`: the deadlines are then on the core's
-//! own wheel.
+//! A request that is answered at its first poll touches no timer. `time::timers` returns the core's
+//! own wheel in a current-thread runtime of `corewheel_tokio::run`, and wheels of the workers in a
+//! multi-thread one. With another executor, take [`Timers::per_worker`].
+//!
+//! # With axum
+//!
+//! The services of a `Router` cannot fail, so a `HandleErrorLayer` turns errors into answers:
+//!
+//! ```
+//! use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};
+//! use corewheel_tokio::time;
+//! use corewheel_tower::{TimeoutError, TimeoutLayer};
+//! use std::time::Duration;
+//! use tower::ServiceBuilder;
+//! # use axum::{body::Body, http::Request};
+//! # use tower::ServiceExt;
+//!
+//! async fn answer(error: BoxError) -> StatusCode {
+//!     match error.downcast_ref() {
+//!         Some(TimeoutError::Elapsed) => StatusCode::REQUEST_TIMEOUT,
+//!         Some(_) => StatusCode::SERVICE_UNAVAILABLE, // overload: no timer could be had
+//!         None => StatusCode::INTERNAL_SERVER_ERROR,
+//!     }
+//! }
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # runtime.block_on(async {
+//! let layers = ServiceBuilder::new()
+//!     .layer(HandleErrorLayer::new(answer))
+//!     .layer(TimeoutLayer::new(time::timers(), Duration::from_millis(5)));
+//! let app = Router::new().route("/slow", get(std::future::pending::<()>)).layer(layers);
+//! # let request = Request::get("/slow").body(Body::empty()).unwrap();
+//! # assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::REQUEST_TIMEOUT);
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! `axum::serve` has no idle timeout of connections. For that, serve each with hyper's
+//! `http1::Builder` and the `Timer` of `corewheel-hyper`. The service is
+//! `hyper_util::service::TowerToHyperService::new(app)`.
 
 use std::{
     error::Error,

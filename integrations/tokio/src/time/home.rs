@@ -28,10 +28,9 @@ static CHOSEN: OnceLock<Timers> = OnceLock::new();
 ///
 /// ```
 /// use corewheel::future::Timers;
-/// use corewheel_tokio::{Shards, time};
+/// use corewheel_tokio::time;
 ///
-/// let shards = Shards::start(2)?;
-/// time::use_timers(Timers::new(shards.all())).unwrap();
+/// time::use_timers(Timers::start(2)?).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn use_timers(timers: Timers) -> Result<(), Timers> {
@@ -39,7 +38,8 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
 }
 
 /// Returns the timers that a future created on this thread uses: for adapters that take [`Timers`],
-/// such as those for hyper, tower and quinn.
+/// such as those for hyper, tower and quinn. In a current-thread runtime, call it inside of
+/// [`run`](crate::run), after [`pause`](super::pause) in a test.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }
