@@ -8,7 +8,7 @@ use std::{
 use super::alarm::Alarm;
 use crate::{
     cross_core::{
-        handle::{Cancel, LocalHandle},
+        handle::{Cancel, LocalHandle, TimerHandle},
         origin::Origin,
     },
     error::AddErrorReason,
@@ -53,7 +53,8 @@ pub trait Place: Debug + Unpin {
 }
 
 impl Place for LocalTimer {
-    type Handle = LocalHandle;
+    /// A `LocalHandle` would give the compiler a second reason why the future is not `Send`.
+    type Handle = TimerHandle;
 
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
@@ -83,21 +84,21 @@ impl Place for LocalTimer {
         nanos: &mut u64,
         origin: Origin,
         alarm: Alarm,
-    ) -> Result<LocalHandle, AddErrorReason> {
-        Self::try_add_alarm(*nanos, origin, move || alarm.ring())
+    ) -> Result<TimerHandle, AddErrorReason> {
+        Self::try_add_alarm(*nanos, origin, move || alarm.ring()).map(LocalHandle::handle)
     }
 
     #[inline]
-    fn is_pending(&self, handle: LocalHandle) -> bool {
-        handle.is_pending()
+    fn is_pending(&self, handle: TimerHandle) -> bool {
+        LocalHandle::new(handle).is_pending()
     }
 
     #[inline]
-    fn cancel(&self, handle: LocalHandle) -> Cancel {
-        handle.cancel()
+    fn cancel(&self, handle: TimerHandle) -> Cancel {
+        LocalHandle::new(handle).cancel()
     }
 
-    fn reset_to(&self, handle: LocalHandle, nanos: u64) -> bool {
-        handle.reset_to(nanos)
+    fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
+        LocalHandle::new(handle).reset_to(nanos)
     }
 }

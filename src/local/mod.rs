@@ -55,7 +55,10 @@ pub fn local_timer() -> LocalTimer {
 /// The wheel of the current thread; from [`local_timer`]. It is an empty token: copy it, or call
 /// `local_timer` again.
 #[derive(Clone, Copy, Debug)]
-pub struct LocalTimer(PhantomData<*const ()>);
+pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
+
+/// Names the way out where the compiler finds that a future of this thread is not `Send`.
+enum UseTimersForSendFutures {}
 
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +104,10 @@ impl LocalTimer {
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
     /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
     /// the wheel, and at most 96 entries that were reset away from that tick. Each slot of a higher
-    /// level that starts at the tick adds at most 96 more of these. A purgatory of several cores
-    /// sends one message for up to 64 events, and an event checks all operations that watch its
-    /// key. Each consumed message costs about a cache miss. So does each deadline request that the
-    /// turn puts in order, up to 4,096 for any budget.
+    /// level that starts at the tick adds at most 96 more entries that were reset away. A purgatory
+    /// of several cores sends one message for up to 64 events, and an event checks all operations
+    /// that watch its key. Each consumed message costs about a cache miss. So does each deadline
+    /// request that the turn puts in order, up to 4,096 for any budget.
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
@@ -193,7 +196,7 @@ impl LocalTimer {
     /// ```
     /// use corewheel::{Config, local_timer};
     /// use mio::{Events, Poll, Token, Waker};
-    /// use std::time::Duration;
+    /// use std::{io::ErrorKind, time::Duration};
     ///
     /// let mut poll = Poll::new()?;
     /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
@@ -202,7 +205,10 @@ impl LocalTimer {
     /// let mut events = Events::with_capacity(1024);
     /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
     /// while !local_timer().is_empty() {
-    ///     local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout))?;
+    ///     match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
+    ///         Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+    ///         _ => (), // a signal ends a poll as well
+    ///     }
     ///     local_timer().turn();
     /// }
     /// # Ok::<(), std::io::Error>(())
@@ -299,8 +305,8 @@ impl LocalTimer {
         }
     }
 
-    /// Returns the number of live timers, including held ones. A remotely added timer counts from
-    /// its admission by the owner.
+    /// Returns the number of live timers, including held ones. A timer that another thread
+    /// adds counts once a turn has taken it from the mailbox.
     pub fn len(self) -> usize {
         Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
     }
@@ -359,9 +365,9 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call it before anything else uses
     /// [`local_timer`] in the thread.
     ///
-    /// It counts as a driver, since only a loop that turns the wheel needs a configuration. Futures
-    /// that wait do not [panic](crate::future#without-a-driver) on this thread, even if it never
-    /// turns.
+    /// It registers a [driver](LocalTimer::register_driver), because a thread installs before it
+    /// drives, but drives nothing itself: without a loop that turns the wheel, futures of this
+    /// thread wait for ever.
     ///
     /// # Errors
     ///
