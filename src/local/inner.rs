@@ -586,9 +586,10 @@ impl Local {
 #[cold]
 fn no_driver() -> ! {
     panic!(
-        "no loop drives this thread's timer, so a future that waits for it would never end: before the first poll, make a \
-         driver (`corewheel::future::drive`, `LocalTimer::timer_fd`, `corewheel_tokio::run`, `corewheel_compio::run`), call \
-         `Config::install`, or, if your own loop turns the timer later, `local_timer().register_driver()`"
+        "no loop drives this thread's wheel, so a future that waits for it would never end: before the first poll, call `run` \
+         of the package for your runtime (corewheel-tokio, -compio, -monoio, -glommio, -smol), or make a driver by \
+         `corewheel::future::drive` or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if a loop of yours \
+         turns the wheel later"
     );
 }
 
