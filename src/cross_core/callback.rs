@@ -269,7 +269,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>()
 }
 
-/// The callback of a one-shot timer. Its functions come from `CallOnce`.
+/// The callback of a one-shot timer: a closure that `CallOnce` calls.
 pub(crate) struct Once(Closure);
 
 impl Once {

@@ -94,7 +94,7 @@ impl Parker {
         self.announced.store(before + ONE + ASLEEP + NO_LOOP, Ordering::Release);
     }
 
-    /// Records that a loop drives the owner, for the owner.
+    /// Records that a loop drives the owner. Only the owner calls it.
     pub(crate) fn gets_loop(&self) {
         // Relaxed, both: a thread that still finds no loop has placed its request before the
         // owner's next announcement, whose fence orders the two (F1, F2).

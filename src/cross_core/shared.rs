@@ -348,7 +348,8 @@ impl Shared {
         asleep.or_else(|| self.must_wake_for_debt(depth))
     }
 
-    /// Publishes a deadline for an owner without a loop. An elapsed one begins to be late now.
+    /// Publishes the deadline of a remote request for an owner without a loop. The lateness of a
+    /// deadline that has elapsed counts from now.
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {

@@ -28,8 +28,9 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // A callback dropped by a thread whose wheel has ended was pending at that end. A cancelled
-        // and not yet collected one is dropped there too: it gets a spurious wake.
+        // The end of a wheel drops the callbacks of its pending timers, and their tasks must
+        // continue on another wheel. It also drops callbacks of cancelled timers that the owner has
+        // not collected. The wakes of their tasks are spurious.
         if self.0.is_some() && LocalTimer::has_ended() {
             self.0.take().into_iter().for_each(Waker::wake);
         }

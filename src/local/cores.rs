@@ -178,7 +178,7 @@ impl Core {
         &self.all.shards
     }
 
-    /// Drives the thread's timer until the thread [is to end](Self::is_stopping): the loop of a
+    /// Drives the thread's wheel until the thread [is to end](Self::is_stopping): the loop of a
     /// thread of nothing but timers.
     ///
     /// It parks between its turns. If the configuration has a wake hook
@@ -561,10 +561,10 @@ impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     }
 }
 
-/// The thread's core, and its wheel.
+/// The result of a thread's start: the core to which it is pinned, and its wheel.
 type Report = Result<(Option<usize>, ShardRef), ConfigError>;
 
-/// Threads that have started and wait at their gates.
+/// Threads that have started and wait for the permission to run.
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
     reports: Vec<mpsc::Receiver<Report>>,

@@ -158,7 +158,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// # Errors
     ///
-    /// If the thread's timer is full or has ended; see
+    /// If the thread's wheel is full or has ended; see
     /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
     #[track_caller]
     pub fn try_complete_else_watch(
@@ -451,11 +451,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Has an operation that is checked out check its condition. Returns true if that has completed
-    /// it.
+    /// Checks the condition of an operation that is checked out. Returns true if this has completed
+    /// the operation.
     ///
-    /// An event in between was caused by its own code, so it checks once more. It does so only
-    /// once, because each check may cause an event.
+    /// If the operation's own code caused an event during the check, one more check follows. No
+    /// third one does, because each check may cause an event.
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_again = false;
         loop {

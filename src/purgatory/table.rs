@@ -53,9 +53,9 @@ pub(super) struct Parked<Op> {
     /// `None` while it is being added.
     pub(super) timer: Option<LocalHandle>,
     first_watch: Links,
-    /// The latest of its further watches on this core.
+    /// The head of the list of its other watches on this core, the latest first.
     further: u32,
-    /// The latest of its watches on other cores that those have confirmed.
+    /// The head of the list of its watches that other cores have confirmed, the latest first.
     remote: u32,
     /// How it was completed while it was checked out.
     pub(super) completed: Option<Completion>,

@@ -330,7 +330,7 @@ mod over_a_storage {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (is_behind, false));
         }
-        // An entry linked when it is already due belongs to the next pass, if this one has ended.
+        // This pass has ended, so an entry that is due when it is linked waits for the next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);

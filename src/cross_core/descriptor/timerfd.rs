@@ -44,7 +44,8 @@ pub(crate) struct Descriptor {
     begun_then: AtomicU64,
 }
 
-/// The descriptor of a shard, opened by its first user. Every wake-up fires it.
+/// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
+/// readable.
 ///
 /// A thread that finds a sleep announced after the descriptor was opened finds the descriptor too:
 /// both come before the owner's fence, see `parker`.

@@ -123,8 +123,8 @@ pub(crate) enum Urgency {
 #[must_use]
 pub(crate) enum Push {
     /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
-    /// and is right only modulo `DEBT_MAX`. `is_first_payload` is set if it may be the first about
-    /// a payload since the owner's last `take`.
+    /// and is right only modulo `DEBT_MAX`. `is_first_payload` is set if this message is about a
+    /// payload and no queued one before it is.
     Queued { depth: u32, is_first_payload: bool },
     /// The owner has ended, and sweeps the node: nothing more to do.
     Closed,
@@ -158,8 +158,8 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Returns true if an owner must not fall asleep: `debt` low-priority messages wait, one
-    /// message is urgent, or one is about a payload and the sleep is long.
+    /// Returns true if an owner must not fall asleep, because a message is urgent or at least `debt`
+    /// low-priority messages are queued. Before a long sleep, one message about a payload suffices.
     pub(crate) fn keeps_awake(&self, debt: u32, is_long: bool) -> bool {
         // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
         self.is_urgent() || self.can_wait.depth() >= debt || is_long && self.can_wait.has_payload()

@@ -7,8 +7,8 @@
 //!
 //! # Who frees
 //!
-//! Deferred work runs on whichever thread pins next, perhaps a canceller. So that work frees
-//! nothing of ours:
+//! Deferred work runs on whichever thread pins next, perhaps a canceller, which should not pay for
+//! it. So deferred work frees no page of nodes and no shard:
 //!
 //! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
 //! * The epoch *buries* a shard: it hands the shard to the next thread that ends one, which frees
