@@ -81,7 +81,7 @@ fn start(
     let (address, (ready, shard)) = (socket.local_addr()?, mpsc::channel());
     let server = thread::spawn(move || {
         let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
-        config.install().expect("nothing has used this thread's timer before");
+        config.install().expect("nothing has used this thread's wheel before");
         ready.send(local_timer().shard_ref()).expect("it is waited for");
         serve(poll, &socket, &offline)
     });

@@ -100,6 +100,6 @@ fn levels(core: &ShardMetrics) -> String {
         .map(|(level, _)| format!("{} of {} of {:?}", level.occupied, level.slots, level.slot))
         .collect();
     // A loop publishes its levels in the turn after it was asked.
-    let levels = if levels.is_empty() { "unknown".to_owned() } else { levels.join(", ") };
+    let levels = if levels.is_empty() { "not published yet".to_owned() } else { levels.join(", ") };
     format!("    slots in use: {levels}")
 }

@@ -101,5 +101,8 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let report =
         Report::new(&clients, idle, options.late_limit(), resets_refused.iter().sum(), timers);
     report.check(&mut failures);
+    if !options.json {
+        println!("Each count is explained in `examples/idle_timeouts/verdict.rs`.");
+    }
     Ok(Verdict::new(report, failures))
 }

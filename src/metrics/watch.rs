@@ -57,8 +57,8 @@ pub struct Stall {
 ///
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
 /// is late by more than the limit, according to its last question (`prepare_sleep`,
-/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only. A
-/// thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
+/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only, and a
+/// [`Shard`](crate::Shard) that was never turned or asked not at all. A thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
 /// one that another thread has added or moved.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the

@@ -218,7 +218,8 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers.
+    /// 1,024 remote requests and return the due timers. A loop that turns without calling
+    /// `next_expired` spins once a timer is due.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
@@ -383,13 +384,13 @@ impl<T> Shard<T> {
     /// nothing. While a remotely moved timer waits in the mailbox, this is the time of the last
     /// turn.
     ///
-    /// It is never later than the earliest deadline. It may be earlier so that the wheel can move a
-    /// timer due more than 2^17 - 2^11 ticks after the last turn. If another thread requested the
-    /// timer, or requested the callback that added it, the turn before that one counts instead.
-    /// This happens at most five times per timer. It also happens once for each tick that timers
-    /// were reset away from, or once per timer if more than 96 timers shared the tick. If more than
-    /// 8,192 timers are to be moved together, it is also earlier by a tick for each 8,192 of them,
-    /// so that no turn moves more.
+    /// It is never later than the earliest deadline. It may be earlier, because the wheel moves
+    /// timers inside itself:
+    ///
+    /// - At most five times for each timer due more than 2^17 - 2^11 ticks ahead of the wheel.
+    /// - Once for each tick that timers were reset away from, or once for each of these timers if
+    ///   more than 96 shared the tick.
+    /// - A tick earlier for each 8,192 timers that are to be moved together.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
     }
