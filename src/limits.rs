@@ -38,7 +38,7 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 
 /// Slots whose entries are prefetched at the same time. Their lists are walked side by side,
 /// because a walk along one list waits for each entry's cache line.
-pub(crate) const TICKS_AHEAD: usize = if TINY { 2 } else { 16 };
+pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
 /// Entries that may come to a slot, since it was empty, before it counts as crowded. A reset to
 /// later leaves an entry in its slot, and the slot's tick relinks it. In a crowded slot the reset
@@ -93,9 +93,9 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
 /// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait
 /// for its next deadline (P8).
-pub(crate) const DEBT_MAX: u32 = if TINY { 2 } else { 1024 };
+pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
-/// Where the count of queued messages of a kind wraps, to its last `DEBT_MAX`. Below those it is
+/// Where the count of queued messages of a kind wraps, to its last `WAKE_BACKLOG`. Below those it is
 /// exact.
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
@@ -148,7 +148,7 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before
 /// it leaves it to the next turn.
-pub(crate) const SETTLES_MAX: usize = if TINY { 2 } else { 8 };
+pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
 /// Urgent messages that one pass puts into the order of their arrival. Each costs about a cache
 /// miss.
@@ -156,7 +156,7 @@ pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 
 /// Turns after which the owner of a shard publishes its counts, even if its loop never asks how
 /// long it may sleep. Publishing costs about the same as one or two timers.
-pub(crate) const TURNS_UNTOLD: u64 = if TINY { 2 } else { 64 };
+pub(crate) const TURNS_UNPUBLISHED: u64 = if TINY { 2 } else { 64 };
 
 /// Counters that the owner of a shard publishes together. Under loom, where each adds
 /// interleavings, two.

@@ -30,8 +30,8 @@ mod machine {
 
     pub(in super::super) fn is_usable() -> bool {
         // Cached: CPUID is slow under a hypervisor.
-        static USABLE: OnceLock<bool> = OnceLock::new();
-        *USABLE.get_or_init(|| is_invariant() && is_the_kernels())
+        static TSC_IS_USABLE: OnceLock<bool> = OnceLock::new();
+        *TSC_IS_USABLE.get_or_init(|| is_invariant() && is_the_kernels())
     }
 
     fn is_invariant() -> bool {

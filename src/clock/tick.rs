@@ -72,9 +72,9 @@ impl TickLength {
     /// Returns the deadline of a timer due at `nanos`. If that moment has come, the deadline is in a
     /// tick that has begun, so that the next turn fires the timer.
     #[inline]
-    pub(crate) fn due(self, nanos: u64, has_come: bool) -> u64 {
+    pub(crate) fn due(self, nanos: u64, has_elapsed: bool) -> u64 {
         // A choice of a number, not of a path: adds are slower with another branch.
-        nanos.saturating_sub(if has_come { self.nanos - 1 } else { 0 })
+        nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
     /// Returns a period in nanoseconds, at least a tick.

@@ -1,9 +1,9 @@
 //! The parts of a shard that other threads touch: the state of each timer, the messages to the
 //! owner, and the owner's sleep.
 
+mod admission;
 pub(crate) mod callback;
 pub(crate) mod descriptor;
-mod gate;
 pub(crate) mod handle;
 pub(crate) mod hooks;
 pub(crate) mod mailbox;

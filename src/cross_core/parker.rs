@@ -183,9 +183,9 @@ mod tests {
         let parker = Parker::default();
         assert_eq!(parker.must_wake(), None);
         let announcement = parker.announce(0, false);
-        let told = parker.must_wake().expect("it sleeps");
-        assert_eq!(parker.must_wake(), Some(told), "the first may not have come to it yet");
-        parker.was_woken(told);
+        let woken = parker.must_wake().expect("it sleeps");
+        assert_eq!(parker.must_wake(), Some(woken), "the first may not have come to it yet");
+        parker.was_woken(woken);
         assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
         parker.awake(&announcement);
         assert_eq!(parker.asleep(), None);
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(parker.must_wake_before(|| 0), None);
         let _announcement = parker.announce(100, false);
         assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
-        let told = parker.must_wake_before(|| 99).expect("it is earlier");
-        parker.was_woken(told);
+        let woken = parker.must_wake_before(|| 99).expect("it is earlier");
+        parker.was_woken(woken);
         assert_eq!(parker.must_wake_before(|| 98), None);
     }
 
@@ -237,11 +237,11 @@ mod tests {
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
         let first = parker.announce(7, false);
-        let told = parker.must_wake().expect("it sleeps");
+        let woken = parker.must_wake().expect("it sleeps");
         let second = parker.announce(7, false);
         parker.awake(&first);
-        parker.was_woken(told);
-        assert!(parker.asleep().is_some_and(|asleep| asleep != told));
+        parker.was_woken(woken);
+        assert!(parker.asleep().is_some_and(|asleep| asleep != woken));
         parker.awake(&second);
         assert_eq!((parker.asleep(), parker.must_wake()), (None, None));
     }

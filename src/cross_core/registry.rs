@@ -25,20 +25,20 @@ global! {
 struct Registry {
     places: Box<[Published<Shared>]>,
     /// Locked when a shard is created and when it ends, never by a handle.
-    vacancies: Mutex<Vacancies>,
+    free_numbers: Mutex<FreeNumbers>,
 }
 
 /// The free numbers.
 #[derive(Debug)]
-struct Vacancies {
-    returned: Vec<Vacancy>,
+struct FreeNumbers {
+    returned: Vec<FreeNumber>,
     never_used: u32,
     /// Shards created so far.
     made: u64,
 }
 
 #[derive(Debug)]
-struct Vacancy {
+struct FreeNumber {
     number: u32,
     next_generation: u64,
 }
@@ -47,24 +47,24 @@ impl Registry {
     fn new() -> Self {
         Self {
             places: (0..SHARDS_MAX).map(|_| Published::default()).collect(),
-            vacancies: Mutex::new(Vacancies { returned: Vec::new(), never_used: 0, made: 0 }),
+            free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, made: 0 }),
         }
     }
 
-    fn vacancies(&self) -> std::sync::MutexGuard<'_, Vacancies> {
+    fn free_numbers(&self) -> std::sync::MutexGuard<'_, FreeNumbers> {
         // No critical section can panic half-way, so a poisoned lock guards sound data.
-        self.vacancies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free_numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Vacancies {
-    fn take(&mut self) -> Option<Vacancy> {
+impl FreeNumbers {
+    fn take(&mut self) -> Option<FreeNumber> {
         self.made += 1;
         self.returned.pop().or_else(|| {
             let number = self.never_used;
             (number < SHARDS_MAX).then(|| {
                 self.never_used += 1;
-                Vacancy { number, next_generation: 1 }
+                FreeNumber { number, next_generation: 1 }
             })
         })
     }
@@ -79,25 +79,28 @@ pub(crate) struct Registration {
 
 /// Gives a shard its number. From now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let (vacancy, made) = {
-        let mut vacancies = REGISTRY.vacancies();
-        (vacancies.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?, vacancies.made)
+    let (free, made) = {
+        let mut free_numbers = REGISTRY.free_numbers();
+        (
+            free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?,
+            free_numbers.made,
+        )
     };
-    shared.gauges.set_serial(made, vacancy.number);
-    shared.start_remote_generations_at(vacancy.next_generation);
-    REGISTRY.places[vacancy.number as usize].publish(Arc::clone(shared));
-    Ok(Registration { number: vacancy.number, first_generation: vacancy.next_generation })
+    shared.gauges.set_serial(made, free.number);
+    shared.start_remote_generations_at(free.next_generation);
+    REGISTRY.places[free.number as usize].publish(Arc::clone(shared));
+    Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
 
 /// Takes a shard's number back. From now on its handles find nothing. A later shard of this number
 /// starts at `next_generation`.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
-    REGISTRY.places[number as usize].retract(reclaim::bury);
+    REGISTRY.places[number as usize].retract(reclaim::defer_free);
     reclaim::free_garbage();
     slab::free_orphans();
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
-        REGISTRY.vacancies().returned.push(Vacancy { number, next_generation });
+        REGISTRY.free_numbers().returned.push(FreeNumber { number, next_generation });
     }
 }
 
@@ -115,5 +118,5 @@ pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
 
 /// Returns the numbers that were ever used.
 pub(crate) fn numbers() -> std::ops::Range<u32> {
-    0..REGISTRY.vacancies().never_used
+    0..REGISTRY.free_numbers().never_used
 }

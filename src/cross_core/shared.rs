@@ -10,19 +10,19 @@ use crate::{
         tick::{TickLength, saturating_nanos},
     },
     cross_core::{
+        admission::AdmissionLimit,
         callback::Sent,
-        gate::Gate,
         hooks::{Hooks, contain},
-        mailbox::{Mailbox, Push, Urgency},
+        mailbox::{Mailbox, Priority, Push},
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
         reclaim::{Seen, pin},
         slab::{NodeView, RemoteNode, Slab},
-        state::{Cancel, Move, Next, TimerStatus},
+        state::{Cancel, FollowUp, Move, TimerStatus},
     },
     error::AddErrorReason,
     gauges::{Gauges, Turns},
-    limits::{DEBT_MAX, GENERATION_MAX, REMOTE_GENERATION},
+    limits::{GENERATION_MAX, REMOTE_GENERATION, WAKE_BACKLOG},
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The owner's last reading of a clock that may go back. The owner and other threads do not
     /// read less than it.
-    clock_held: AtomicU64,
+    held_reading: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: Line<Hooks>,
     pub(crate) slab: Arc<Slab>,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// The generation of the next remote timer, without the bit that marks remote timers.
     remote_generation: Line<AtomicU64>,
     pub(crate) spread: Line<Spread>,
-    pub(crate) gate: Line<Gate>,
+    pub(crate) admission: Line<AdmissionLimit>,
     pub(crate) gauges: Line<Gauges>,
     pub(crate) name: Box<str>,
     /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
@@ -76,7 +76,7 @@ pub(crate) struct Remote<R> {
 
 /// A timer that this thread has added to another core.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Armed {
+pub(crate) struct RemoteTimer {
     pub(crate) index: u32,
     pub(crate) generation: u64,
 }
@@ -102,7 +102,7 @@ impl Shared {
             name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
-            clock_held: AtomicU64::new(0),
+            held_reading: AtomicU64::new(0),
             tick,
             hooks: Line(hooks),
             slab,
@@ -110,7 +110,7 @@ impl Shared {
             parker: Line::default(),
             remote_generation: Line(AtomicU64::new(1)),
             spread: Line::default(),
-            gate: Line(Gate::new(limit)),
+            admission: Line(AdmissionLimit::new(limit)),
             gauges: Line(Gauges::new(has_name)),
             name,
             drop_within,
@@ -123,7 +123,7 @@ impl Shared {
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.sleeper_is_this_thread();
         let announcement = self.parker.announce(until, is_long);
-        if reachable && !self.mailbox.keeps_awake(DEBT_MAX, is_long) {
+        if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
             return Some(announcement);
         }
         self.parker.awake(&announcement);
@@ -189,7 +189,7 @@ impl Shared {
     pub(crate) fn hold_clock(&self, nanos: u64) {
         // Relaxed: the owner alone writes it, and a slightly older reading is a valid answer to
         // other threads.
-        self.clock_held.store(nanos, Ordering::Relaxed);
+        self.held_reading.store(nanos, Ordering::Relaxed);
     }
 
     /// Adds a timer that is due at `nanos` from a remote thread. The error carries the callback
@@ -199,7 +199,7 @@ impl Shared {
         nanos: u64,
         origin: Origin,
         callback: Sent,
-    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
         self.add_armed(nanos, callback, |node, generation, callback| {
             node.arm(generation, nanos, origin, callback);
         })
@@ -212,7 +212,7 @@ impl Shared {
         schedule: Schedule,
         origin: Origin,
         callback: Sent,
-    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
         self.add_armed(schedule.due, callback, |node, generation, callback| {
             node.arm_periodic(generation, schedule, origin, callback);
         })
@@ -225,14 +225,14 @@ impl Shared {
         nanos: u64,
         callback: Sent,
         arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
-    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
         if self.mailbox.is_closed() {
             return Err((AddErrorReason::ShutDown, callback));
         }
-        if !self.gate.admits(|| self.mailbox.cancelled().min(DEBT_MAX)) {
+        if !self.admission.try_admit(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
             return Err((AddErrorReason::Full, callback));
         }
-        self.arm_and_push(nanos, callback, arm).inspect_err(|_| self.gate.left())
+        self.arm_and_push(nanos, callback, arm).inspect_err(|_| self.admission.release())
     }
 
     /// Adds a timer that is due at once, even beyond the limit.
@@ -240,12 +240,12 @@ impl Shared {
         &self,
         origin: Origin,
         callback: Sent,
-    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
-        self.gate.lets_in();
+    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
+        self.admission.admit_beyond_limit();
         let arm = |node: &RemoteNode<'_>, generation, callback| {
             node.arm(generation, 0, origin, callback);
         };
-        self.arm_and_push(0, callback, arm).inspect_err(|_| self.gate.left())
+        self.arm_and_push(0, callback, arm).inspect_err(|_| self.admission.release())
     }
 
     #[inline]
@@ -254,15 +254,15 @@ impl Shared {
         nanos: u64,
         callback: Sent,
         arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
-    ) -> Result<Remote<Armed>, (AddErrorReason, Sent)> {
+    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
         // Relaxed: the values need only be distinct, and later than the node's previous one.
         let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
         let pinned = pin();
         let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
         let Some(node) = free else { return Err((AddErrorReason::Full, callback)) };
-        let armed = Armed { index: node.index(), generation: counted | REMOTE_GENERATION };
+        let armed = RemoteTimer { index: node.index(), generation: counted | REMOTE_GENERATION };
         arm(&node, armed.generation, callback);
-        match self.mailbox.push(armed.index, node.link(), Urgency::Urgent) {
+        match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             Push::Queued { depth, .. } => {
                 Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
@@ -290,7 +290,7 @@ impl Shared {
     /// The reading of the clock at `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         // Relaxed: a slightly older reading is a valid answer, as in `hold_clock`.
-        let now = self.clock.nanos().max(self.clock_held.load(Ordering::Relaxed));
+        let now = self.clock.nanos().max(self.held_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 
@@ -321,7 +321,7 @@ impl Shared {
     }
 
     /// Returns true if the clock shows `nanos` or more.
-    pub(crate) fn has_come(&self, nanos: u64) -> bool {
+    pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
         self.nanos_after(Duration::ZERO) >= nanos
     }
 
@@ -345,7 +345,7 @@ impl Shared {
         if asleep.is_some_and(Asleep::has_no_loop) {
             self.publish_remote_due(due);
         }
-        asleep.or_else(|| self.must_wake_for_debt(depth))
+        asleep.or_else(|| self.must_wake_for_backlog(depth))
     }
 
     /// Publishes the deadline of a remote request for an owner without a loop. The lateness of a
@@ -360,8 +360,8 @@ impl Shared {
     /// batch; later multiples matter, since a wake-up may have failed. An owner that announces its
     /// sleep later checks the backlog itself.
     #[inline]
-    fn must_wake_for_debt(&self, depth: u32) -> Option<Asleep> {
-        if depth > 0 && depth.is_multiple_of(DEBT_MAX) { self.parker.must_wake() } else { None }
+    fn must_wake_for_backlog(&self, depth: u32) -> Option<Asleep> {
+        if depth > 0 && depth.is_multiple_of(WAKE_BACKLOG) { self.parker.must_wake() } else { None }
     }
 }
 
@@ -378,13 +378,14 @@ impl Seen<'_, Shared> {
     ) -> Remote<Cancel> {
         let cancelled = self.look(index, |node| {
             let (answer, next) = node.cancel(generation, taken);
-            let urgency = if taken.is_some() { Urgency::Empty } else { Urgency::CanWait };
-            let is_behind = answer == Cancel::Cancelled && next == Next::Nothing;
+            let priority =
+                if taken.is_some() { Priority::LowWithoutPayload } else { Priority::Low };
+            let is_behind = answer == Cancel::Cancelled && next == FollowUp::Nothing;
             let wake = if is_behind && taken.is_none() {
                 // The payload waits behind a message about the deadline. That may be far away.
                 self.parker.must_wake_from_long()
             } else {
-                self.push_cancelled(index, &node, next, urgency)
+                self.push_cancelled(index, &node, next, priority)
             };
             Remote { answer, wake }
         });
@@ -405,17 +406,17 @@ impl Seen<'_, Shared> {
     ) -> Remote<bool> {
         let moved = self.look(index, |node| match node.state.begin_move(generation) {
             Move::Refused => Remote::quiet(false),
-            Move::Overtaken => Remote::quiet(true),
+            Move::Superseded => Remote::quiet(true),
             Move::Begun => {
                 node.requested.write(nanos);
                 let (answer, next) = node.end_move(taken);
                 if taken.is_some() {
                     // It was cancelled during the move.
-                    let wake = self.push_cancelled(index, &node, next, Urgency::Empty);
+                    let wake = self.push_cancelled(index, &node, next, Priority::LowWithoutPayload);
                     return Remote { answer, wake };
                 }
                 let depth = match next {
-                    Next::Push => match self.mailbox.push(index, node.link, Urgency::Urgent) {
+                    FollowUp::Push => match self.mailbox.push(index, node.link, Priority::Urgent) {
                         Push::Queued { depth, .. } => depth,
                         Push::Closed => return Remote::quiet(answer),
                     },
@@ -441,19 +442,19 @@ impl Seen<'_, Shared> {
         &self,
         index: u32,
         node: &NodeView<'_>,
-        next: Next,
-        urgency: Urgency,
+        next: FollowUp,
+        priority: Priority,
     ) -> Option<Asleep> {
-        if next != Next::Push {
+        if next != FollowUp::Push {
             return None;
         }
-        match self.mailbox.push(index, node.link, urgency) {
+        match self.mailbox.push(index, node.link, priority) {
             // It is the first payload since the owner's last look: the owner must not sleep long
             // before it drops the payload.
             Push::Queued { depth, is_first_payload: true } => {
-                self.parker.must_wake_from_long().or_else(|| self.must_wake_for_debt(depth))
+                self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
             }
-            Push::Queued { depth, .. } => self.must_wake_for_debt(depth),
+            Push::Queued { depth, .. } => self.must_wake_for_backlog(depth),
             Push::Closed => None,
         }
     }
@@ -503,7 +504,7 @@ mod tests {
             lines(offset_of!(Shared, parker), |shared| &shared.parker),
             lines(offset_of!(Shared, remote_generation), |shared| &shared.remote_generation),
             lines(offset_of!(Shared, spread), |shared| &shared.spread),
-            lines(offset_of!(Shared, gate), |shared| &shared.gate),
+            lines(offset_of!(Shared, admission), |shared| &shared.admission),
             lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
             lines(offset_of!(Shared, hooks), |shared| &shared.hooks),
         ];

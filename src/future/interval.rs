@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Home, Sleep};
+use super::{Backend, Sleep};
 use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTimer};
 
 /// Ticks once a period; from [`interval`](super::interval) and
@@ -16,7 +16,7 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// lateness within a period. [`MissedTickBehavior`] decides what happens after a whole missed
 /// period.
 #[derive(Debug)]
-pub struct Interval<H: Home = LocalTimer> {
+pub struct Interval<H: Backend = LocalTimer> {
     /// Waits for the next tick.
     sleep: Sleep<H>,
     /// In nanoseconds.
@@ -63,7 +63,7 @@ impl MissedTickBehavior {
     }
 }
 
-impl<H: Home> Interval<H> {
+impl<H: Backend> Interval<H> {
     /// Creates an interval whose first tick ends `sleep`.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
         let period = Self::period_nanos(&sleep, period);
@@ -72,7 +72,7 @@ impl<H: Home> Interval<H> {
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
         // Without a wheel there is no tick to which to round, and the interval never ticks.
-        sleep.home().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
+        sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled.
@@ -109,7 +109,7 @@ impl<H: Home> Interval<H> {
     /// If it would wait on a thread [without a driver](super#without-a-driver).
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
-        let now = self.sleep.home().nanos_after(Duration::ZERO)?;
+        let now = self.sleep.backend().nanos_after(Duration::ZERO)?;
         let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
         self.sleep.reset_to(self.missed.next(tick, now, self.period));
         Poll::Ready(Ok(instant))

@@ -78,9 +78,9 @@
 //! cancelled timer counts until its owner has collected it. If all [`Timers`] are at their limits,
 //! the new timer can be refused.
 
-mod alarm;
+mod backend;
 mod drive;
-mod home;
+mod fire_waker;
 mod interval;
 mod sleep;
 mod timeout;
@@ -91,8 +91,8 @@ mod worker_wheels;
 use std::time::{Duration, Instant};
 
 pub use self::{
+    backend::Backend,
     drive::drive,
-    home::Home,
     interval::{Interval, MissedTickBehavior},
     sleep::Sleep,
     timeout::{Timeout, TimeoutError},

@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    Home,
-    alarm::{Alarm, WakerName},
+    Backend,
+    fire_waker::{FireWaker, WakerId},
 };
 use crate::{
     clock::tick::saturating_nanos,
@@ -58,8 +58,8 @@ use crate::{
 /// assert_eq!(time.elapsed(), Duration::from_secs(3 * 20 + 30));
 /// ```
 #[must_use = "futures do nothing unless polled"]
-pub struct Sleep<H: Home = LocalTimer> {
-    home: H,
+pub struct Sleep<H: Backend = LocalTimer> {
+    backend: H,
     /// In nanoseconds of the backend's clock.
     deadline: u64,
     origin: Origin,
@@ -76,20 +76,20 @@ enum State<Handle> {
     /// It has no timer.
     Idle,
     /// It has a timer, whose callback is the waker of that name. The timer may have fired.
-    Waits(Handle, WakerName),
+    Waits(Handle, WakerId),
     /// It has a timer and was reset to an elapsed deadline. The next poll is ready; the timer wakes
     /// its task.
-    Due(Handle, WakerName),
+    Due(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
     /// There was no clock to take a deadline from.
-    Homeless(AddErrorReason),
+    NoTimer(AddErrorReason),
 }
 
-impl<H: Home> Sleep<H> {
+impl<H: Backend> Sleep<H> {
     #[track_caller]
-    pub(super) fn after(home: H, delay: Duration) -> Self {
-        let mut sleep = Self::new(home, |home| home.nanos_after(delay));
+    pub(super) fn after(backend: H, delay: Duration) -> Self {
+        let mut sleep = Self::new(backend, |backend| backend.nanos_after(delay));
         if matches!(sleep.state, State::Idle) {
             sleep.state = match saturating_nanos(delay) {
                 0 => State::Now,
@@ -101,22 +101,22 @@ impl<H: Home> Sleep<H> {
     }
 
     #[track_caller]
-    pub(super) fn until(home: H, instant: Instant) -> Self {
-        Self::new(home, |home| home.nanos_at(instant))
+    pub(super) fn until(backend: H, instant: Instant) -> Self {
+        Self::new(backend, |backend| backend.nanos_at(instant))
     }
 
     #[track_caller]
-    fn new(home: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
-        let (deadline, state) = match deadline(&home) {
+    fn new(backend: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
+        let (deadline, state) = match deadline(&backend) {
             Ok(deadline) => (deadline, State::Idle),
-            Err(reason) => (0, State::Homeless(reason)),
+            Err(reason) => (0, State::NoTimer(reason)),
         };
-        Self { home, deadline, origin: Origin::caller(), state }
+        Self { backend, deadline, origin: Origin::caller(), state }
     }
 
     /// Returns its deadline, an instant of its wheel's clock.
     pub fn deadline(&self) -> Instant {
-        self.home.instant_at(self.deadline)
+        self.backend.instant_at(self.deadline)
     }
 
     /// Returns true if it has elapsed: its timer has fired, or a poll found that the deadline had
@@ -127,8 +127,8 @@ impl<H: Home> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Waits(handle, _) | State::Due(handle, _) => !self.home.is_pending(handle),
-            State::Fresh | State::Now | State::Idle | State::Homeless(_) => false,
+            State::Waits(handle, _) | State::Due(handle, _) => !self.backend.is_pending(handle),
+            State::Fresh | State::Now | State::Idle | State::NoTimer(_) => false,
         }
     }
 
@@ -141,10 +141,10 @@ impl<H: Home> Sleep<H> {
     ///
     /// Cost: one reading of the clock while it waits.
     pub fn reset(&mut self, deadline: Instant) {
-        let deadline = self.home.nanos_at(deadline);
+        let deadline = self.backend.nanos_at(deadline);
         self.reset_or_lose(deadline);
         if let State::Waits(handle, name) = self.state
-            && self.home.has_come(self.deadline) == Ok(true)
+            && self.backend.has_elapsed(self.deadline) == Ok(true)
         {
             self.state = State::Due(handle, name);
         }
@@ -152,7 +152,7 @@ impl<H: Home> Sleep<H> {
 
     /// Sets a deadline `duration` from now. See [`reset`](Self::reset).
     pub fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.home.nanos_after(duration);
+        let deadline = self.backend.nanos_after(duration);
         self.reset_or_lose(deadline);
         if duration.is_zero() {
             self.state = match self.state {
@@ -166,7 +166,7 @@ impl<H: Home> Sleep<H> {
     fn reset_or_lose(&mut self, deadline: Result<u64, AddErrorReason>) {
         match deadline {
             Ok(deadline) => self.reset_to(deadline),
-            Err(reason) => self.state = State::Homeless(reason),
+            Err(reason) => self.state = State::NoTimer(reason),
         }
     }
 
@@ -174,7 +174,7 @@ impl<H: Home> Sleep<H> {
         self.deadline = deadline;
         self.state = match self.state {
             State::Waits(handle, name) | State::Due(handle, name)
-                if self.home.reset_to(handle, deadline) =>
+                if self.backend.reset_to(handle, deadline) =>
             {
                 State::Waits(handle, name)
             }
@@ -186,8 +186,8 @@ impl<H: Home> Sleep<H> {
         self.deadline
     }
 
-    pub(super) fn home(&self) -> &H {
-        &self.home
+    pub(super) fn backend(&self) -> &H {
+        &self.backend
     }
 
     /// Polls the sleep, and returns an error where `poll` panics. It takes any `&mut Sleep`,
@@ -220,25 +220,25 @@ impl<H: Home> Sleep<H> {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Homeless(reason) => return Poll::Ready(Err(reason)),
-            State::Waits(handle, name) if self.home.is_pending(handle) => {
-                if name == WakerName::of(cx.waker()) {
+            State::NoTimer(reason) => return Poll::Ready(Err(reason)),
+            State::Waits(handle, name) if self.backend.is_pending(handle) => {
+                if name == WakerId::of(cx.waker()) {
                     return Poll::Pending;
                 }
-                let alarm = Alarm::new(cx.waker());
-                let cancelled = self.home.cancel(handle) == Cancel::Cancelled;
+                let waker = FireWaker::new(cx.waker());
+                let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
                 self.state = State::Idle;
                 if cancelled {
-                    return self.wait(alarm);
+                    return self.wait(waker);
                 }
             }
             State::Waits(..) => self.state = State::Idle,
             State::Due(handle, _) => {
-                self.home.cancel(handle);
+                self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Fresh => return self.wait(Alarm::new(cx.waker())),
+            State::Fresh => return self.wait(FireWaker::new(cx.waker())),
             State::Idle => (),
         }
         self.look(cx)
@@ -248,22 +248,22 @@ impl<H: Home> Sleep<H> {
     /// this is its first poll, or its timer has fired, or the thread of its timer has ended. In the
     /// last case the clock may show less than the deadline.
     fn look(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if self.home.has_come(self.deadline)? {
+        if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
-        self.wait(Alarm::new(cx.waker()))
+        self.wait(FireWaker::new(cx.waker()))
     }
 
     /// Adds a timer.
-    fn wait(&mut self, (alarm, name): (Alarm, WakerName)) -> Poll<Result<(), AddErrorReason>> {
-        let handle = self.home.try_add(&mut self.deadline, self.origin, alarm)?;
+    fn wait(&mut self, (waker, name): (FireWaker, WakerId)) -> Poll<Result<(), AddErrorReason>> {
+        let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
         self.state = State::Waits(handle, name);
         Poll::Pending
     }
 }
 
-impl<H: Home> Future for Sleep<H> {
+impl<H: Backend> Future for Sleep<H> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -272,18 +272,18 @@ impl<H: Home> Future for Sleep<H> {
     }
 }
 
-impl<H: Home> Drop for Sleep<H> {
+impl<H: Backend> Drop for Sleep<H> {
     fn drop(&mut self) {
         if let State::Waits(handle, _) | State::Due(handle, _) = self.state {
-            self.home.cancel(handle);
+            self.backend.cancel(handle);
         }
     }
 }
 
-impl<H: Home> fmt::Debug for Sleep<H> {
+impl<H: Backend> fmt::Debug for Sleep<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep")
-            .field("home", &self.home)
+            .field("backend", &self.backend)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use super::{Home, Sleep};
+use super::{Backend, Sleep};
 use crate::{error::AddErrorReason, local::LocalTimer};
 
 pin_project! {
@@ -28,7 +28,7 @@ pin_project! {
     /// If it would wait on a thread [without a driver](super#without-a-driver).
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
-    pub struct Timeout<F, H: Home = LocalTimer> {
+    pub struct Timeout<F, H: Backend = LocalTimer> {
         #[pin]
         future: F,
         sleep: Sleep<H>,
@@ -58,7 +58,7 @@ pub enum TimeoutError {
     NoTimer(AddErrorReason),
 }
 
-impl<F, H: Home> Timeout<F, H> {
+impl<F, H: Backend> Timeout<F, H> {
     pub(super) fn new(future: F, sleep: Sleep<H>) -> Self {
         Self { future, sleep, even_without_timer: false }
     }
@@ -110,7 +110,7 @@ impl<F, H: Home> Timeout<F, H> {
     }
 }
 
-impl<F: Future, H: Home> Future for Timeout<F, H> {
+impl<F: Future, H: Backend> Future for Timeout<F, H> {
     type Output = Result<F::Output, TimeoutError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

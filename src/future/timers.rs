@@ -12,8 +12,8 @@ use std::{
 
 use super::{
     Interval, Sleep, Timeout,
-    alarm::Alarm,
-    home::Place,
+    backend::BackendOps,
+    fire_waker::FireWaker,
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 use crate::{
@@ -83,12 +83,12 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Timers(Arc<[Arc<Seat>]>);
+pub struct Timers(Arc<[Arc<Stripe>]>);
 
 /// The reference that the futures of one wheel hold. Threads that keep to different wheels do not
 /// contend for one reference count.
 #[repr(align(128))]
-struct Seat {
+struct Stripe {
     shards: Arc<[ShardRef]>,
     kept: Kept,
 }
@@ -124,7 +124,7 @@ impl Drop for Released {
 
 /// One of several wheels for the futures of [`Timers`].
 pub struct Remote {
-    seat: Arc<Seat>,
+    stripe: Arc<Stripe>,
     /// Its index among the shards.
     at: usize,
 }
@@ -249,8 +249,8 @@ impl Timers {
     }
 
     fn on(shards: &Arc<[ShardRef]>, kept: &Kept) -> Self {
-        let seat = || Seat { shards: Arc::clone(shards), kept: kept.clone() };
-        Self(shards.iter().map(|_| Arc::new(seat())).collect())
+        let stripe = || Stripe { shards: Arc::clone(shards), kept: kept.clone() };
+        Self(shards.iter().map(|_| Arc::new(stripe())).collect())
     }
 
     /// Returns the wheels, for adds of callbacks and for [metrics](ShardRef::metrics). At least
@@ -314,7 +314,7 @@ impl Timers {
     fn remote(&self) -> Remote {
         let own = if let Kept::Wheels { .. } = self.0[0].kept { None } else { self.own() };
         let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
-        Remote { seat: Arc::clone(&self.0[at]), at }
+        Remote { stripe: Arc::clone(&self.0[at]), at }
     }
 
     /// Returns the index of this thread's own wheel.
@@ -326,13 +326,13 @@ impl Timers {
 
 impl Remote {
     fn shard(&self) -> &ShardRef {
-        &self.seat.shards[self.at]
+        &self.stripe.shards[self.at]
     }
 
     /// Returns the wheel `at`, if it has no thread.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        if let Kept::Wheels { wheels, .. } = &self.seat.kept {
+        if let Kept::Wheels { wheels, .. } = &self.stripe.kept {
             Some(wheels.wheel(at))
         } else {
             None
@@ -344,19 +344,19 @@ impl Remote {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        mut ring: impl FnOnce() + Send + 'static,
+        mut wake: impl FnOnce() + Send + 'static,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
-        let (first, shards) = (self.at, self.seat.shards.len());
+        let (first, shards) = (self.at, self.stripe.shards.len());
         for at in (first..shards).chain(0..first) {
             let there = self.nanos_on(at, *nanos);
             let added = if let Some(wheel) = self.worker_wheel(at) {
-                wheel.try_add(there, origin, ring)
+                wheel.try_add(there, origin, wake)
             } else {
-                if self.seat.shards[at].is_own() {
+                if self.stripe.shards[at].is_own() {
                     LocalTimer::assert_driven();
                 }
-                self.seat.shards[at].try_add_to(there, origin, ring)
+                self.stripe.shards[at].try_add_to(there, origin, wake)
             };
             match added {
                 Ok(handle) => {
@@ -365,7 +365,7 @@ impl Remote {
                 }
                 Err(error) => {
                     refusal = error.reason();
-                    ring = error.into_inner();
+                    wake = error.into_inner();
                 }
             }
         }
@@ -377,11 +377,11 @@ impl Remote {
         if at == self.at || nanos == u64::MAX {
             return nanos;
         }
-        self.seat.shards[at].shared().clock().nanos_of(self.shard().shared().clock(), nanos)
+        self.stripe.shards[at].shared().clock().nanos_of(self.shard().shared().clock(), nanos)
     }
 }
 
-impl Place for Remote {
+impl BackendOps for Remote {
     type Handle = TimerHandle;
 
     #[inline]
@@ -397,8 +397,8 @@ impl Place for Remote {
         self.shard().shared().clock().instant_at(nanos)
     }
 
-    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Ok(self.shard().shared().has_come(nanos))
+    fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
+        Ok(self.shard().shared().has_elapsed(nanos))
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
@@ -410,16 +410,16 @@ impl Place for Remote {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        alarm: Alarm,
+        waker: FireWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut ring = Some(RunOnce(move || alarm.ring()));
+        let mut wake = Some(RunOnce(move || waker.wake()));
         if let Some(wheel) = self.worker_wheel(self.at)
-            && let Some(Ok(handle)) = wheel.add_here(*nanos, origin, &mut ring)
+            && let Some(Ok(handle)) = wheel.add_here(*nanos, origin, &mut wake)
         {
             return Ok(handle);
         }
-        let RunOnce(ring) = ring.expect("a refused callback stays");
-        self.try_add_anywhere(nanos, origin, ring)
+        let RunOnce(wake) = wake.expect("a refused callback stays");
+        self.try_add_anywhere(nanos, origin, wake)
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {

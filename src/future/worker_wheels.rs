@@ -217,7 +217,7 @@ impl WorkerWheel {
         let added = shard.insert(Due::at(nanos), Kind::Shared, origin, callback);
         if let Ok(handle) = added {
             // Remote adds count against it before the next turn.
-            shard.tell_gate();
+            shard.publish_live();
             let due = shard.due_nanos(handle.index());
             self.release_before(owned, due);
         }
@@ -257,7 +257,7 @@ impl WorkerWheel {
         let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
         let cancelled = owned.shard.cancel_own(handle, take);
         // Remote adds may need its room before the next turn.
-        owned.shard.tell_gate();
+        owned.shard.publish_live();
         drop(owned);
         if let Some(callback) = callback {
             self.shared.hooks.isolate_drop(callback);
@@ -315,7 +315,7 @@ impl WorkerWheel {
         let (until, is_long) = owned.shard.sleep();
         owned.shard.trim_before_sleep(until);
         let Owned { shard, announced_until, wanted } = &mut *owned;
-        if shard.has_come(*wanted) {
+        if shard.has_elapsed(*wanted) {
             *wanted = u64::MAX;
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*wanted);

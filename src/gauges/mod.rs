@@ -60,7 +60,7 @@ pub(crate) struct Gauges {
 }
 
 /// The value of a level that was never published.
-const UNTOLD: u64 = u64::MAX;
+const UNPUBLISHED: u64 = u64::MAX;
 
 /// A shard's turns, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,14 +102,14 @@ impl Gauges {
             lateness: Default::default(),
             callbacks: Cells::default(),
             levels_wanted: AtomicU64::new(0),
-            occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNTOLD)),
+            occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
         }
     }
 
     /// Sets the serial and the shard's number, before the shard is published.
     pub(crate) fn set_serial(&self, serial: u64, number: u32) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: both are published with the shard.
             self.serial.store(serial, Ordering::Relaxed);
             self.number.store(number.into(), Ordering::Relaxed);
@@ -129,14 +129,14 @@ impl Gauges {
     }
 
     #[inline]
-    fn tells(&self) -> bool {
+    fn publishes(&self) -> bool {
         !IS_MODEL || self.has_name
     }
 
     /// Records that the owner begins its `begun`-th turn.
     #[inline]
     pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
             // Release: publishes the beginning, and the end of earlier turns; pairs with the
@@ -148,7 +148,7 @@ impl Gauges {
     /// Records that the owner has ended its `begun`-th turn.
     #[inline]
     pub(crate) fn turn_ends(&self, begun: u64) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: an independent word. A thread that sees it late takes the turn for a little
             // longer.
             self.turns_ended.store(begun, Ordering::Relaxed);
@@ -157,8 +157,8 @@ impl Gauges {
 
     /// Publishes the owner's counts.
     #[inline]
-    pub(crate) fn tell(&self, counts: &[u64; WORDS]) {
-        if self.tells() {
+    pub(crate) fn publish(&self, counts: &[u64; WORDS]) {
+        if self.publishes() {
             self.counts.publish(counts);
         }
     }
@@ -166,7 +166,7 @@ impl Gauges {
     /// Records when the loop wants its next turn.
     #[inline]
     pub(crate) fn wants_turn_at(&self, next_due: u64) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
@@ -175,7 +175,7 @@ impl Gauges {
     /// Records that no loop has registered. Another thread has requested a turn at `due`, or none
     /// has if that is `u64::MAX`.
     pub(crate) fn loses_driver(&self, due: u64) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: two independent words.
             self.remote_due.store(due, Ordering::Relaxed);
             self.undriven_grace.store(UNDRIVEN_GRACE[0], Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Gauges {
 
     /// Records that a driver is registered, whose loop begins later.
     pub(crate) fn expects_loop(&self) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: an independent word.
             self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);
         }
@@ -194,14 +194,14 @@ impl Gauges {
     /// reports it. Later calls return false, until the owner has lost another driver.
     pub(crate) fn takes_undriven(&self, overdue: u64) -> bool {
         // Relaxed, both: one caller gets the value.
-        self.tells()
+        self.publishes()
             && overdue >= self.undriven_grace.load(Ordering::Relaxed)
             && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Records that another thread has requested a turn at `due`, while no loop drives the owner.
     pub(crate) fn remote_wants_turn_at(&self, due: u64) {
-        if self.tells() {
+        if self.publishes() {
             // Relaxed: an independent word.
             self.remote_due.fetch_min(due, Ordering::Relaxed);
         }
@@ -218,21 +218,21 @@ impl Gauges {
     #[inline]
     pub(crate) fn turn_took(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
-        if self.tells() && nanos > self.longest_turn.load(Ordering::Relaxed) {
+        if self.publishes() && nanos > self.longest_turn.load(Ordering::Relaxed) {
             self.longest_turn.store(nanos, Ordering::Relaxed);
         }
     }
 
     /// Records that `timers` timers fired `nanos` late.
     pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
-        if self.tells() {
+        if self.publishes() {
             self.lateness[by as usize].add(nanos, timers);
         }
     }
 
     /// Records the length of a measured callback.
     pub(crate) fn callback_took(&self, nanos: u64) {
-        if self.tells() {
+        if self.publishes() {
             self.callbacks.add(nanos, 1);
         }
     }
@@ -245,7 +245,7 @@ impl Gauges {
     }
 
     /// Publishes the number of occupied slots of each level.
-    pub(crate) fn tell_levels(&self, occupied: impl Iterator<Item = u32>) {
+    pub(crate) fn publish_levels(&self, occupied: impl Iterator<Item = u32>) {
         for (place, slots) in self.occupied.iter().zip(occupied) {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
@@ -263,9 +263,9 @@ impl Gauges {
     /// Returns the number of occupied slots of each level, or `None` if the owner has not published
     /// it.
     pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
-        // Relaxed: as in `tell_levels`.
+        // Relaxed: as in `publish_levels`.
         let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
-        (!occupied.contains(&UNTOLD)).then_some(occupied)
+        (!occupied.contains(&UNPUBLISHED)).then_some(occupied)
     }
 
     /// Counts a stall that a watch has found.
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!((gauges.wants_levels(), gauges.occupied()), (false, None));
         gauges.want_levels();
         assert!(gauges.wants_levels());
-        gauges.tell_levels(0..);
+        gauges.publish_levels(0..);
         assert!(
             !gauges.wants_levels()
                 && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])

@@ -550,24 +550,28 @@ struct Place<F, S> {
 
 impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
     /// Runs the thread. Returns `None` if it was not admitted to `run`.
-    fn live(self, report: &mpsc::Sender<Report>, gate: &mpsc::Receiver<Arc<All>>) -> Option<R> {
+    fn live(
+        self,
+        report: &mpsc::Sender<Started>,
+        admission: &mpsc::Receiver<Arc<All>>,
+    ) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // The receiver of the report opens the gate or drops it.
         let _ = report.send(ready);
-        let all = gate.recv().ok()?;
+        let all = admission.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, all }, self.seat))
     }
 }
 
 /// The result of a thread's start: the core to which it is pinned, and its wheel.
-type Report = Result<(Option<usize>, ShardRef), ConfigError>;
+type Started = Result<(Option<usize>, ShardRef), ConfigError>;
 
 /// Threads that have started and wait for the permission to run.
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
-    reports: Vec<mpsc::Receiver<Report>>,
+    reports: Vec<mpsc::Receiver<Started>>,
     gates: Vec<mpsc::Sender<Arc<All>>>,
 }
 
@@ -578,11 +582,11 @@ impl<R: Send + 'static> Starting<R> {
         S: Send + 'static,
     {
         let (report, reports) = mpsc::channel();
-        let (gate, gated) = mpsc::channel();
+        let (admission, gated) = mpsc::channel();
         let builder = thread::Builder::new().name(format!("corewheel-{}", place.index));
         self.threads.push(builder.spawn(move || place.live(&report, &gated))?);
         self.reports.push(reports);
-        self.gates.push(gate);
+        self.gates.push(admission);
         Ok(())
     }
 
@@ -610,9 +614,9 @@ impl<R: Send + 'static> Starting<R> {
     fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
         let all = Arc::new(All { shards, stopping });
-        for gate in self.gates {
+        for admission in self.gates {
             // A waiting thread holds the other end.
-            let _ = gate.send(Arc::clone(&all));
+            let _ = admission.send(Arc::clone(&all));
         }
         Cores { threads: self.threads, pinned, all }
     }

@@ -425,7 +425,7 @@ impl Local {
     fn tell_cancel(&self) {
         self.step(|shard| {
             // Other threads may need its room before the sleep is over.
-            shard.tell_gate();
+            shard.publish_live();
             if let Driver::Missing = self.driver.get() {
                 let _ = shard.tell_unasked();
             }

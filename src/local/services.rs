@@ -165,8 +165,8 @@ impl LocalTimer {
 
     /// Returns true if the clock shows `nanos` or more, or an error if there is no wheel.
     #[inline]
-    pub(crate) fn has_come(nanos: u64) -> Result<bool, AddErrorReason> {
-        Local::with(|local| local.step(|shard| shard.has_come(nanos)))
+    pub(crate) fn has_elapsed(nanos: u64) -> Result<bool, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.has_elapsed(nanos)))
     }
 
     /// Returns a period in nanoseconds, at least a tick, or an error if there is no wheel.

@@ -13,7 +13,7 @@ use crate::{
         callback::Sent,
         handle::{Owner, TimerHandle},
         origin::Origin,
-        shared::{Armed, Remote, Shared},
+        shared::{Remote, RemoteTimer, Shared},
     },
     error::{AddError, AddErrorReason},
     metrics::ShardMetrics,
@@ -291,10 +291,10 @@ impl ShardRef {
     #[inline]
     fn finish_add<F: Send + 'static>(
         &self,
-        added: Result<Remote<Armed>, (AddErrorReason, Sent)>,
+        added: Result<Remote<RemoteTimer>, (AddErrorReason, Sent)>,
     ) -> Result<TimerHandle, AddError<F>> {
         match added {
-            Ok(Remote { answer: Armed { index, generation }, wake }) => {
+            Ok(Remote { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }

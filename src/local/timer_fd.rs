@@ -12,7 +12,7 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A thread that arms at once and is overtaken by the owner's arming had found an earlier sleep.
+//! A thread that arms at once, but after the owner's arming, had found an earlier sleep.
 //! Its request was there before, so the owner has seen it in a turn or sees it now. After the
 //! announcement every arming is at once. Timers that the owner adds while a sleep is announced take
 //! the requesting thread's path.

@@ -171,7 +171,7 @@ impl Exporter {
         let ended: Vec<_> = self.told.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
             let last = ShardMetrics::of(before.number, &shared);
-            tell(&last, Some(&before));
+            publish(&last, Some(&before));
             tell_gauges(&ShardMetrics {
                 counts: Counts::default(),
                 longest_turn: Duration::ZERO,
@@ -182,7 +182,7 @@ impl Exporter {
         for (number, shared) in present {
             let now = ShardMetrics::of(number, &shared);
             let before = self.told.insert(now.serial, (now.clone(), shared));
-            tell(&now, before.as_ref().map(|(before, _)| before));
+            publish(&now, before.as_ref().map(|(before, _)| before));
             tell_gauges(&now);
         }
     }
@@ -199,7 +199,7 @@ fn labels(shard: &ShardMetrics) -> [Label; 2] {
 }
 
 /// Exports counters and histograms.
-fn tell(now: &ShardMetrics, before: Option<&ShardMetrics>) {
+fn publish(now: &ShardMetrics, before: Option<&ShardMetrics>) {
     let labels = labels(now);
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));

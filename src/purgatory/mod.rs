@@ -639,9 +639,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote(latest);
-            let Some(RemoteWatch { core, watch, sibling }) = taken else { break };
+            let Some(RemoteWatch { core, watch, next_of_operation }) = taken else { break };
             self.send(core, Message::Unwatch { watch });
-            latest = sibling;
+            latest = next_of_operation;
         }
     }
 

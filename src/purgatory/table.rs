@@ -71,7 +71,7 @@ struct FurtherWatch {
     /// The core of the operation, [`OWN_CORE`] for this one.
     core: u32,
     /// The next further watch of the same operation.
-    sibling: u32,
+    next_of_operation: u32,
 }
 
 const OWN_CORE: u32 = u32::MAX;
@@ -81,7 +81,7 @@ pub(super) struct RemoteWatch {
     pub(super) core: u32,
     pub(super) watch: Id,
     /// The next remote watch of the same operation.
-    pub(super) sibling: u32,
+    pub(super) next_of_operation: u32,
 }
 
 /// A key that is watched.
@@ -229,19 +229,22 @@ impl<K, Op> Table<K, Op> {
             self.unlink(Watch::first(index), first_watch);
         }
         while further != NONE {
-            let Some(FurtherWatch { links, sibling, .. }) = self.watches.take(further) else {
+            let Some(FurtherWatch { links, next_of_operation, .. }) = self.watches.take(further)
+            else {
                 break;
             };
             self.unlink(Watch::further(further), links);
-            further = sibling;
+            further = next_of_operation;
         }
         remote
     }
 
     /// Notes a watch of an operation on another core. Returns false if the operation has completed.
     pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let Some(sibling) = self.get(operation).map(|parked| parked.remote) else { return false };
-        let latest = self.remote.insert(RemoteWatch { core, watch, sibling });
+        let Some(next_of_operation) = self.get(operation).map(|parked| parked.remote) else {
+            return false;
+        };
+        let latest = self.remote.insert(RemoteWatch { core, watch, next_of_operation });
         self.get(operation).into_iter().for_each(|parked| parked.remote = latest);
         true
     }
@@ -536,13 +539,13 @@ impl<K: Eq, Op> Table<K, Op> {
             self.drop_later(key);
             return false;
         };
-        let sibling = parked.further;
+        let next_of_operation = parked.further;
         if parked.first_watch.key == NONE {
             let found = self.find(hash, &key).map(|(index, _)| index);
             let links = self.link(Watch::first(operation.index), found, hash, key);
             self.at(operation.index).first_watch = links;
         } else {
-            let further = self.add_further(hash, key, operation, OWN_CORE, sibling).index;
+            let further = self.add_further(hash, key, operation, OWN_CORE, next_of_operation).index;
             self.at(operation.index).further = further;
         }
         true
@@ -553,11 +556,19 @@ impl<K: Eq, Op> Table<K, Op> {
         self.add_further(hash, key, operation, core, NONE)
     }
 
-    fn add_further(&mut self, hash: u64, key: K, operation: Id, core: u32, sibling: u32) -> Id {
+    fn add_further(
+        &mut self,
+        hash: u64,
+        key: K,
+        operation: Id,
+        core: u32,
+        next_of_operation: u32,
+    ) -> Id {
         // The code of the key may panic here, where nothing has changed yet.
         let found = self.find(hash, &key).map(|(index, _)| index);
         let (number, links) = (self.next_number(), Links::UNLINKED);
-        let index = self.watches.insert(FurtherWatch { number, links, operation, core, sibling });
+        let index =
+            self.watches.insert(FurtherWatch { number, links, operation, core, next_of_operation });
         let links = self.link(Watch::further(index), found, hash, key);
         self.watches.get_mut(index).into_iter().for_each(|watch| watch.links = links);
         Id { number, index }

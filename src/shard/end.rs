@@ -4,7 +4,7 @@ use std::mem;
 
 use super::Shard;
 use crate::{
-    cross_core::{mailbox::Opened, registry, state::Swept},
+    cross_core::{mailbox::Backlog, registry, state::Swept},
     wheel::Storage,
 };
 
@@ -26,7 +26,7 @@ impl<T> Shard<T> {
             return found.pending;
         }
         let _ = self.shared.mailbox.close();
-        self.opened = Opened::default();
+        self.backlog = Backlog::default();
         self.nodes.adopt_all();
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
@@ -38,7 +38,7 @@ impl<T> Shard<T> {
         self.counts.cancelled += u64::from(cancelled_count);
         self.counts.cancelled_elsewhere += u64::from(cancelled_count);
         self.end_pass();
-        self.tell();
+        self.publish();
         registry::unregister(
             self.number,
             self.next_generation.max(self.shared.next_remote_generation()),

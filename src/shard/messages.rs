@@ -1,6 +1,6 @@
 //! Consumes remote requests: messages of the mailbox, and moves found in the word of a due timer.
 
-use super::{Shard, steps::Claimed};
+use super::{Shard, timers::Claimed};
 use crate::{
     cross_core::{mailbox::Messages, reclaim::pin, slab::NodeRef, state::Collected},
     wheel::Storage,
@@ -43,7 +43,7 @@ impl<T> Shard<T> {
     pub(super) fn take_in_or_end(&mut self) -> Option<Claimed> {
         let claimed = if self.look_again() { self.take_in() } else { None };
         if claimed.is_none() {
-            self.opened.end_pass();
+            self.backlog.end_pass();
             self.end_pass();
         }
         claimed
@@ -79,7 +79,7 @@ impl<T> Shard<T> {
         {
             return Some(payload);
         }
-        self.opened.end_pass();
+        self.backlog.end_pass();
         self.end_pass();
         None
     }
@@ -128,7 +128,7 @@ impl<T> Shard<T> {
                     self.admit(index, periodic)
                 } else {
                     self.counts.resets_elsewhere += 1;
-                    self.settle(index, periodic)
+                    self.apply_move(index, periodic)
                 };
                 claimed.map_or(Message::Done, Message::Due)
             }
@@ -141,7 +141,7 @@ impl<T> Shard<T> {
     #[inline]
     fn take_message(&mut self) -> (u32, u32) {
         let nodes = &mut self.nodes;
-        self.opened.next(|index| nodes.sender(index).link().get())
+        self.backlog.next(|index| nodes.sender(index).link().get())
     }
 
     /// Polls the mailbox, at most once for each kind in a pass. It finds messages after the backlog
@@ -149,7 +149,7 @@ impl<T> Shard<T> {
     /// the budget, the pass learns here whether it leaves a backlog.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
-        if !self.opened.may_take_more() {
+        if !self.backlog.may_take_more() {
             return None;
         }
         self.take_mailbox();
@@ -165,7 +165,7 @@ impl<T> Shard<T> {
     ) -> Option<Message<P>> {
         let nodes = &mut self.nodes;
         let link_of = |index| nodes.sender(index).link().get();
-        let index = self.opened.next_cancelled(&self.shared.mailbox, link_of);
+        let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
         if index == 0 {
             return None;
         }
@@ -208,7 +208,7 @@ impl<T> Shard<T> {
 
     /// Returns the number of messages that mean a live, remotely cancelled timer, and the number of
     /// all messages.
-    pub(super) fn look_through(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
+    pub(super) fn count_messages(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
             loop {
@@ -216,7 +216,7 @@ impl<T> Shard<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, is_held) = self.look_at(index);
+                let (link, is_held) = self.count_message(index);
                 waiting = waiting.rest(link);
                 messages += 1;
                 held += u64::from(is_held);
@@ -226,7 +226,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the link of a message, and whether it means a live, remotely cancelled timer.
-    fn look_at(&self, index: u32) -> (u32, bool) {
+    fn count_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.knows(index) {
             let node = self.nodes.entry(index);
             return (node.link().get(), !node.is_not_admitted() && node.state().is_held());

@@ -11,8 +11,8 @@ mod lookup;
 mod messages;
 mod pass;
 mod sleep;
-mod steps;
-mod telling;
+mod stats;
+mod timers;
 
 use std::{
     cell::Cell,
@@ -22,14 +22,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::telling::Telling;
+use self::stats::Stats;
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
 };
 pub(crate) use self::{
     messages::{Message, Payload},
-    steps::{Claimed, Due},
+    timers::{Claimed, Due},
 };
 use crate::{
     clock::{Clock, Reader, Reading, tick::TickLength},
@@ -37,7 +37,7 @@ use crate::{
     cross_core::{
         callback::{Callback, Running},
         handle::TimerHandle,
-        mailbox::Opened,
+        mailbox::Backlog,
         registry,
         shared::Shared,
         slab::{OwnerNodes, Slab},
@@ -98,13 +98,13 @@ pub struct Shard<T> {
     /// The maximum number of live timers.
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
-    opened: Opened,
+    backlog: Backlog,
     /// The counts that the owner keeps itself; the other fields stay zero.
     counts: Counts,
     /// Narrower than the counters. At the same width, the compiler merges it with a counter into
     /// one wide addition, which stalls on the narrow store before.
     live: u32,
-    telling: Telling,
+    stats: Stats,
     /// The last sweep is done.
     closed: bool,
     /// One thread at a time is the owner, also for methods with `&self`.
@@ -158,10 +158,10 @@ impl<T> Shard<T> {
             turn_nanos: latest.lo,
             short_sleeps_until: 0,
             limit,
-            opened: Opened::default(),
+            backlog: Backlog::default(),
             counts: Counts::default(),
             live: 0,
-            telling: Telling::default(),
+            stats: Stats::default(),
             closed: false,
             not_sync: PhantomData,
         };
@@ -262,7 +262,7 @@ impl<T> Shard<T> {
 
     /// Returns true if the last pass left work: it used up its budget or was abandoned.
     pub fn is_behind(&self) -> bool {
-        !self.opened.is_empty() || self.wheel.is_behind()
+        !self.backlog.is_empty() || self.wheel.is_behind()
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.

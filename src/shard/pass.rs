@@ -1,4 +1,4 @@
-//! The beginning of a pass: reads the clock and takes remote requests. `telling` has its end.
+//! The beginning of a pass: reads the clock and takes remote requests. `stats` has its end.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ impl<T> Shard<T> {
     /// there is work.
     pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
         self.begin(budget);
-        let is_idle = self.wheel.is_done() && self.opened.is_empty();
+        let is_idle = self.wheel.is_done() && self.backlog.is_empty();
         if is_idle {
             // Messages that arrive from here on belong to the next pass.
-            self.opened.end_pass();
+            self.backlog.end_pass();
             self.end_pass();
         }
         !is_idle
@@ -63,7 +63,7 @@ impl<T> Shard<T> {
             // The memory of a shard that has ended is freed as a whole.
             self.nodes.trim();
         }
-        self.tell_gate();
+        self.publish_live();
         self.begin_mailbox(budget);
         // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
         // regardless of which thread added or moved them.
@@ -99,16 +99,16 @@ impl<T> Shard<T> {
     /// Returns true if only urgent messages are to be consumed now.
     #[inline]
     pub(crate) fn begins_with_urgent(&self) -> bool {
-        self.opened.holds_others()
+        self.backlog.holds_others()
     }
 
     /// Takes the messages that have arrived since the last pass.
     #[inline]
     fn begin_mailbox(&mut self, budget: usize) {
-        self.opened.begin_pass(budget.min(MESSAGES_MAX));
+        self.backlog.begin_pass(budget.min(MESSAGES_MAX));
         if self.has_messages() {
             self.take_mailbox();
-            self.opened.hold_others();
+            self.backlog.hold_others();
         }
     }
 
@@ -121,32 +121,32 @@ impl<T> Shard<T> {
 
     #[inline(never)]
     fn look_into_mailbox(&mut self) -> bool {
-        self.opened.look_again();
+        self.backlog.look_again();
         self.take_mailbox();
-        !self.opened.is_empty()
+        !self.backlog.is_empty()
     }
 
     #[inline]
     fn has_messages(&self) -> bool {
-        !self.shared.mailbox.is_empty() || !self.opened.is_empty()
+        !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
     /// Takes the messages that have arrived, once per kind in a pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
-        self.opened.take_more(&self.shared.mailbox);
-        if self.opened.must_reverse() {
+        self.backlog.take_more(&self.shared.mailbox);
+        if self.backlog.must_reverse() {
             // The request that came first is consumed first.
             let nodes = &mut self.nodes;
-            self.opened.reverse(|index, link| nodes.sender(index).link().exchange(link));
+            self.backlog.reverse(|index, link| nodes.sender(index).link().exchange(link));
         }
     }
 
-    /// Publishes the number of live timers to the gate, which other threads add against.
+    /// Publishes the number of live timers, which limits remote adds.
     #[inline]
-    pub(crate) fn tell_gate(&self) {
+    pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
-            self.shared.gate.set_live(self.live);
+            self.shared.admission.set_live(self.live);
         }
     }
 }

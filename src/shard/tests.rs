@@ -7,9 +7,9 @@ use crate::{
     clock::ManualClock,
     cross_core::{
         callback::Sent,
-        mailbox::Urgency,
+        mailbox::Priority,
         origin::Origin,
-        state::{Cancel, Kind, Move, Mover, Next},
+        state::{Cancel, FollowUp, Kind, Move, Mover},
     },
     error::AddErrorReason,
     limits::{GENERATION_MAX, INDEX_MAX},
@@ -178,8 +178,8 @@ fn while_moving(
         between(shard);
         node.requested.write(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Other);
-        if next == Next::Push {
-            let _ = shared.mailbox.push(timer.index(), node.link, Urgency::Urgent);
+        if next == FollowUp::Push {
+            let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
         }
         answer
     });
@@ -201,7 +201,7 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
                     |node| node.state.cancel(timer.generation()),
                 )
             };
-            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, Next::Nothing)));
+            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, FollowUp::Nothing)));
             assert_eq!(fired(shard), 0);
             assert_eq!((shard.counts().added, shard.len()), (0, 0), "it is not settled");
             let pending = shard.drain();

@@ -112,7 +112,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if popped.unlinked.is_empty {
                 self.slot_has_expired();
             }
-            self.walk_ahead(storage);
+            self.step_prefetcher(storage);
             if popped.deadline <= self.position {
                 self.len -= 1;
                 return Some((popped.index, popped.deadline));
@@ -154,10 +154,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Two walkers take a step for each returned entry, so that they arrive in time even if the
     /// lists are uneven.
     #[inline]
-    fn walk_ahead(&mut self, storage: &impl Storage) {
+    fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
-            self.ahead.step(storage);
-            self.ahead.step(storage);
+            self.prefetcher.step(storage);
+            self.prefetcher.step(storage);
         }
     }
 
@@ -191,7 +191,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.note_idle();
         } else {
             self.here = Here::Expiring(0);
-            self.look_ahead(storage);
+            self.start_prefetcher(storage);
         }
     }
 
@@ -211,7 +211,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         if next == start {
             self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring(0) };
-            self.look_ahead(storage);
+            self.start_prefetcher(storage);
         } else {
             self.note_idle();
         }
@@ -233,9 +233,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Fetches entries of the coming ticks and their data while the entries of this tick are
     /// returned. A small wheel is in the cache anyway.
     #[inline]
-    fn look_ahead(&mut self, storage: &impl Storage) {
+    fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= LOOK_AHEAD_FROM {
-            self.ahead.send(self.position, &self.slots, storage, Geometry::<BITS, LEVELS>::near_at);
+            self.prefetcher.send(
+                self.position,
+                &self.slots,
+                storage,
+                Geometry::<BITS, LEVELS>::near_at,
+            );
         }
     }
 

@@ -28,12 +28,12 @@
 //! `check` (the invariants).
 
 mod advance;
-mod ahead;
 #[cfg(any(test, debug_assertions))]
 mod check;
 mod contents;
 mod entries;
 mod level;
+mod prefetcher;
 mod raw;
 mod slot;
 mod storage;

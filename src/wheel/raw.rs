@@ -22,8 +22,8 @@ use alloc::{boxed::Box, vec};
 use core::iter;
 
 use super::{
-    ahead::Ahead,
     level::{Geometry, Occupancy, coarsest},
+    prefetcher::Prefetcher,
     slot::{Slots, Unlinked},
     storage::{Entry, Location, Storage},
 };
@@ -51,7 +51,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) cascaded_until: u64,
     /// Entries that the pass may still touch.
     pub(super) budget: usize,
-    pub(super) ahead: Ahead,
+    pub(super) prefetcher: Prefetcher,
     /// Entries in slots. Narrower than `touched`: otherwise the compiler merges the two counters
     /// into one wide instruction, which waits for the narrow store before it.
     pub(super) len: u32,
@@ -97,7 +97,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             handing_down: false,
             cascaded_until: now,
             budget: 0,
-            ahead: Ahead::new(),
+            prefetcher: Prefetcher::new(),
             len: 0,
             waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
             waiting_in_all: 0,

@@ -6,7 +6,7 @@ use std::{cell::RefCell, iter, task::Poll, time::Duration};
 
 use corewheel::{
     Config, ManualClock,
-    future::{Home, Sleep, Timers, sleep},
+    future::{Backend, Sleep, Timers, sleep},
     local_timer,
 };
 
@@ -20,7 +20,7 @@ const TASKS: usize = 4;
 const SLEEPS: usize = 24;
 
 /// A sleep, and the expected state of it.
-struct Expected<H: Home> {
+struct Expected<H: Backend> {
     sleep: Sleep<H>,
     /// In nanoseconds since the clock's start.
     deadline: u64,
@@ -44,7 +44,7 @@ enum Standing {
 }
 
 /// The sleeps, the tasks that poll them, and the way in which time passes there.
-struct Model<'a, H: Home> {
+struct Model<'a, H: Backend> {
     clock: &'a ManualClock,
     turn: &'a dyn Fn(),
     make: &'a dyn Fn(Duration) -> Sleep<H>,
@@ -58,7 +58,7 @@ fn nanos(clock: &ManualClock) -> u64 {
     u64::try_from(clock.elapsed().as_nanos()).expect("the test is short")
 }
 
-impl<'a, H: Home> Model<'a, H> {
+impl<'a, H: Backend> Model<'a, H> {
     fn new(
         clock: &'a ManualClock,
         turn: &'a dyn Fn(),
@@ -148,7 +148,7 @@ impl<'a, H: Home> Model<'a, H> {
     }
 }
 
-fn run<H: Home>(
+fn run<H: Backend>(
     random: &mut fastrand::Rng,
     steps: u64,
     clock: &ManualClock,

@@ -257,10 +257,9 @@ fn the_end_of_the_thread_drops_callbacks_from_other_threads() {
         time.advance(TICK);
         local_timer().turn().fired
     });
-    // One is admitted, one is not, and one is cancelled in between.
     let [admitted, cancelled] = [TICK, HOUR].map(|period| add_large(&shard, &counter, period));
-    go.send(()).expect("the owner waits");
     assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+    go.send(()).expect("the owner waits");
     assert!(thread.join().expect("no panic") <= 1);
     assert_eq!(counter.shared_by(), 0);
     assert_stale(admitted);

@@ -44,7 +44,7 @@ fn debug_shows_figures() {
         for (shown, start) in [
             (format!("{purgatory:?}"), "Purgatory { counts: PurgatoryCounts {"),
             (format!("{:?}", PurgatoryGroup::<&str>::default()), "PurgatoryGroup { number: "),
-            (format!("{:?}", sleep(HOUR)), "Sleep { home: "),
+            (format!("{:?}", sleep(HOUR)), "Sleep { backend: "),
             (format!("{timers:?}"), "Timers([ShardRef"),
         ] {
             assert!(shown.starts_with(start), "{shown}");

@@ -54,11 +54,11 @@
 //!
 //! `loom-tests/tests/mailbox.rs`.
 
-mod opened;
+mod backlog;
 
-pub(crate) use self::opened::Opened;
+pub(crate) use self::backlog::Backlog;
 use crate::{
-    limits::{DEBT_MAX, INDEX_MAX, MESSAGES_COUNTED},
+    limits::{INDEX_MAX, MESSAGES_COUNTED, WAKE_BACKLOG},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -70,13 +70,13 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const COUNT_SHIFT: u32 = 52;
 /// Counts from here on are lower bounds.
-const MANY: u32 = MESSAGES_COUNTED - DEBT_MAX;
+const MANY: u32 = MESSAGES_COUNTED - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
     "the parts fit the word"
 );
 const _: () = assert!(
-    MANY.is_multiple_of(DEBT_MAX),
+    MANY.is_multiple_of(WAKE_BACKLOG),
     "a count that goes round passes a multiple as often as before"
 );
 
@@ -84,7 +84,7 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     urgent: Stack,
-    can_wait: Stack,
+    low: Stack,
 }
 
 /// Messages of one kind.
@@ -109,11 +109,11 @@ pub(crate) struct Messages {
 
 /// The priority of a message: whether an owner may sleep before it has consumed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum Priority {
     /// The message is about a payload that can be dropped.
-    CanWait,
+    Low,
     /// The message is about a node without a payload.
-    Empty,
+    LowWithoutPayload,
     /// The message is about a deadline.
     Urgent,
 }
@@ -123,7 +123,7 @@ pub(crate) enum Urgency {
 #[must_use]
 pub(crate) enum Push {
     /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
-    /// and is right only modulo `DEBT_MAX`. `is_first_payload` is set if this message is about a
+    /// and is right only modulo `WAKE_BACKLOG`. `is_first_payload` is set if this message is about a
     /// payload and no queued one before it is.
     Queued { depth: u32, is_first_payload: bool },
     /// The owner has ended, and sweeps the node: nothing more to do.
@@ -145,11 +145,11 @@ impl Default for Link {
 impl Mailbox {
     /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
     #[inline]
-    pub(crate) fn push(&self, index: u32, link: &Link, urgency: Urgency) -> Push {
-        match urgency {
-            Urgency::Urgent => self.urgent.push(index, link, 0),
-            Urgency::CanWait => self.can_wait.push(index, link, PAYLOAD),
-            Urgency::Empty => self.can_wait.push(index, link, 0),
+    pub(crate) fn push(&self, index: u32, link: &Link, priority: Priority) -> Push {
+        match priority {
+            Priority::Urgent => self.urgent.push(index, link, 0),
+            Priority::Low => self.low.push(index, link, PAYLOAD),
+            Priority::LowWithoutPayload => self.low.push(index, link, 0),
         }
     }
 
@@ -158,11 +158,11 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Returns true if an owner must not fall asleep, because a message is urgent or at least `debt`
+    /// Returns true if an owner must not fall asleep, because a message is urgent or at least `backlog`
     /// low-priority messages are queued. Before a long sleep, one message about a payload suffices.
-    pub(crate) fn keeps_awake(&self, debt: u32, is_long: bool) -> bool {
+    pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
-        self.is_urgent() || self.can_wait.depth() >= debt || is_long && self.can_wait.has_payload()
+        self.is_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
     }
 
     /// Returns true if the owner has ended.
@@ -175,8 +175,8 @@ impl Mailbox {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed, both: as in `Stack::has_any`.
-        let [urgent, can_wait] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
-        urgent | can_wait == EMPTY
+        let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
+        urgent | low == EMPTY
     }
 
     /// Returns true if a message is about a deadline.
@@ -186,12 +186,12 @@ impl Mailbox {
 
     /// Returns the number of queued messages; for each kind, `MANY` is a lower bound.
     pub(crate) fn depth(&self) -> u32 {
-        self.urgent.depth().saturating_add(self.can_wait.depth())
+        self.urgent.depth().saturating_add(self.low.depth())
     }
 
     /// Returns the number of messages about cancelled timers; `MANY` is a lower bound.
     pub(crate) fn cancelled(&self) -> u32 {
-        self.can_wait.depth()
+        self.low.depth()
     }
 
     /// Returns the messages of each kind. Only the owner may call it and follow the links, because
@@ -201,7 +201,7 @@ impl Mailbox {
     }
 
     fn stacks(&self) -> [&Stack; 2] {
-        [&self.urgent, &self.can_wait]
+        [&self.urgent, &self.low]
     }
 }
 

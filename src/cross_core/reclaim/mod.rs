@@ -45,7 +45,7 @@ lazy_per_thread! {
 }
 
 /// Values that no other thread can see.
-static BURIED: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
+static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
 /// While it exists, no value that this thread finds in a [`Published`] is freed. Keep it short: it
 /// delays all freeing.
@@ -241,16 +241,16 @@ pub(crate) fn help() {
 }
 
 /// Leaves a value that no thread can see to the next thread that ends a shard.
-pub(crate) fn bury<T: Send + Sync + 'static>(value: Arc<T>) {
+pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCHS_ARE_LOOMS {
         // A model must not free values of an earlier execution.
         drop(value);
         return;
     }
-    match BURIED.try_lock() {
-        Ok(mut buried) => buried.push(value),
-        Err(TryLockError::Poisoned(buried)) => buried.into_inner().push(value),
-        Err(TryLockError::WouldBlock) => pin().0.defer(move || bury(value)),
+    match GARBAGE.try_lock() {
+        Ok(mut garbage) => garbage.push(value),
+        Err(TryLockError::Poisoned(garbage)) => garbage.into_inner().push(value),
+        Err(TryLockError::WouldBlock) => pin().0.defer(move || defer_free(value)),
     }
 }
 
@@ -259,8 +259,8 @@ pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
         help();
     }
-    let buried = mem::take(&mut *BURIED.lock().unwrap_or_else(PoisonError::into_inner));
-    drop(buried);
+    let garbage = mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(garbage);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -68,7 +68,7 @@ fn what_is_buried_is_freed_when_nobody_looks() {
     // Other tests pin the epoch now and then; a later end frees the rest.
     let freed = (0..100_000).any(|_| {
         place.publish(Arc::clone(&value));
-        place.retract(bury);
+        place.retract(defer_free);
         free_garbage();
         Arc::strong_count(&value) == 1
     });
@@ -79,8 +79,8 @@ fn what_is_buried_is_freed_when_nobody_looks() {
 #[test]
 fn what_cannot_be_buried_now_is_buried_later() {
     let value = Arc::new(());
-    let other = BURIED.lock().unwrap_or_else(PoisonError::into_inner);
-    bury(Arc::clone(&value));
+    let other = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    defer_free(Arc::clone(&value));
     for _ in 0..1_000 {
         pin().0.flush();
     }

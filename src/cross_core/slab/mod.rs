@@ -87,7 +87,7 @@ use crate::{
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, Kind, Mover, Next, StateWord},
+        state::{Cancel, FollowUp, Kind, Mover, StateWord},
     },
     limits::{INDEX_MAX, PAGE_BITS, PAGES_KEPT},
     util::{
@@ -148,10 +148,10 @@ const INDEX_BITS: u32 = INDEX_MAX.ilog2() + 1;
 const DIRECTORY_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
 const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - DIRECTORY_BITS;
 
-const DIRECTORY: usize = 1 << DIRECTORY_BITS;
+const DIRECTORY_PAGES: usize = 1 << DIRECTORY_BITS;
 const ROOT: usize = 1 << ROOT_BITS;
 const PAGES: usize = page_count();
-const ROOM_WORDS: usize = DIRECTORY.div_ceil(64);
+const ROOM_WORDS: usize = DIRECTORY_PAGES.div_ceil(64);
 
 const fn page_count() -> usize {
     (INDEX_MAX as usize >> PAGE_BITS) + 1
@@ -160,7 +160,7 @@ const fn page_count() -> usize {
 /// Pages next to each other in the table.
 #[derive(Debug)]
 struct Directory {
-    pages: [PageSlot; DIRECTORY],
+    pages: [PageSlot; DIRECTORY_PAGES],
     /// Which pages may have free nodes for adders.
     room: [AtomicU64; ROOM_WORDS],
 }
@@ -286,7 +286,7 @@ impl Slab {
 
     #[inline]
     fn page(&self, number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        self.root.get(number / DIRECTORY)?.get()?.pages[number % DIRECTORY].look(pinned)
+        self.root.get(number / DIRECTORY_PAGES)?.get()?.pages[number % DIRECTORY_PAGES].look(pinned)
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no index is left, or if the slab
@@ -300,7 +300,7 @@ impl Slab {
     }
 
     fn take_from_pages(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let hint = self.hints.room.get() as usize / DIRECTORY;
+        let hint = self.hints.room.get() as usize / DIRECTORY_PAGES;
         let at = |step: usize| (hint + step) % ROOT;
         (0..ROOT).map(at).find_map(|at| self.take_from_directory(at, pinned))
     }
@@ -313,8 +313,8 @@ impl Slab {
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
                 if let Some((page, place)) = self.take_from_page(directory, number, pinned) {
-                    self.hints.room.set(as_u32(at * DIRECTORY));
-                    return Some((page, index_of(at * DIRECTORY + number, place)));
+                    self.hints.room.set(as_u32(at * DIRECTORY_PAGES));
+                    return Some((page, index_of(at * DIRECTORY_PAGES + number, place)));
                 }
                 bits &= bits - 1;
             }
@@ -361,7 +361,7 @@ impl Slab {
 
     /// Records that a page has a free node again.
     fn note_room(&self, number: usize) {
-        self.directory(number).note_room(number % DIRECTORY);
+        self.directory(number).note_room(number % DIRECTORY_PAGES);
         self.hints.room.lower(as_u32(number));
     }
 
@@ -394,13 +394,13 @@ impl Slab {
     }
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
-        let slot = &self.directory(number).pages[number % DIRECTORY];
+        let slot = &self.directory(number).pages[number % DIRECTORY_PAGES];
         slot.handover.change();
         slot.page.publish_if_empty(page.pointer())
     }
 
     fn directory(&self, number: usize) -> &Directory {
-        self.root[number / DIRECTORY].get_or_set(|| {
+        self.root[number / DIRECTORY_PAGES].get_or_set(|| {
             Box::new(Directory {
                 pages: array::from_fn(|_| PageSlot::default()),
                 room: array::from_fn(|_| AtomicU64::new(0)),
@@ -410,7 +410,7 @@ impl Slab {
 
     /// Takes a page out of the table. The owner keeps it until it is marked.
     fn retract(&self, number: usize) {
-        let slot = &self.directory(number).pages[number % DIRECTORY];
+        let slot = &self.directory(number).pages[number % DIRECTORY_PAGES];
         slot.handover.change();
         slot.page.retract(retired::mark_unseen);
         self.hints.vacant.lower(as_u32(number));
@@ -439,24 +439,24 @@ impl Drop for Slab {
 impl NodeView<'_> {
     /// Cancels the timer. Its payload goes to `taken`, if it may leave the owner's thread.
     #[inline]
-    pub(crate) fn cancel(&self, generation: u64, taken: &mut Option<Sent>) -> (Cancel, Next) {
+    pub(crate) fn cancel(&self, generation: u64, taken: &mut Option<Sent>) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
-        (answer, if next == Next::Take { self.take_sent(taken) } else { next })
+        (answer, if next == FollowUp::Take { self.take_sent(taken) } else { next })
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer since and
     /// the payload may leave the owner's thread, the payload goes to `taken`. Returns false if the
     /// shard has ended since.
     #[inline]
-    pub(crate) fn end_move(&self, taken: &mut Option<Sent>) -> (bool, Next) {
+    pub(crate) fn end_move(&self, taken: &mut Option<Sent>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Other);
-        (lives, if next == Next::Take { self.take_sent(taken) } else { next })
+        (lives, if next == FollowUp::Take { self.take_sent(taken) } else { next })
     }
 
-    /// Takes the payload after the word has answered [`Next::Take`] to this thread.
+    /// Takes the payload after the word has answered [`FollowUp::Take`] to this thread.
     #[cold]
     #[inline(never)]
-    fn take_sent(&self, taken: &mut Option<Sent>) -> Next {
+    fn take_sent(&self, taken: &mut Option<Sent>) -> FollowUp {
         // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while
         // the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };

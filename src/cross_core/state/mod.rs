@@ -5,10 +5,10 @@
 //! no reference count.
 //!
 //! ```text
-//!  63                            8     7       6       5        4         3      2     0
-//! +-------------------------------+-------+-------+-------+--------+----------+-------+
-//! |     generation (56 bits)      | taken | gone  | moved | queued | periodic | phase |
-//! +-------------------------------+-------+-------+-------+--------+----------+-------+
+//!  63                      8      7            6           5       4         3       2     0
+//! +-------------------------+----------+---------------+-------+--------+----------+-------+
+//! |  generation (56 bits)   | by owner | payload taken | moved | queued | periodic | phase |
+//! +-------------------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
 //! The *generation* identifies the timer. It comes from a counter of the shard that never repeats,
@@ -21,8 +21,8 @@
 //! | *periodic* | it runs repeatedly; does not change while the timer lives |
 //! | *queued* | a message of the node is in the mailbox or on the way: the thread that sets it pushes, the owner clears it |
 //! | *moved* | another thread has written a deadline beside the word (`slab::Requested`); the owner has not linked the timer there yet |
-//! | *gone* | the timer is cancelled, and the thread that sets the flag takes the payload, which may leave the owner's thread |
-//! | *taken* | the owner itself has cancelled the timer: it has the payload, or is running it for the last time |
+//! | *payload taken* | the timer is cancelled, and the thread that sets the flag takes the payload, which may leave the owner's thread |
+//! | *by owner* | the owner itself has cancelled the timer: it has the payload, or is running it for the last time |
 //!
 //! # Phases
 //!
@@ -34,10 +34,10 @@
 //! | `Moving` | pending; another thread is writing its deadline, and the owner must not run it | the owner's |
 //! | `Running` | its callback runs | the owner's run's |
 //! | `Stopping` | its callback runs, and no further run will start (periodic only) | the owner's run's |
-//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's, unless *gone* |
-//! | `Withdrawn` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *gone* |
+//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's, unless *payload taken* |
+//! | `Cancelling` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
-//! Other threads never touch the wheel's entry, and touch the payload only if it is *gone*. Three
+//! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is set. Three
 //! more fields are shared: this word, the mailbox link beside it, and the requested deadline. A
 //! node is free for reuse when it is `Idle` and not queued.
 //!
@@ -55,19 +55,19 @@
 //! | any, queued | not queued | owner | `collect` | swap: the message has been consumed |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
-//! | `Armed`, added by another thread | `Withdrawn`, gone | any thread | `cancel` | swap: it is cancelled |
+//! | `Armed`, added by another thread | `Cancelling`, payload taken | any thread | `cancel` | swap: it is cancelled |
 //! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
 //! | `Moving` | `Armed`, queued, moved | the mover | `end_move` | swap |
-//! | `Moving` | `Withdrawn` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
-//! | `Withdrawn`, added by another thread | gone | the mover | `end_move` | swap |
-//! | `Withdrawn` | `Cancelled`, queued | the mover, or the thread that has withdrawn it | `end_move` | swap |
+//! | `Moving` | `Cancelling` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
+//! | `Cancelling`, added by another thread | payload taken | the mover | `end_move` | swap |
+//! | `Cancelling` | `Cancelled`, queued | the mover, or the thread that has cancelled it | `end_move` | swap |
 //! | `Moving` | `Idle` | owner | `sweep` | swap: it is handed back; nodes are not reused |
 //! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
 //! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it continues |
 //! | `Running` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase, except to `Stopping` (periodic only), which the store ends too |
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: no other thread leaves this phase |
-//! | `Withdrawn` | `Idle` | owner | `sweep` | swap: nodes are not reused |
+//! | `Cancelling` | `Idle` | owner | `sweep` | swap: nodes are not reused |
 //! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `disarm_remote` | swap: the mailbox is closed, and the last sweep may find it |
 //!
 //! # Exactly one ending
@@ -77,7 +77,7 @@
 //! one-shot timer is armed once per generation, so exactly one of fire, cancel and hand back
 //! happens. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
 //! has made it `Stopping`. A move returns to `Armed` by a swap from `Moving`, which fails if a
-//! cancel has made it `Withdrawn`.
+//! cancel has made it `Cancelling`.
 //!
 //! # The four traps
 //!
@@ -93,7 +93,7 @@
 //!    in either case.
 //! 3. *Reset from another core.* A thread that moves a timer has exclusive use of the requested
 //!    deadline from `Moving` until its second swap. During that time the node cannot be reused,
-//!    because only that thread leaves `Moving` or `Withdrawn` towards `Idle`. The end of the shard
+//!    because only that thread leaves `Moving` or `Cancelling` towards `Idle`. The end of the shard
 //!    does so too, but no node is reused after it. The owner does not fire a timer that is
 //!    `Moving`, and fires a *moved* timer by its new deadline. A reset by the owner clears *moved*,
 //!    so an earlier remote reset cannot overwrite it. A remote reset that is still `Moving` comes
@@ -117,7 +117,7 @@
 //!
 //! # Orderings, in pairs
 //!
-//! - S1: the canceller's swap to `Cancelled`, `Withdrawn` or `Stopping` releases; the owner's
+//! - S1: the canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `collect`, `sweep` and `rearm` acquire. So the canceller's work before the cancel happens
 //!   before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `cancel` and `is_running` acquire. So a thread
@@ -140,9 +140,9 @@
 //! payload, so a page of free nodes can be freed at once.
 //!
 //! The payload of a remotely added timer is `Send`. The thread that cancels it also drops it, since
-//! the owner may sleep for long. It makes the timer `Withdrawn` and *gone*, moves the payload to
+//! the owner may sleep for long. It makes the timer `Cancelling` with *payload taken*, moves the payload to
 //! its own stack, and then makes the timer `Cancelled`. If the timer was being moved, the mover
-//! does this instead. The swap that sets *gone* acquires the adder's writes and the runs of a
+//! does this instead. The swap that sets *payload taken* acquires the adder's writes and the runs of a
 //! periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's `collect`
 //! (S1). If the shard ends in between, `sweep` leaves the payload alone.
 //!
@@ -152,8 +152,8 @@
 //! `loom-tests/tests/reset.rs` (remote resets), `loom-tests/tests/remote_add.rs` (remote adds),
 //! `loom-tests/tests/end.rs` (the last drain).
 
-mod anyone;
 mod owner;
+mod remote;
 
 use crate::util::sync::{AtomicU64, Ordering};
 
@@ -162,8 +162,8 @@ const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
-const GONE: u64 = 1 << 6;
-const TAKEN: u64 = 1 << 7;
+const PAYLOAD_TAKEN: u64 = 1 << 6;
+const BY_OWNER: u64 = 1 << 7;
 const _: () = assert!(
     crate::limits::REMOTE_GENERATION | crate::limits::GENERATION_MAX
         == u64::MAX >> GENERATION_SHIFT,
@@ -180,7 +180,7 @@ enum Phase {
     Running,
     Stopping,
     Cancelled,
-    Withdrawn,
+    Cancelling,
 }
 
 impl Phase {
@@ -194,12 +194,12 @@ impl Phase {
             4 => Self::Running,
             5 => Self::Stopping,
             6 => Self::Cancelled,
-            _ => Self::Withdrawn,
+            _ => Self::Cancelling,
         }
     }
 
     /// Returns `word` with this phase.
-    const fn in_place_of(self, word: u64) -> u64 {
+    const fn set_in(self, word: u64) -> u64 {
         (word & !PHASE_MASK) | self as u64
     }
 
@@ -285,9 +285,9 @@ pub(crate) enum Freed {
 #[must_use]
 pub(crate) enum Movable {
     /// It is pending, one-shot, and linked in the wheel.
-    Plainly,
-    /// It is pending, and linked in the wheel unless it is astray.
-    Otherwise { periodic: bool, astray: bool },
+    Fast,
+    /// It is pending, and linked in the wheel except if `unlinked`.
+    Slow { periodic: bool, unlinked: bool },
     /// It has ended, is running, or the handle is stale.
     No,
 }
@@ -323,7 +323,7 @@ pub(crate) enum Swept {
 /// The next step of a remote thread after its swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Next {
+pub(crate) enum FollowUp {
     /// Push the node on the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then end the move.
@@ -347,12 +347,12 @@ pub(crate) enum Move {
     Begun,
     /// It is pending, and another thread's move is in progress. This move is ordered directly
     /// before that one: nothing is left to do.
-    Overtaken,
+    Superseded,
     /// It has ended, is running, or the handle is stale.
     Refused,
 }
 
-impl Next {
+impl FollowUp {
     #[inline]
     fn unless_queued(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }

@@ -2,8 +2,8 @@
 //! elsewhere.
 
 use super::{
-    Cancel, Claim, Collected, Freed, GENERATION_SHIFT, GONE, Kind, MOVED, Movable, PERIODIC,
-    PHASE_MASK, Phase, QUEUED, StateWord, Swept, TAKEN,
+    BY_OWNER, Cancel, Claim, Collected, Freed, GENERATION_SHIFT, Kind, MOVED, Movable,
+    PAYLOAD_TAKEN, PERIODIC, PHASE_MASK, Phase, QUEUED, StateWord, Swept,
 };
 use crate::{limits::REMOTE_GENERATION, util::sync::Ordering};
 
@@ -19,26 +19,23 @@ impl StateWord {
         debug_assert!(self.is_free());
         // Release (S2): a stale handle of the node's previous timer may read this word instead of
         // the `Idle` that `finish` stored.
-        self.0.store(
-            phase.in_place_of((generation << GENERATION_SHIFT) | periodic),
-            Ordering::Release,
-        );
+        self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
     /// Allows other threads to have a handle from now on.
     pub(crate) fn share(&self) {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
             // Release (S2): a stale handle may read this word, as in `arm`.
-            self.0.store(Phase::Armed.in_place_of(word), Ordering::Release);
+            self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
 
     /// Tries to fire the timer.
     #[inline]
     pub(crate) fn claim(&self) -> Claim {
-        let word = self.own_word();
-        let running = Phase::Running.in_place_of(word);
+        let word = self.load_relaxed();
+        let running = Phase::Running.set_in(word);
         match Phase::of(word) {
             Phase::Private => {
                 // Release (S2): a stale handle may read this word, as in `arm`; no other thread
@@ -54,19 +51,19 @@ impl StateWord {
             {
                 Claim::Fires
             }
-            _ => self.claim_otherwise(),
+            _ => self.claim_slow(),
         }
     }
 
     #[cold]
-    fn claim_otherwise(&self) -> Claim {
+    fn claim_slow(&self) -> Claim {
         loop {
-            let word = self.own_word();
+            let word = self.load_relaxed();
             let (to, claim) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
-                Phase::Armed => (Phase::Running.in_place_of(word), Claim::Fires),
+                Phase::Armed => (Phase::Running.set_in(word), Claim::Fires),
                 _ => return Claim::Held,
             };
             // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
@@ -80,42 +77,42 @@ impl StateWord {
     /// says why it has not won.
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
-        let word = self.own_word();
-        let likely = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        let word = self.load_relaxed();
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         if word == likely {
             // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is
             // read again.
             match self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(()) => return Ok(Freed::Now),
-                Err(_) => return self.cancel_otherwise(generation),
+                Err(_) => return self.cancel_slow(generation),
             }
         }
-        if word == Phase::Private.in_place_of(likely) {
+        if word == Phase::Private.set_in(likely) {
             // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
             // the word of a private timer.
             self.0.store(Phase::idle(word), Ordering::Release);
             return Ok(Freed::Now);
         }
-        self.cancel_otherwise(generation)
+        self.cancel_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn cancel_otherwise(&self, generation: u64) -> Result<Freed, Cancel> {
+    fn cancel_slow(&self, generation: u64) -> Result<Freed, Cancel> {
         loop {
-            let word = self.own_word();
+            let word = self.load_relaxed();
             if word >> GENERATION_SHIFT != generation {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
-                Phase::Moving => (Phase::Withdrawn.in_place_of(word) | TAKEN, Ok(Freed::Queued)),
+                Phase::Moving => (Phase::Cancelling.set_in(word) | BY_OWNER, Ok(Freed::Queued)),
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.in_place_of(word) | TAKEN, Err(Cancel::Running))
+                    (Phase::Stopping.set_in(word) | BY_OWNER, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
-                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Withdrawn => {
+                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
                     return Err(Cancel::Ended);
                 }
             };
@@ -133,7 +130,7 @@ impl StateWord {
         // Acquire (S1): the canceller's work before it forbade further runs happens before the drop
         // of the payload.
         let word = self.0.load(Ordering::Acquire);
-        let armed = Phase::Armed.in_place_of(word);
+        let armed = Phase::Armed.set_in(word);
         // Release (S2): a later cancel or query sees the work of the run. Acquire (S1): the
         // canceller's work happens before the drop of the payload.
         debug_assert!(word & PERIODIC != 0);
@@ -143,13 +140,13 @@ impl StateWord {
 
     /// Returns true if another thread has forbidden further runs.
     pub(crate) fn was_stopped_elsewhere(&self) -> bool {
-        self.own_word() & TAKEN == 0
+        self.load_relaxed() & BY_OWNER == 0
     }
 
     /// Ends a run and its timer.
     #[inline]
     pub(crate) fn finish(&self) -> Freed {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         debug_assert!(match Phase::of(word) {
             Phase::Running => true,
             Phase::Stopping => word & PERIODIC != 0,
@@ -172,19 +169,19 @@ impl StateWord {
             // Release (S2): a stale handle may read this word, as in `arm`; only the owner leaves
             // `Cancelled`.
             self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
-            return if word & TAKEN == 0 {
-                Collected::Cancelled { has_payload: word & GONE == 0 }
+            return if word & BY_OWNER == 0 {
+                Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
             } else {
                 Collected::Freed
             };
         }
-        self.collect_otherwise()
+        self.collect_slow()
     }
 
     #[cold]
-    fn collect_otherwise(&self) -> Collected {
+    fn collect_slow(&self) -> Collected {
         loop {
-            let word = self.own_word();
+            let word = self.load_relaxed();
             let periodic = word & PERIODIC != 0;
             let (to, collected) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => {
@@ -192,7 +189,7 @@ impl StateWord {
                 }
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
-                // The mover, or the thread that has withdrawn the timer, pushes again.
+                // The mover, or the thread that has cancelled the timer, pushes again.
                 _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
@@ -206,7 +203,7 @@ impl StateWord {
     /// Ends the timer with its shard. The mailbox is closed already.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
-            let word = self.own_word();
+            let word = self.load_relaxed();
             let swept = match Phase::of(word) {
                 // The run in progress ends the timer, if it ever returns.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
@@ -214,9 +211,9 @@ impl StateWord {
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
-                Phase::Cancelled | Phase::Withdrawn if word & TAKEN != 0 => Swept::Idle,
-                Phase::Cancelled | Phase::Withdrawn => {
-                    Swept::Cancelled { has_payload: word & GONE == 0 }
+                Phase::Cancelled | Phase::Cancelling if word & BY_OWNER != 0 => Swept::Idle,
+                Phase::Cancelled | Phase::Cancelling => {
+                    Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
             // Acquire: a canceller that could no longer push has released its claim here (S1), and
@@ -232,23 +229,23 @@ impl StateWord {
     #[inline]
     pub(crate) fn movable(&self, generation: u64) -> Movable {
         let plain = generation << GENERATION_SHIFT;
-        let word = self.own_word();
-        if word == Phase::Armed.in_place_of(plain) || word == Phase::Private.in_place_of(plain) {
-            return Movable::Plainly;
+        let word = self.load_relaxed();
+        if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
+            return Movable::Fast;
         }
-        self.movable_otherwise(generation)
+        self.movable_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn movable_otherwise(&self, generation: u64) -> Movable {
+    fn movable_slow(&self, generation: u64) -> Movable {
         loop {
-            let word = self.own_word();
-            let astray = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let yes = Movable::Otherwise { periodic: word & PERIODIC != 0, astray };
+            let word = self.load_relaxed();
+            let unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
+            let yes = Movable::Slow { periodic: word & PERIODIC != 0, unlinked };
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
-                Phase::Armed | Phase::Private if !astray => return yes,
+                Phase::Armed | Phase::Private if !unlinked => return yes,
                 // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a
                 // failure is read again.
                 Phase::Armed
@@ -278,12 +275,12 @@ impl StateWord {
 
     /// Returns true if the timer is periodic.
     pub(crate) fn is_periodic(&self) -> bool {
-        self.own_word() & PERIODIC != 0
+        self.load_relaxed() & PERIODIC != 0
     }
 
     /// Returns true if the timer is periodic, and no cancel has forbidden further runs.
     pub(crate) fn will_run_again(&self, generation: u64) -> bool {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && word & PERIODIC != 0
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
@@ -292,7 +289,7 @@ impl StateWord {
     /// Returns the generation of the pending timer of the owner's that the node has, if it has one:
     /// its payload is there until the owner takes it.
     pub(crate) fn pending_own(&self) -> Option<u64> {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         let generation = word >> GENERATION_SHIFT;
         (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
@@ -301,33 +298,33 @@ impl StateWord {
     /// Returns the generation of the node's timer, or of its last one.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        self.own_word() >> GENERATION_SHIFT
+        self.load_relaxed() >> GENERATION_SHIFT
     }
 
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
     /// message.
     pub(crate) fn is_held(&self) -> bool {
-        let word = self.own_word();
-        word & TAKEN == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Withdrawn)
+        let word = self.load_relaxed();
+        word & BY_OWNER == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
     }
 
     /// Returns true if no timer has the node, and no message of it is queued.
     pub(crate) fn is_free(&self) -> bool {
-        self.own_word() & (PHASE_MASK | QUEUED) == 0
+        self.load_relaxed() & (PHASE_MASK | QUEUED) == 0
     }
 
     /// Returns true if the payload of a live timer is in its node.
     #[cfg(feature = "origins")]
     pub(crate) fn has_payload(&self) -> bool {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         match Phase::of(word) {
             Phase::Private | Phase::Armed | Phase::Moving => true,
-            Phase::Cancelled | Phase::Withdrawn => word & (TAKEN | GONE) == 0,
+            Phase::Cancelled | Phase::Cancelling => word & (BY_OWNER | PAYLOAD_TAKEN) == 0,
             Phase::Idle | Phase::Running | Phase::Stopping => false,
         }
     }
 
-    pub(super) fn own_word(&self) -> u64 {
+    pub(super) fn load_relaxed(&self) -> u64 {
         // Relaxed: the owner's own last write, or another thread's write that a swap or the
         // caller's answer confirms.
         self.0.load(Ordering::Relaxed)

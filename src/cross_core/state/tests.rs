@@ -13,12 +13,12 @@ fn armed(kind: Kind) -> StateWord {
 /// Returns the word of a remotely moved timer, whose message is queued.
 fn moved(kind: Kind) -> StateWord {
     let state = armed(kind);
-    assert_eq!(move_it(&state), Some(Next::Push));
+    assert_eq!(move_it(&state), Some(FollowUp::Push));
     state
 }
 
 /// Moves a timer remotely. Returns the next step of the mover.
-fn move_it(state: &StateWord) -> Option<Next> {
+fn move_it(state: &StateWord) -> Option<FollowUp> {
     (state.begin_move(GENERATION) == Move::Begun).then(|| {
         let (lives, next) = state.end_move(Mover::Other);
         assert!(lives);
@@ -55,7 +55,7 @@ fn a_fired_timer_cannot_be_cancelled() {
 #[test]
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(Kind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Push));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
     assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), Claim::Held);
     assert_eq!(move_it(&state), None);
@@ -69,12 +69,12 @@ fn a_cancelled_timer_cannot_fire() {
 fn a_stale_generation_does_nothing() {
     let state = armed(Kind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
-        assert_eq!(state.cancel(stale), (Cancel::Ended, Next::Nothing));
+        assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_move(stale), Move::Refused);
         assert!(!state.is_pending(stale) && state.movable(stale) == Movable::No);
     }
-    assert!(state.is_pending(7) && state.movable(7) == Movable::Plainly);
+    assert!(state.is_pending(7) && state.movable(7) == Movable::Fast);
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn a_moved_timer_is_placed_before_it_fires() {
 #[test]
 fn a_message_says_once_that_a_timer_was_moved() {
     let state = moved(Kind::Shared);
-    assert_eq!(move_it(&state), Some(Next::Nothing), "its message is queued already");
+    assert_eq!(move_it(&state), Some(FollowUp::Nothing), "its message is queued already");
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
-    assert_eq!(move_it(&state), Some(Next::Push));
+    assert_eq!(move_it(&state), Some(FollowUp::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
     assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.claim(), Claim::Fires);
@@ -133,7 +133,7 @@ fn a_message_says_once_that_a_timer_was_moved() {
 #[test]
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(Kind::Shared);
-    assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
+    assert_eq!(state.movable(GENERATION), Movable::Slow { periodic: false, unlinked: true });
     assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.claim(), Claim::Fires);
 }
@@ -142,11 +142,11 @@ fn the_owners_reset_takes_precedence_over_an_earlier_one() {
 fn a_timer_that_is_being_moved_does_not_fire() {
     let state = armed(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
-    assert_eq!(state.begin_move(GENERATION), Move::Overtaken);
+    assert_eq!(state.begin_move(GENERATION), Move::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), Claim::Held);
-    assert_eq!(state.movable(GENERATION), Movable::Otherwise { periodic: false, astray: true });
-    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+    assert_eq!(state.movable(GENERATION), Movable::Slow { periodic: false, unlinked: true });
+    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
 }
 
@@ -160,11 +160,11 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
         if own {
             assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
         } else {
-            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
+            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
         }
         assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
         assert!(!state.is_free() && !state.is_pending(GENERATION) && state.is_held() != own);
-        assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+        assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
         assert_eq!(state.collect(), collected);
         assert!(state.is_free());
     }
@@ -173,7 +173,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
 #[test]
 fn a_cancel_after_a_move_needs_no_message_of_its_own() {
     let state = moved(Kind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, Next::Nothing));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
     let state = moved(Kind::Shared);
     assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
@@ -185,7 +185,7 @@ fn a_message_met_during_a_move_is_followed_by_another() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.collect(), Collected::Nothing);
-    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
 }
 
@@ -194,7 +194,7 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, Kind::Shared);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(move_it(&state), Some(Next::Nothing));
+    assert_eq!(move_it(&state), Some(FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
     assert_eq!(state.claim(), Claim::Fires);
     assert_eq!(state.finish(), Freed::Now);
@@ -226,13 +226,13 @@ fn a_move_that_the_sweep_overtakes_has_come_too_late() {
     let state = armed(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::Idle)] {
         let state = armed(Kind::Shared);
         assert_eq!(state.begin_move(GENERATION), Move::Begun);
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+        assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
     }
 }
 
@@ -241,7 +241,7 @@ fn a_move_that_the_sweep_overtakes_leaves_the_one_before_as_it_was() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn the_word_holds_the_largest_generation() {
     let state = StateWord::default();
     state.arm(crate::limits::GENERATION_MAX, Kind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
-    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, Next::Push));
+    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
 }
 
 /// Returns the word of a remotely added timer, before or after the owner has consumed its message.
@@ -266,16 +266,16 @@ fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
 fn who_cancels_what_another_thread_has_added_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_elsewhere(is_met);
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
         // Only the canceller ends it now, and the owner may consume an earlier message.
-        assert_eq!(state.cancel(generation), (Cancel::Ended, Next::Nothing));
+        assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!((state.claim(), state.movable(generation)), (Claim::Held, Movable::No));
         if !is_met {
             assert_eq!(state.collect(), Collected::Nothing);
         }
         assert!(state.is_held() && !state.is_pending(generation));
-        assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+        assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
         assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -285,8 +285,8 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
 #[test]
 fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_elsewhere(false);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
-    assert_eq!(state.end_move(Mover::Other), (true, Next::Nothing));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
+    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
@@ -296,11 +296,11 @@ fn who_moves_a_cancelled_timer_takes_the_payload() {
     for by in [Mover::Other, Mover::Owner] {
         let (state, generation) = added_elsewhere(true);
         assert_eq!(state.begin_move(generation), Move::Begun);
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Nothing));
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Other {
-            assert_eq!(state.end_move(by), (true, Next::Take));
+            assert_eq!(state.end_move(by), (true, FollowUp::Take));
         }
-        assert_eq!(state.end_move(by), (true, Next::Push));
+        assert_eq!(state.end_move(by), (true, FollowUp::Push));
         assert_eq!(state.collect(), Collected::Cancelled { has_payload: by == Mover::Owner });
     }
 }
@@ -310,15 +310,15 @@ fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
     let (state, generation) = added_elsewhere(true);
     assert_eq!(state.begin_move(generation), Move::Begun);
     assert_eq!(state.cancel_own(generation), Ok(Freed::Queued));
-    assert_eq!(state.end_move(Mover::Other), (true, Next::Push));
+    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Freed);
 }
 
 #[test]
 fn the_last_sweep_leaves_a_payload_to_who_has_cancelled() {
     let (state, generation) = added_elsewhere(true);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, Next::Take));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
-    assert_eq!(state.end_move(Mover::Other), (false, Next::Nothing));
+    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
     assert_eq!(state.sweep(), Swept::Idle);
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::alarm::Alarm;
+use super::fire_waker::FireWaker;
 use crate::{
     cross_core::{
         handle::{Cancel, LocalHandle, TimerHandle},
@@ -17,12 +17,12 @@ use crate::{
 
 /// The backend of a future's timer: this thread ([`LocalTimer`]), or one of the wheels of
 /// [`Timers`](super::Timers) ([`Remote`](super::Remote)). No other type implements it.
-pub trait Home: Place {}
+pub trait Backend: BackendOps {}
 
-impl<P: Place> Home for P {}
+impl<P: BackendOps> Backend for P {}
 
 /// The operations that futures need from a backend. Moments are nanoseconds of its clock.
-pub trait Place: Debug + Unpin {
+pub trait BackendOps: Debug + Unpin {
     type Handle: Copy + Debug + Unpin;
 
     /// Returns the moment `delay` from now.
@@ -32,7 +32,7 @@ pub trait Place: Debug + Unpin {
 
     fn instant_at(&self, nanos: u64) -> Instant;
 
-    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason>;
+    fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason>;
 
     /// Returns a period in nanoseconds, at least a tick.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
@@ -42,7 +42,7 @@ pub trait Place: Debug + Unpin {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        alarm: Alarm,
+        waker: FireWaker,
     ) -> Result<Self::Handle, AddErrorReason>;
 
     fn is_pending(&self, handle: Self::Handle) -> bool;
@@ -52,7 +52,7 @@ pub trait Place: Debug + Unpin {
     fn reset_to(&self, handle: Self::Handle, nanos: u64) -> bool;
 }
 
-impl Place for LocalTimer {
+impl BackendOps for LocalTimer {
     /// A `LocalHandle` would give the compiler a second reason why the future is not `Send`.
     type Handle = TimerHandle;
 
@@ -70,8 +70,8 @@ impl Place for LocalTimer {
     }
 
     #[inline]
-    fn has_come(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Self::has_come(nanos)
+    fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
+        Self::has_elapsed(nanos)
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
@@ -83,9 +83,9 @@ impl Place for LocalTimer {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        alarm: Alarm,
+        waker: FireWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
-        Self::try_add_alarm(*nanos, origin, move || alarm.ring()).map(LocalHandle::handle)
+        Self::try_add_alarm(*nanos, origin, move || waker.wake()).map(LocalHandle::handle)
     }
 
     #[inline]

@@ -13,13 +13,13 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AdmissionLimit {
     limit: u32,
     live: AtomicU32,
     arriving: AtomicU32,
 }
 
-impl Gate {
+impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
         Self { limit, live: AtomicU32::new(0), arriving: AtomicU32::new(0) }
     }
@@ -27,7 +27,7 @@ impl Gate {
     /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
     /// cancelled timers that the owner still counts. If true, the timer is counted here until
     /// [`left`](Self::left).
-    pub(crate) fn admits(&self, cancelled: impl FnOnce() -> u32) -> bool {
+    pub(crate) fn try_admit(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_open() {
             return true;
         }
@@ -36,15 +36,15 @@ impl Gate {
         let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
         // Relaxed: the load comes after the acquire above.
         let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
-        let admits = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
-        if !admits {
-            self.left();
+        let try_admit = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
+        if !try_admit {
+            self.release();
         }
-        admits
+        try_admit
     }
 
     /// Counts a timer beyond the limit: the crate's own messages.
-    pub(crate) fn lets_in(&self) {
+    pub(crate) fn admit_beyond_limit(&self) {
         if !self.is_open() {
             // Relaxed: only the count matters, and no other data is read with it.
             self.arriving.fetch_add(1, Ordering::Relaxed);
@@ -53,9 +53,9 @@ impl Gate {
 
     /// Ends the count of a remote timer here: the owner has admitted and counted it, or it has been
     /// dropped.
-    pub(crate) fn left(&self) {
+    pub(crate) fn release(&self) {
         if !self.is_open() {
-            // Release: publishes the owner's count to `admits`.
+            // Release: publishes the owner's count to `try_admit`.
             self.arriving.fetch_sub(1, Ordering::Release);
         }
     }
@@ -81,26 +81,26 @@ mod tests {
 
     #[test]
     fn it_lets_in_up_to_the_limit() {
-        let gate = Gate::new(3);
-        gate.set_live(1);
-        assert_eq!([(); 3].map(|()| gate.admits(|| 0)), [true, true, false]);
-        gate.left();
-        assert!(gate.admits(|| 0));
-        gate.set_live(2);
-        gate.left();
-        assert!(!gate.admits(|| 0));
-        gate.set_live(1);
-        gate.lets_in();
-        assert!(!gate.admits(|| 0), "it counts, although it is not asked");
-        gate.left();
-        assert!(gate.admits(|| 0));
+        let admission = AdmissionLimit::new(3);
+        admission.set_live(1);
+        assert_eq!([(); 3].map(|()| admission.try_admit(|| 0)), [true, true, false]);
+        admission.release();
+        assert!(admission.try_admit(|| 0));
+        admission.set_live(2);
+        admission.release();
+        assert!(!admission.try_admit(|| 0));
+        admission.set_live(1);
+        admission.admit_beyond_limit();
+        assert!(!admission.try_admit(|| 0), "it counts, although it is not asked");
+        admission.release();
+        assert!(admission.try_admit(|| 0));
     }
 
     #[test]
     fn without_a_limit_it_counts_nothing() {
-        let gate = Gate::new(INDEX_MAX);
-        assert!((0..100).all(|_| gate.admits(|| 0)));
+        let admission = AdmissionLimit::new(INDEX_MAX);
+        assert!((0..100).all(|_| admission.try_admit(|| 0)));
         // Relaxed: one thread.
-        assert_eq!(gate.arriving.load(Ordering::Relaxed), 0);
+        assert_eq!(admission.arriving.load(Ordering::Relaxed), 0);
     }
 }

@@ -7,26 +7,26 @@ use crate::local::LocalTimer;
 /// A waker in place of a callback. It is called when its timer fires, and when its thread ends
 /// before that: then the next poll finds the reason. It is dropped if the timer is cancelled.
 #[derive(Debug)]
-pub struct Alarm(Option<Waker>);
+pub struct FireWaker(Option<Waker>);
 
-impl Alarm {
+impl FireWaker {
     /// Clones `waker`, and returns the clone with its name. It may panic, since a clone of a waker
     /// may.
-    pub(super) fn new(waker: &Waker) -> (Self, WakerName) {
+    pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
         // A clone may have another table, and the next poll of the task passes the same original.
         // But only the data that the clone keeps alive is sure to stay the same.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
-        let name = WakerName::of(kept);
+        let name = WakerId::of(kept);
         (Self(Some(clone)), name)
     }
 
-    pub(super) fn ring(mut self) {
+    pub(super) fn wake(mut self) {
         self.0.take().into_iter().for_each(Waker::wake);
     }
 }
 
-impl Drop for Alarm {
+impl Drop for FireWaker {
     fn drop(&mut self) {
         // The end of a wheel drops the callbacks of its pending timers, and their tasks must
         // continue on another wheel. It also drops callbacks of cancelled timers that the owner has
@@ -39,12 +39,12 @@ impl Drop for Alarm {
 
 /// Identifies a waker without owning it. It is valid while the waker's data lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WakerName {
+pub(super) struct WakerId {
     data: usize,
     functions: usize,
 }
 
-impl WakerName {
+impl WakerId {
     pub(super) fn of(waker: &Waker) -> Self {
         Self { data: waker.data().addr(), functions: ptr::from_ref(waker.vtable()).addr() }
     }
@@ -56,16 +56,16 @@ mod tests {
 
     #[test]
     fn an_alarm_fits_where_callbacks_are_stored_in_place() {
-        assert!(size_of::<Alarm>() <= size_of::<[u64; 4]>());
+        assert!(size_of::<FireWaker>() <= size_of::<[u64; 4]>());
     }
 
     #[test]
     fn a_name_is_that_of_the_waker_it_was_made_for_and_of_no_other() {
         let woken = |()| Waker::from(std::sync::Arc::new(Nobody));
         let [one, other] = [(); 2].map(woken);
-        let (_alarm, name) = Alarm::new(&one);
-        assert_eq!(name, WakerName::of(&one));
-        assert_ne!(name, WakerName::of(&other));
+        let (_alarm, name) = FireWaker::new(&one);
+        assert_eq!(name, WakerId::of(&one));
+        assert_ne!(name, WakerId::of(&other));
     }
 
     /// Its size is not zero: each `Arc` of it has a distinct address.

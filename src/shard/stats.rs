@@ -5,13 +5,13 @@ use std::{cell::Cell, mem};
 use super::Shard;
 use crate::{
     gauges::{Counts, LateBy},
-    limits::TURNS_UNTOLD,
+    limits::TURNS_UNPUBLISHED,
     metrics::ShardMetrics,
 };
 
 /// The state of publishing.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct Stats {
     /// A pass has begun and not ended.
     in_pass: bool,
     /// Passes are never abandoned. A query during a pass then comes from a callback and not from
@@ -31,23 +31,23 @@ pub(super) struct Telling {
     /// The last turn has ended, and its length is not known yet.
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
-    told: Cell<(u64, u32)>,
+    last_published: Cell<(u64, u32)>,
     /// The turn that publishes the counts at the latest.
-    tell_at: Cell<u64>,
+    publish_at: Cell<u64>,
 }
 
 impl<T> Shard<T> {
     /// Returns the counts of the timers so far. Cost: some nanoseconds for each queued message.
     pub fn counts(&self) -> Counts {
-        let waiting = self.opened.left().into_iter().chain(self.shared.mailbox.waiting());
-        let (held, queued) = self.look_through(waiting);
+        let waiting = self.backlog.left().into_iter().chain(self.shared.mailbox.waiting());
+        let (held, queued) = self.count_messages(waiting);
         Counts { held, queued, ..self.counted() }
     }
 
     /// Returns the activity of the shard and the lateness of its timers, up to this moment. Other
     /// threads call [`metrics::shards`](crate::metrics::shards).
     pub fn metrics(&self) -> ShardMetrics {
-        self.shared.gauges.tell_levels(self.wheel.occupied());
+        self.shared.gauges.publish_levels(self.wheel.occupied());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
@@ -74,13 +74,13 @@ impl<T> Shard<T> {
 
     /// Declares that the driver takes every pass to its end.
     pub(crate) fn passes_end(&mut self) {
-        self.telling.passes_end = true;
+        self.stats.passes_end = true;
     }
 
     /// Begins a turn, idle or not.
     #[inline]
     pub(super) fn count_turn(&mut self, now: u64) {
-        self.telling.before = mem::replace(&mut self.turn_nanos, now);
+        self.stats.before = mem::replace(&mut self.turn_nanos, now);
         self.counts.turns += 1;
     }
 
@@ -88,37 +88,37 @@ impl<T> Shard<T> {
     /// backlog, the loop did not announce this turn, and the counts were published recently.
     #[inline]
     pub(super) fn is_quiet(&self, now: u64) -> bool {
-        now < self.telling.quiet_until.get() && self.counts.turns < self.telling.tell_at.get()
+        now < self.stats.quiet_until.get() && self.counts.turns < self.stats.publish_at.get()
     }
 
     /// Notes that messages wait outside the mailbox, although no pass has left them.
     pub(super) fn leaves_backlog(&mut self) {
-        self.telling.has_left = true;
+        self.stats.has_left = true;
         self.leaves_work();
     }
 
     /// Notes that the next turn has work, although no pass has left it.
     pub(crate) fn leaves_work(&self) {
-        self.telling.quiet_until.set(0);
+        self.stats.quiet_until.set(0);
     }
 
     /// Whether a pass has begun and not ended.
     #[inline]
     pub(super) fn is_in_pass(&self) -> bool {
-        self.telling.in_pass
+        self.stats.in_pass
     }
 
     /// Begins a pass of a turn that is published.
     #[inline]
     pub(super) fn begin_pass(&mut self) {
-        if self.telling.in_pass {
+        if self.stats.in_pass {
             // An abandoned pass is published with the time of its turn.
-            self.tell_firing();
+            self.publish_fired();
         }
         self.count_turn(self.latest.lo);
         // An abandoned pass keeps its backlog.
-        self.telling.has_left |= mem::replace(&mut self.telling.in_pass, true);
-        self.telling.quiet_until.set(0);
+        self.stats.has_left |= mem::replace(&mut self.stats.in_pass, true);
+        self.stats.quiet_until.set(0);
         self.shared.gauges.turn_begins(self.turn_nanos, self.counts.turns);
     }
 
@@ -126,16 +126,16 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
-        if mem::replace(&mut self.telling.in_pass, false) {
-            self.tell_firing();
-            self.telling.has_left = is_behind;
-            self.telling.quiet_until.set(if is_behind { 0 } else { u64::MAX });
+        if mem::replace(&mut self.stats.in_pass, false) {
+            self.publish_fired();
+            self.stats.has_left = is_behind;
+            self.stats.quiet_until.set(if is_behind { 0 } else { u64::MAX });
             self.counts.overruns += u64::from(is_behind);
             self.shared.gauges.turn_ends(self.counts.turns);
-            self.telling.is_untimed.set(true);
-            self.tell_gate();
-            if self.counts.turns >= self.telling.tell_at.get() {
-                self.tell();
+            self.stats.is_untimed.set(true);
+            self.publish_live();
+            if self.counts.turns >= self.stats.publish_at.get() {
+                self.publish();
             }
         }
         is_behind
@@ -143,22 +143,22 @@ impl<T> Shard<T> {
 
     /// Publishes the counts if they have changed.
     #[inline]
-    pub(super) fn tell(&self) {
+    pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.counts;
         let &Counts { clock_regressions, overruns, turns, .. } = &self.counts;
         // `touched` counts the changes of the wheel. No counter ever decreases, so an unchanged sum
         // means unchanged counts.
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
-        let changed = (self.wheel.touched() + apart, self.opened.count());
-        self.telling.tell_at.set(turns + TURNS_UNTOLD);
-        if self.telling.told.replace(changed) != changed {
-            let held = self.opened.cancelled().into();
-            let counts = Counts { held, queued: self.opened.count().into(), ..self.counted() };
-            self.shared.gauges.tell(&counts.to_words());
+        let changed = (self.wheel.touched() + apart, self.backlog.count());
+        self.stats.publish_at.set(turns + TURNS_UNPUBLISHED);
+        if self.stats.last_published.replace(changed) != changed {
+            let held = self.backlog.cancelled().into();
+            let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
+            self.shared.gauges.publish(&counts.to_words());
         }
         if self.shared.gauges.wants_levels() {
-            self.shared.gauges.tell_levels(self.wheel.occupied());
+            self.shared.gauges.publish_levels(self.wheel.occupied());
         }
     }
 
@@ -166,11 +166,11 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn count_due(&mut self, due: u64) {
         self.counts.runs += 1;
-        if due != self.telling.due {
-            self.tell_firing();
-            self.telling.due = due;
+        if due != self.stats.due {
+            self.publish_fired();
+            self.stats.due = due;
         }
-        self.telling.timers += 1;
+        self.stats.timers += 1;
     }
 
     /// Counts a remotely added or moved timer whose deadline had elapsed when the owner consumed
@@ -179,23 +179,23 @@ impl<T> Shard<T> {
         self.counts.runs += 1;
         // Zero means that it was to run at once.
         if due > 0 {
-            self.tell_late(due, 1);
+            self.publish_late(due, 1);
         }
     }
 
     /// Publishes the lateness of the last timers with a common deadline.
     #[inline]
-    fn tell_firing(&mut self) {
-        let timers = mem::take(&mut self.telling.timers);
+    fn publish_fired(&mut self) {
+        let timers = mem::take(&mut self.stats.timers);
         if timers > 0 {
-            self.tell_late(self.tick.start(self.telling.due), timers);
+            self.publish_late(self.tick.start(self.stats.due), timers);
         }
     }
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn tell_late(&self, due: u64, timers: u32) {
-        let by = match (due > self.telling.before, self.telling.has_left) {
+    fn publish_late(&self, due: u64, timers: u32) {
+        let by = match (due > self.stats.before, self.stats.has_left) {
             (true, _) => LateBy::Loop,
             (false, true) => LateBy::Turn,
             // They had elapsed when they were added or moved, to run at once: nothing is late.
@@ -210,7 +210,7 @@ impl<T> Shard<T> {
     #[cold]
     pub(crate) fn tell_unasked(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.tick.start(tick));
-        self.tell();
+        self.publish();
         self.shared.gauges.wants_turn_at(self.wanted_at(next));
         (next.unwrap_or(u64::MAX), self.latest.lo)
     }
@@ -226,19 +226,19 @@ impl<T> Shard<T> {
     pub(super) fn asked_at(&self, now: u64, next: Option<u64>) {
         // Timers that the loop has cancelled since its turn make room for other threads, which
         // cannot wake it to learn of that.
-        self.tell_gate();
-        if self.telling.in_pass && self.telling.passes_end {
+        self.publish_live();
+        if self.stats.in_pass && self.stats.passes_end {
             return;
         }
-        self.tell();
+        self.publish();
         let wanted_at = self.wanted_at(next);
-        self.telling.quiet_until.update(|quiet_until| quiet_until.min(wanted_at));
+        self.stats.quiet_until.update(|quiet_until| quiet_until.min(wanted_at));
         self.shared.gauges.wants_turn_at(wanted_at);
-        if self.telling.in_pass {
+        if self.stats.in_pass {
             // The pass was given up.
             self.shared.gauges.turn_ends(self.counts.turns);
         }
-        if self.telling.is_untimed.replace(false) {
+        if self.stats.is_untimed.replace(false) {
             self.shared.gauges.turn_took(now.saturating_sub(self.turn_nanos));
         }
     }

@@ -6,21 +6,21 @@
 //! depends on its position.
 
 use super::{slot::Slots, storage::Storage};
-use crate::limits::TICKS_AHEAD;
+use crate::limits::PREFETCHED_TICKS;
 
 /// One walker per coming tick.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct Prefetcher {
     /// The entry that each walker has prefetched and not read; 0 at the end of its list.
-    walkers: [u32; TICKS_AHEAD],
+    cursors: [u32; PREFETCHED_TICKS],
     turn: usize,
     /// The tick up to which walkers have been started.
     sent: u64,
 }
 
-impl Ahead {
+impl Prefetcher {
     pub(super) const fn new() -> Self {
-        Self { walkers: [0; TICKS_AHEAD], turn: 0, sent: 0 }
+        Self { cursors: [0; PREFETCHED_TICKS], turn: 0, sent: 0 }
     }
 
     /// Starts walkers for the ticks after `tick`, whose slots `slot` returns.
@@ -32,12 +32,12 @@ impl Ahead {
         storage: &impl Storage,
         slot: impl Fn(u64) -> u32,
     ) {
-        let last = tick.saturating_add(TICKS_AHEAD as u64);
+        let last = tick.saturating_add(PREFETCHED_TICKS as u64);
         for ahead in self.sent.max(tick).saturating_add(1)..=last {
             let first = slots.first(slot(ahead));
             if first != 0 {
-                self.walkers[self.turn] = first;
-                self.turn = (self.turn + 1) % TICKS_AHEAD;
+                self.cursors[self.turn] = first;
+                self.turn = (self.turn + 1) % PREFETCHED_TICKS;
                 storage.prefetch(first);
             }
         }
@@ -47,11 +47,11 @@ impl Ahead {
     /// Moves one walker by a step.
     #[inline]
     pub(super) fn step(&mut self, storage: &impl Storage) {
-        let walker = &mut self.walkers[self.turn];
-        self.turn = (self.turn + 1) % TICKS_AHEAD;
-        if *walker != 0 {
-            *walker = storage.next_if_there(*walker);
-            storage.prefetch(*walker);
+        let cursor = &mut self.cursors[self.turn];
+        self.turn = (self.turn + 1) % PREFETCHED_TICKS;
+        if *cursor != 0 {
+            *cursor = storage.next_if_there(*cursor);
+            storage.prefetch(*cursor);
         }
     }
 }

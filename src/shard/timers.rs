@@ -12,14 +12,14 @@ use crate::{
     },
     cross_core::{
         handle::TimerHandle,
-        mailbox::Urgency,
+        mailbox::Priority,
         origin::Origin,
         shared::Shared,
         slab::{Build, NodeRef},
-        state::{Cancel, Claim, Freed, Kind, Movable, Move, Mover, Next},
+        state::{Cancel, Claim, FollowUp, Freed, Kind, Movable, Move, Mover},
     },
     error::AddErrorReason,
-    limits::{GENERATION_MAX, SETTLES_MAX},
+    limits::{GENERATION_MAX, MOVES_APPLIED_MAX},
     wheel::{Entry, Storage},
     when::When,
 };
@@ -79,7 +79,7 @@ impl<T> Shard<T> {
     /// Returns the moment at which the shard next needs a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // An urgent message may carry an elapsed deadline.
-        if !self.opened.is_empty() || self.shared.mailbox.is_urgent() {
+        if !self.backlog.is_empty() || self.shared.mailbox.is_urgent() {
             return Some(self.turn_nanos);
         }
         self.wheel.next_deadline().map(|tick| self.tick.start(tick))
@@ -152,7 +152,7 @@ impl<T> Shard<T> {
 
     /// Returns true if the clock certainly shows `nanos` or more.
     #[inline]
-    pub(crate) fn has_come(&mut self, nanos: u64) -> bool {
+    pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
         self.latest.lo >= nanos || self.read_clock().lo >= nanos
     }
 
@@ -213,14 +213,14 @@ impl<T> Shard<T> {
             self.nodes.free(index);
             self.count_cancelled();
         } else {
-            self.withdraw(index);
+            self.cancel_keeping_node(index);
         }
         Ok(())
     }
 
     /// Unlinks a cancelled timer whose node stays in use until its message arrives.
     #[cold]
-    fn withdraw(&mut self, index: u32) {
+    fn cancel_keeping_node(&mut self, index: u32) {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.count_cancelled_unseen();
@@ -240,7 +240,7 @@ impl<T> Shard<T> {
     pub(super) fn count_cancelled_unseen(&mut self) {
         self.counts.added += 1;
         self.counts.cancelled += 1;
-        self.shared.gate.left();
+        self.shared.admission.release();
     }
 
     /// Moves a timer of this shard to `delay` from now. Returns its deadline in nanoseconds of the
@@ -273,16 +273,16 @@ impl<T> Shard<T> {
         }
         match self.nodes.entry(index).state().movable(handle.generation()) {
             // A concurrent remote cancel is ordered after this move.
-            Movable::Plainly => {
+            Movable::Fast => {
                 let due = due(self);
                 let node = self.nodes.entry(index);
                 self.wheel.relink(&self.nodes, node, self.tick.deadline(due));
                 self.counts.resets += 1;
                 Some(due)
             }
-            Movable::Otherwise { periodic, astray } => {
+            Movable::Slow { periodic, unlinked } => {
                 let due = due(self);
-                self.reset_otherwise(index, due, periodic, astray);
+                self.reset_slow(index, due, periodic, unlinked);
                 Some(due)
             }
             Movable::No => None,
@@ -292,11 +292,11 @@ impl<T> Shard<T> {
     /// Resets a periodic timer, or a timer that another thread has reset. This is the slow path.
     #[cold]
     #[inline(never)]
-    fn reset_otherwise(&mut self, index: u32, due: u64, periodic: bool, astray: bool) {
+    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
         let deadline = self.tick.deadline(due);
         self.counts.resets += 1;
         let node = self.nodes.entry(index);
-        if astray {
+        if unlinked {
             self.wheel.relink_or_link(&self.nodes, node, deadline);
         } else {
             self.wheel.relink(&self.nodes, node, deadline);
@@ -315,11 +315,11 @@ impl<T> Shard<T> {
         match node.state().begin_move(handle.generation()) {
             Move::Refused => return None,
             // Another thread's move comes directly after this one.
-            Move::Overtaken => (),
+            Move::Superseded => (),
             Move::Begun => {
                 node.requested().write(due);
-                if node.state().end_move(Mover::Owner) == (true, Next::Push) {
-                    let _ = self.shared.mailbox.push(index, node.link(), Urgency::Urgent);
+                if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
+                    let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
             }
         }
@@ -354,7 +354,7 @@ impl<T> Shard<T> {
                 }
                 Claim::Moved { periodic } => {
                     self.counts.resets_elsewhere += 1;
-                    let claimed = self.settle(index, periodic);
+                    let claimed = self.apply_move(index, periodic);
                     if claimed.is_some() {
                         return claimed;
                     }
@@ -369,8 +369,8 @@ impl<T> Shard<T> {
     /// elapsed and the pass is past it; otherwise the pass reaches it in order.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
-        for _ in 0..SETTLES_MAX {
+    pub(super) fn apply_move(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
+        for _ in 0..MOVES_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested().read();
             let deadline = self.tick.deadline(nanos);
             if periodic {
@@ -401,7 +401,7 @@ impl<T> Shard<T> {
     }
 
     /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
-    /// [`settle`](Self::settle).
+    /// [`apply_move`](Self::apply_move).
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<Claimed> {
         if is_periodic {
             let period = self.nodes.entry(index).requested_period();
@@ -411,10 +411,10 @@ impl<T> Shard<T> {
         self.counts.added += 1;
         self.live += 1;
         // The order matters: the timer is counted in at least one of both places at any moment, see
-        // `gate`.
-        self.shared.gate.set_live(self.live);
-        self.shared.gate.left();
-        self.settle(index, is_periodic)
+        // `admission`.
+        self.shared.admission.set_live(self.live);
+        self.shared.admission.release();
+        self.apply_move(index, is_periodic)
     }
 
     /// Counts a claimed timer as fired.

@@ -1,8 +1,8 @@
 //! The operations of any thread on a word: it swaps, and never waits.
 
 use super::{
-    Cancel, GENERATION_SHIFT, GONE, Kind, MOVED, Move, Mover, Next, PERIODIC, Phase, QUEUED,
-    StateWord, TAKEN, TimerStatus,
+    BY_OWNER, Cancel, FollowUp, GENERATION_SHIFT, Kind, MOVED, Move, Mover, PAYLOAD_TAKEN,
+    PERIODIC, Phase, QUEUED, StateWord, TimerStatus,
 };
 use crate::{limits::REMOTE_GENERATION, util::sync::Ordering};
 
@@ -13,7 +13,7 @@ impl StateWord {
     pub(crate) fn arm_remote(&self, generation: u64, kind: Kind) {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
-        let word = Phase::Armed.in_place_of((generation << GENERATION_SHIFT) | flags);
+        let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle
         // may read this word.
         self.0.store(word, Ordering::Release);
@@ -22,7 +22,7 @@ impl StateWord {
     /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
     /// handle. Returns false if the owner's last sweep has ended the timer.
     pub(crate) fn disarm_remote(&self) -> bool {
-        let word = self.own_word();
+        let word = self.load_relaxed();
         // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failure is not
         // read.
         Phase::of(word) == Phase::Armed
@@ -33,30 +33,32 @@ impl StateWord {
 
     /// Cancels from another thread.
     #[inline]
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, Next) {
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
         // twice, once to read and once to write.
-        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
-                return (Cancel::Ended, Next::Nothing);
+                return (Cancel::Ended, FollowUp::Nothing);
             }
             let (to, answer, next) = match Phase::of(word) {
-                Phase::Armed if generation & REMOTE_GENERATION != 0 => {
-                    (Phase::Withdrawn.in_place_of(word) | GONE, Cancel::Cancelled, Next::Take)
-                }
+                Phase::Armed if generation & REMOTE_GENERATION != 0 => (
+                    Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
+                    Cancel::Cancelled,
+                    FollowUp::Take,
+                ),
                 Phase::Armed => {
-                    let to = Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED;
-                    (to, Cancel::Cancelled, Next::unless_queued(word))
+                    let to = Phase::Cancelled.set_in(word) & !MOVED | QUEUED;
+                    (to, Cancel::Cancelled, FollowUp::unless_queued(word))
                 }
                 Phase::Moving => {
-                    (Phase::Withdrawn.in_place_of(word), Cancel::Cancelled, Next::Nothing)
+                    (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
                 }
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.in_place_of(word), Cancel::Running, Next::Nothing)
+                    (Phase::Stopping.set_in(word), Cancel::Running, FollowUp::Nothing)
                 }
-                Phase::Running | Phase::Stopping => return (Cancel::Running, Next::Nothing),
-                _ => return (Cancel::Ended, Next::Nothing),
+                Phase::Running | Phase::Stopping => return (Cancel::Running, FollowUp::Nothing),
+                _ => return (Cancel::Ended, FollowUp::Nothing),
             };
             // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
             // It acquires the link, with which the owner has finished (S4). It acquires the runs of
@@ -73,22 +75,18 @@ impl StateWord {
     /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
     /// deadline beside the word until [`end_move`](Self::end_move).
     pub(crate) fn begin_move(&self, generation: u64) -> Move {
-        let mut word = Phase::Armed.in_place_of(generation << GENERATION_SHIFT);
+        let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
                 Phase::Armed => (),
-                Phase::Moving => return Move::Overtaken,
+                Phase::Moving => return Move::Superseded,
                 _ => return Move::Refused,
             }
             // Acquire (S3): the deadline of an earlier move was written before. A refusal acquires
             // too (S2).
-            match self.swap(
-                word,
-                Phase::Moving.in_place_of(word),
-                Ordering::Acquire,
-                Ordering::Acquire,
-            ) {
+            match self.swap(word, Phase::Moving.set_in(word), Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(()) => return Move::Begun,
                 Err(found) => word = found,
             }
@@ -98,27 +96,29 @@ impl StateWord {
     /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
     /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
     /// may go to another thread.
-    pub(crate) fn end_move(&self, by: Mover) -> (bool, Next) {
+    pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         loop {
             // Relaxed: the swap confirms it.
             let word = self.0.load(Ordering::Relaxed);
             let to = match Phase::of(word) {
-                Phase::Moving => Phase::Armed.in_place_of(word) | MOVED | QUEUED,
-                Phase::Withdrawn
-                    if by == Mover::Other && is_sent(word) && word & (GONE | TAKEN) == 0 =>
+                Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
+                Phase::Cancelling
+                    if by == Mover::Other
+                        && is_sent(word)
+                        && word & (PAYLOAD_TAKEN | BY_OWNER) == 0 =>
                 {
-                    word | GONE
+                    word | PAYLOAD_TAKEN
                 }
-                Phase::Withdrawn => Phase::Cancelled.in_place_of(word) & !MOVED | QUEUED,
-                _ => return (false, Next::Nothing),
+                Phase::Cancelling => Phase::Cancelled.set_in(word) & !MOVED | QUEUED,
+                _ => return (false, FollowUp::Nothing),
             };
             // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload,
             // which is over (S1). If it queues the node anew, it acquires the link, with which the
             // owner has finished (S4). If this thread takes the payload, it acquires that too.
             // Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                let takes = to & GONE != 0 && word & GONE == 0;
-                return (true, if takes { Next::Take } else { Next::unless_queued(word) });
+                let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
+                return (true, if takes { FollowUp::Take } else { FollowUp::unless_queued(word) });
             }
         }
     }
@@ -131,7 +131,7 @@ impl StateWord {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
             Phase::Private | Phase::Armed | Phase::Moving => TimerStatus::Pending,
             Phase::Running | Phase::Stopping => TimerStatus::Running,
-            Phase::Idle | Phase::Cancelled | Phase::Withdrawn => TimerStatus::Ended,
+            Phase::Idle | Phase::Cancelled | Phase::Cancelling => TimerStatus::Ended,
         }
     }
 

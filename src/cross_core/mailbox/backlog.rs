@@ -8,11 +8,11 @@ use crate::limits::REVERSED_MAX;
 
 /// The index of each kind.
 const URGENT: usize = 0;
-const CAN_WAIT: usize = 1;
+const LOW: usize = 1;
 
 /// The messages that the owner has taken and not consumed.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct Backlog {
     /// Messages of each kind: urgent ones first, in FIFO order.
     pub(super) left: [Messages; 2],
     /// Urgent messages that are still newest first. While there are any, no urgent message is
@@ -35,7 +35,7 @@ pub(crate) struct Opened {
     pub(super) rounds_up: bool,
 }
 
-impl Opened {
+impl Backlog {
     /// Begins a pass with a message budget. Each kind is taken from the mailbox once in a pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
@@ -58,7 +58,7 @@ impl Opened {
             let is_odd = !self.budget.is_multiple_of(2);
             self.rounds_up ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.rounds_up);
-            self.held = half.min(self.left[CAN_WAIT].count() as usize);
+            self.held = half.min(self.left[LOW].count() as usize);
             self.budget -= self.held;
         }
     }
@@ -88,9 +88,9 @@ impl Opened {
     /// the next pass, so that a flood does not prolong this one.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
-        let [urgent, can_wait] = mailbox.stacks();
+        let [urgent, low] = mailbox.stacks();
         self.take_kind(URGENT, urgent);
-        self.take_kind(CAN_WAIT, can_wait);
+        self.take_kind(LOW, low);
     }
 
     #[inline]
@@ -142,8 +142,8 @@ impl Opened {
     /// its link, which `link_of` returns.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let is_urgent = self.urgent_only || self.left[CAN_WAIT].first == 0;
-        let messages = &mut self.left[if is_urgent { URGENT } else { CAN_WAIT }];
+        let is_urgent = self.urgent_only || self.left[LOW].first == 0;
+        let messages = &mut self.left[if is_urgent { URGENT } else { LOW }];
         let index = messages.first;
         if index == 0 || self.budget == 0 {
             return (0, 0);
@@ -167,10 +167,10 @@ impl Opened {
         mailbox: &Mailbox,
         link_of: impl FnOnce(u32) -> u32,
     ) -> u32 {
-        let [_, can_wait] = mailbox.stacks();
-        let messages = &mut self.left[CAN_WAIT];
-        if messages.first == 0 && can_wait.has_any() {
-            *messages = can_wait.take();
+        let [_, low] = mailbox.stacks();
+        let messages = &mut self.left[LOW];
+        if messages.first == 0 && low.has_any() {
+            *messages = low.take();
         }
         let index = messages.first;
         if index != 0 {
@@ -181,7 +181,7 @@ impl Opened {
 
     /// Returns the number of taken messages about cancelled timers; `MANY` is a lower bound.
     pub(crate) fn cancelled(&self) -> u32 {
-        self.left[CAN_WAIT].count()
+        self.left[LOW].count()
     }
 
     /// Returns true if a taken message is urgent.
@@ -192,8 +192,8 @@ impl Opened {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let [urgent, can_wait] = &self.left;
-        (urgent.first | can_wait.first | self.unreversed.first) == 0
+        let [urgent, low] = &self.left;
+        (urgent.first | low.first | self.unreversed.first) == 0
     }
 
     /// Returns the number of taken messages; for each kind, `MANY` is a lower bound.
@@ -207,7 +207,7 @@ impl Opened {
     /// Returns the taken messages, in no order.
     #[inline]
     pub(crate) fn left(&self) -> [Messages; 4] {
-        let [urgent, can_wait] = self.left;
-        [urgent, can_wait, self.unreversed, self.reversed]
+        let [urgent, low] = self.left;
+        [urgent, low, self.unreversed, self.reversed]
     }
 }
