@@ -198,6 +198,7 @@ impl Local {
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
+        self.look_before_the_loop();
         while let Some(reason) = self.step(|shard| shard.refusal()) {
             match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
                 Some(Message::Cancelled(callback)) => self.drop_callback(callback),
@@ -272,13 +273,34 @@ impl Local {
         true
     }
 
+    /// Reports a timer that has been overdue for long although a driver is registered. Some adds
+    /// call it, the fewer the more there were, and at least one of 256.
+    fn look_before_the_loop(&self) {
+        let Driver::Registered = self.driver.get() else {
+            return self.step(|shard| shard.refuse_after(u64::MAX));
+        };
+        let (next, _) = self.step(|shard| {
+            shard.refuse_after(shard.added().min(256));
+            shard.tell_unasked()
+        });
+        let next = next.min(self.shared.gauges.remote_due());
+        self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
+    }
+
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
     /// first turn or announcement, it publishes the deadline for other threads, and reports a timer
     /// that has been overdue for long.
     fn tell_before_the_loop(&self, nanos: u64) {
         match self.driver.get() {
             Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
-            Driver::Registered | Driver::Missing => {
+            Driver::Registered => {
+                self.sleeps_until.set(AWAKE);
+                self.step(|shard| {
+                    let _ = shard.tell_unasked();
+                    shard.refuse_after(1);
+                });
+            }
+            Driver::Missing => {
                 let (next, now) = self.step(|shard| shard.tell_unasked());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer that is added late does not report itself.

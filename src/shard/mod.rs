@@ -44,7 +44,7 @@ use crate::{
     },
     error::ConfigError,
     gauges::Counts,
-    limits::{SHARD_BITS, SHARD_LEVELS},
+    limits::{GENERATION_MAX, SHARD_BITS, SHARD_LEVELS},
     wheel::{RawWheel, Storage},
     when::When,
 };
@@ -83,6 +83,8 @@ pub struct Shard<T> {
     shared: Arc<Shared>,
     number: u32,
     next_generation: u64,
+    /// Later generations are refused.
+    last_generation: u64,
     /// The owner's view of the nodes in `shared`.
     nodes: OwnerNodes<T>,
     wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
@@ -149,6 +151,7 @@ impl<T> Shard<T> {
             shared,
             number: registration.number,
             next_generation: registration.first_generation,
+            last_generation: GENERATION_MAX,
             nodes,
             wheel: RawWheel::starting_at(tick.now(latest.lo)),
             clock,

@@ -72,6 +72,11 @@ impl<T> Shard<T> {
         }
     }
 
+    /// Returns the number of timers added so far.
+    pub(crate) fn added(&self) -> u64 {
+        self.counts.added
+    }
+
     /// Declares that the driver takes every pass to its end.
     pub(crate) fn passes_end(&mut self) {
         self.stats.passes_end = true;

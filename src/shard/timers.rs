@@ -69,11 +69,17 @@ impl<T> Shard<T> {
     pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
         if self.closed {
             Some(AddErrorReason::ShutDown)
-        } else if self.live >= self.limit || self.next_generation > GENERATION_MAX {
+        } else if self.live >= self.limit || self.next_generation > self.last_generation {
             Some(AddErrorReason::Full)
         } else {
             None
         }
+    }
+
+    /// Refuses adds after `adds` more, for a caller that has something to do then. If generations
+    /// are used up, all adds are refused.
+    pub(crate) fn refuse_after(&mut self, adds: u64) {
+        self.last_generation = (self.next_generation - 1).saturating_add(adds).min(GENERATION_MAX);
     }
 
     /// Returns the moment at which the shard next needs a turn.
