@@ -817,8 +817,8 @@ impl ShardModel {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// When a timer is due that is added now, at a moment. If that has come, it is in the last tick
-    /// that had begun by then.
+    /// When a timer is due that is added now, at a moment. A moment in the past is rounded down to
+    /// its tick.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }

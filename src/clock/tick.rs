@@ -69,7 +69,7 @@ impl TickLength {
         self.start(self.deadline(nanos))
     }
 
-    /// Returns the deadline of a timer due at `nanos`. If that moment has come, the deadline is in a
+    /// Returns the deadline of a timer due at `nanos`. The deadline of a moment in the past is in a
     /// tick that has begun, so that the next turn fires the timer.
     #[inline]
     pub(crate) fn due(self, nanos: u64, has_elapsed: bool) -> u64 {

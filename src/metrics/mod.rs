@@ -8,10 +8,11 @@
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. An add to a thread without a loop, while
-//! another timer is overdue by 100 ms, is an error too, once for each thread. Without that feature
-//! this error is a line on the standard error. With the feature `origins`,
-//! `LocalTimer::live_report` lists the code that added the live timers.
+//! panic, and a warning for each stall that a watch finds. An add to a thread whose loop has not
+//! begun, while another timer is overdue by 100 ms, is an error too, once for each thread. If a
+//! driver is registered there, it is overdue by 1 s. Without that feature this error is a line on
+//! the standard error. With the feature `origins`, `LocalTimer::live_report` lists the code that
+//! added the live timers.
 //!
 //! # Which numbers to watch
 //!
