@@ -126,7 +126,7 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
 /// the cancel when it is dropped.
 #[test]
 fn a_payload_that_is_lent_outlives_a_cancel() {
-    explore(200, || {
+    explore(185, || {
         let (mut shard, clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add_periodic(TICK, (payload, 0));

@@ -180,7 +180,8 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
 /// A `ShardRef` keeps the nodes of ended timers, but nothing that a callback has captured.
 #[test]
 fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
-    const TIMERS: usize = 10_000;
+    // Nearly three pages of nodes.
+    const TIMERS: usize = 12_000;
     let _alone = alone();
     let captured = Arc::new(());
     let before = held();
