@@ -18,16 +18,17 @@ use std::{
     fs::{self, File},
     io::Write,
     ops::Range,
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
 };
 
+use anyhow::{Context, Result, bail, ensure};
+
 use self::{
-    lists::{Record, records},
-    orderings::Source,
-    stages::Stages,
+    lists::{plant, records},
+    orderings::weakenings,
+    stages::{Stages, Test},
 };
-use crate::{Result, lanes, root};
+use crate::{lanes, process, root};
 
 const FAULTS: &str = "xtask/break/faults.txt";
 const FAULT_KEYS: &[&str] = &["name", "file", "within", "find", "with", "why", "by"];
@@ -67,10 +68,10 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let mut options = options.iter();
     while let Some(&option) = options.next() {
         match option {
-            "--only" => only = options.next().ok_or("--only needs a word")?,
+            "--only" => only = options.next().context("--only needs a word")?,
             "--list" => lists = true,
             "--skip-survivors" => skips_survivors = true,
-            _ => return Err(format!("break has no option {option}").into()),
+            _ => bail!("break has no option {option}"),
         }
     }
     let (mut mutants, survivors) = (mutants()?, survivors()?);
@@ -98,10 +99,10 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
 }
 
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
-    let mut stages = Stages::new(&copy()?);
+    let mut stages = Stages { copy: copy()?, proven: HashMap::new() };
     let mut cache = File::options().create(true).append(true).open(cache()?)?;
     // Nothing has to be built again between these.
-    for test in mutants.iter().filter_map(|mutant| stages.expected(mutant)).collect::<Vec<_>>() {
+    for test in mutants.iter().filter_map(Test::expected) {
         stages.prove(&test)?;
     }
     let (mut survived, mut complaints) = (0, Vec::new());
@@ -133,15 +134,14 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
 
 /// Returns the stage and the test that notice the mutant.
 fn judge(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
-    let expected = stages.expected(mutant);
-    for test in expected.into_iter().chain(Stages::all(mutant)) {
+    for test in Test::expected(mutant).into_iter().chain(Test::all(mutant)) {
         stages.prove(&test)?;
         let path = stages.copy.join(&mutant.file);
         let sound = fs::read(&path)?;
         fs::write(&path, &mutant.broken)?;
         let noticed = stages.notice(&test);
         fs::write(&path, sound)?;
-        if let Some(by) = noticed.map_err(|error| format!("\"{}\" {error}", mutant.name))? {
+        if let Some(by) = noticed.with_context(|| format!("\"{}\"", mutant.name))? {
             return Ok(Some(by));
         }
     }
@@ -151,44 +151,35 @@ fn judge(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
 /// Returns all mutants: the weaker orderings of each source file, then the planted faults.
 fn mutants() -> Result<Vec<Mutant>> {
     let (mut mutants, mut errors) = (Vec::new(), Vec::new());
-    for file in sources()? {
-        let text = read(&file)?;
-        mutants.extend(Source::parse(&text)?.weakenings(&file, &text)?);
+    let mut sources = tracked("'src/*.rs'")?;
+    // Without those that are tests.
+    sources.retain(|file| !file.split('/').any(|part| matches!(part, "tests" | "tests.rs")));
+    for file in sources {
+        mutants.extend(weakenings(&file, &read(&file)?)?);
     }
-    let list = read(FAULTS)?;
-    for fault in records(&list, FAULT_KEYS)? {
+    for fault in records(&read(FAULTS)?, FAULT_KEYS)? {
         let file = fault.one("file")?;
-        match read(file).and_then(|text| lists::plant(&fault, file, &text)) {
+        match read(file).and_then(|text| plant(&fault, file, &text)) {
             Ok(mutant) => mutants.push(mutant),
             Err(error) => errors.push(error.to_string()),
         }
     }
-    if errors.is_empty() { Ok(mutants) } else { Err(errors.join("\n").into()) }
+    ensure!(errors.is_empty(), errors.join("\n"));
+    Ok(mutants)
 }
 
 /// Returns the names of the mutants that have a reason to survive.
 fn survivors() -> Result<Vec<String>> {
     let list = read(SURVIVORS)?;
-    let name = |record: &Record<'_>| record.one("name").map(str::to_owned);
-    records(&list, &["name", "why"])?.iter().map(name).collect()
+    let records = records(&list, &["name", "why"])?;
+    records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
 }
 
-/// Returns the library's source files, without those that are tests.
-fn sources() -> Result<Vec<String>> {
-    let is_for_tests = |file: &str| {
-        let is_rust = Path::new(file).extension().is_some_and(|extension| extension == "rs");
-        !is_rust || file.split('/').any(|part| matches!(part, "tests" | "tests.rs"))
-    };
-    let mut files = tracked()?;
-    files.retain(|file| file.starts_with("src/") && !is_for_tests(file));
-    Ok(files)
-}
-
-/// Returns the files of the repository, with those that git does not ignore and does not know yet.
-fn tracked() -> Result<Vec<String>> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
-    let files = String::from_utf8(git.output()?.stdout)?;
+/// Returns the files of the repository that match, with those that git does not ignore and does not
+/// know yet.
+fn tracked(pattern: &str) -> Result<Vec<String>> {
+    let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
+    let files = process::output(&list)?;
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
 }
 
@@ -196,7 +187,7 @@ fn tracked() -> Result<Vec<String>> {
 fn copy() -> Result<PathBuf> {
     let copy = directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);
-    for file in tracked()? {
+    for file in tracked("")? {
         let to = copy.join(&file);
         fs::create_dir_all(to.parent().expect("a file is in a directory"))?;
         fs::write(to, fs::read(root().join(&file))?)?;
@@ -212,7 +203,7 @@ fn directory() -> Result<PathBuf> {
 }
 
 fn read(file: &str) -> Result<String> {
-    fs::read_to_string(root().join(file)).map_err(|error| format!("{file}: {error}").into())
+    fs::read_to_string(root().join(file)).with_context(|| file.to_owned())
 }
 
 /// Returns the path of the cache. Each line has a mutant, a tab, and the stage and the test that
@@ -241,11 +232,10 @@ mod tests {
 
     #[test]
     fn every_test_that_should_notice_a_fault_is_there() {
-        let stages = Stages::new(root());
         let mutants = mutants().unwrap_or_else(|error| panic!("{error}"));
         let unknown: Vec<_> = mutants
             .iter()
-            .filter(|mutant| mutant.by.is_some() && stages.expected(mutant).is_none())
+            .filter(|mutant| mutant.by.is_some() && Test::expected(mutant).is_none())
             .map(|mutant| format!("{}: {:?}", mutant.name, mutant.by))
             .collect();
         assert!(unknown.is_empty(), "{FAULTS} names tests that are gone:\n{}", unknown.join("\n"));

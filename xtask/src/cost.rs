@@ -7,16 +7,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     env, fs, mem,
-    num::NonZeroUsize,
     path::{Path, PathBuf},
-    process::Command,
-    sync::Mutex,
-    thread,
 };
 
-use crate::{Result, lanes, root};
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    lanes,
+    process::{on_all_cores, output},
+    root,
+};
 
 const USAGE: &str = "usage: cargo xtask cost [--save [--all]]";
+const BEST: &str = "cost/best.txt";
 /// How many percent above its best a count may be.
 const TOLERANCE: u64 = 3;
 
@@ -40,24 +43,21 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         [] => (false, false),
         ["--save"] => (true, false),
         ["--save", "--all"] => (true, true),
-        _ => return Err(USAGE.into()),
+        _ => bail!(USAGE),
     };
     if let Some(reason) = lanes::missing_tool("xtask cost") {
         println!("SKIPPED cost: {reason}");
         return Ok(true);
     }
-    let default = Program::build("default", &["--release"])?;
-    let all = Program::build("all", &["--release", "--features", "all"])?;
-    let debug = Program::build("debug", &[])?;
-    let list = output(Command::new(&default.path).arg("--list"))?;
+    let default = Program::build("default", "", "--release")?;
+    let all = Program::build("all", "+all", "--release --features all")?;
+    let debug = Program::build("debug", "", "")?;
+    let list = output(&format!("'{}' --list", default.path.display()))?;
     let (paths, cases): (Vec<_>, Vec<_>) = list.lines().partition(|case| case.starts_with("path"));
-    let job = |program, case, misses| Job { program, case, misses };
-    let jobs = MISSES.iter().map(|case| job(&default, case, true));
-    let jobs = jobs.chain(cases.iter().map(|case| job(&default, case, false)));
-    let ours = cases.iter().filter(|case| is_ours(case));
-    let jobs: Vec<Job> = jobs.chain(ours.map(|case| job(&all, case, false))).collect();
-    let (misses, instructions) = jobs.split_at(MISSES.len());
-    let (misses, instructions) = (in_parallel(misses)?, in_parallel(instructions)?);
+    let ours = cases.iter().filter(|case| is_ours(case)).map(|case| (&all, *case));
+    let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(ours).collect();
+    let misses = count(&MISSES.map(|case| (&default, case)), MANY_TIMERS, Program::misses)?;
+    let instructions = count(&jobs, FEW_TIMERS, Program::instructions)?;
 
     let (versions, mut best) = (versions()?, Best::read()?);
     println!("instructions per operation, {} live timers; {versions}", FEW_TIMERS.0);
@@ -83,7 +83,8 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     }
     if best.versions != versions && !save_all {
         println!("\nreported only: the best counts are of {}", best.versions);
-        return if save { Err("to replace them, add --all".into()) } else { Ok(true) };
+        ensure!(!save, "to replace them, add --all");
+        return Ok(true);
     }
     if save {
         best.save(&versions, &instructions, save_all)?;
@@ -109,23 +110,10 @@ fn shown(tenths: Tenths) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// Runs a command and returns what it printed; valgrind prints its counts to standard error.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        Ok(text + &errors)
-    } else {
-        Err(format!("{command:?}: {}\n{errors}", output.status).into())
-    }
-}
-
 /// Returns the versions of the tools that a count depends on, in one line.
 fn versions() -> Result<String> {
-    let rustc = output(Command::new("rustc").arg("--version"))?;
-    let valgrind = output(Command::new("valgrind").arg("--version"))?;
-    Ok(format!("{} {} {}", rustc.trim(), valgrind.trim(), env::consts::ARCH))
+    let [rustc, valgrind] = ["rustc --version", "valgrind --version"].map(output);
+    Ok(format!("{} {} {}", rustc?.trim(), valgrind?.trim(), env::consts::ARCH))
 }
 
 /// The lowest counts so far, and the tools that counted them.
@@ -135,20 +123,15 @@ struct Best {
 }
 
 impl Best {
-    fn path() -> PathBuf {
-        root().join("cost/best.txt")
-    }
-
     /// Reads the file: a line with the versions, then lines of `OPERATION VARIANT INSTRUCTIONS`.
     fn read() -> Result<Self> {
-        let text = fs::read_to_string(Self::path())?;
-        let (versions, lines) = text.split_once('\n').ok_or("cost/best.txt has no counts")?;
+        let text = fs::read_to_string(root().join(BEST))?;
+        let (versions, lines) = text.split_once('\n').context("cost/best.txt has no counts")?;
         let count = |line: &str| {
-            let (case, count) = line.rsplit_once(' ')?;
-            Some((case.to_owned(), count.replace('.', "").parse().ok()?))
+            let (case, count) = line.rsplit_once(' ').context("a count follows each case")?;
+            Ok((case.to_owned(), count.replace('.', "").parse()?))
         };
-        let counts: Option<_> = lines.lines().map(count).collect();
-        let counts = counts.ok_or("cost/best.txt has a line that is no count")?;
+        let counts = lines.lines().map(count).collect::<Result<_>>().context(BEST)?;
         Ok(Self { versions: versions.to_owned(), counts })
     }
 
@@ -172,57 +155,95 @@ impl Best {
         }
         let lines = self.counts.iter().map(|(case, count)| format!("{case} {}\n", shown(*count)));
         let text = format!("{versions}\n{}", lines.collect::<String>());
-        Ok(fs::write(Self::path(), text)?)
+        Ok(fs::write(root().join(BEST), text)?)
     }
 }
 
 /// A build of `cost/`.
 struct Program {
     path: PathBuf,
-    has_all: bool,
+    /// What follows the names of its cases in the tables.
+    suffix: &'static str,
     /// The addresses of its locked instructions.
     locked: HashSet<String>,
 }
 
 impl Program {
-    fn build(name: &str, options: &[&str]) -> Result<Self> {
+    fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
         let directory = root().join(lanes::target()).join("cost");
-        let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--locked", "--manifest-path", "cost/Cargo.toml"]);
-        cargo.arg("--target-dir").arg(&directory).args(options).current_dir(root());
         // Replaces the flags of `.cargo/config.toml`, which a user's build does not have.
-        cargo.env("CARGO_ENCODED_RUSTFLAGS", "");
-        output(&mut cargo)?;
+        output(&format!(
+            "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked --manifest-path cost/Cargo.toml \
+             --target-dir '{}' {options}",
+            directory.display()
+        ))?;
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));
-        let profile = if options.contains(&"--release") { "release" } else { "debug" };
+        let profile = if options.contains("--release") { "release" } else { "debug" };
         fs::copy(directory.join(profile).join("cost"), &path)?;
         // Profiles name files by the path without symbolic links.
         let path = fs::canonicalize(path)?;
         let locked = locked_instructions(&path);
-        Ok(Self { path, has_all: name == "all", locked })
+        Ok(Self { path, suffix, locked })
     }
 
-    fn callgrind(&self, case: &str, options: &[&str], counts: [u64; 2]) -> Result<String> {
+    /// Runs a case with that number of live timers and of iterations.
+    fn valgrind(&self, tool: &str, case: &str, [live, iterations]: [u64; 2]) -> Result<String> {
+        let program = self.path.display();
+        output(&format!("valgrind --tool={tool} '{program}' {case} {live} {iterations}"))
+    }
+
+    fn callgrind(&self, options: &str, case: &str, counts: [u64; 2]) -> Result<String> {
         let file = self.path.with_extension(format!("{}.{}", case.replace(' ', "."), counts[1]));
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
-        valgrind.args(options).arg(format!("--callgrind-out-file={}", file.display()));
-        output(self.command(&mut valgrind, case, counts))?;
+        let tool = format!(
+            "callgrind --compress-strings=no --compress-pos=no {options} --callgrind-out-file='{}'",
+            file.display()
+        );
+        self.valgrind(&tool, case, counts)?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
         Ok(profile)
     }
 
-    fn command<'a>(&self, tool: &'a mut Command, case: &str, counts: [u64; 2]) -> &'a mut Command {
-        tool.arg(&self.path).args(case.split(' ')).args(counts.map(|count| count.to_string()))
+    /// Returns the number of instructions, and of the locked ones.
+    fn instructions(&self, case: &str, counts: [u64; 2]) -> Result<[u64; 2]> {
+        let profile = self.callgrind("--dump-instr=yes", case, counts)?;
+        let (mut all, mut locked, mut is_program) = (0, 0, false);
+        let program = self.path.to_string_lossy();
+        own_lines(&profile, |line| {
+            if let Some(object) = line.strip_prefix("ob=") {
+                is_program = object == program;
+            }
+            let mut words = line.split(' ');
+            if let Some(address) = words.next().filter(|word| word.starts_with("0x")) {
+                let count = words.nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+                all += count;
+                if is_program && self.locked.contains(address) {
+                    locked += count;
+                }
+            }
+        });
+        Ok([all, locked])
+    }
+
+    /// Returns the number of misses of the first and of the last level.
+    fn misses(&self, case: &str, counts: [u64; 2]) -> Result<[u64; 2]> {
+        const TOOL: &str = "cachegrind --cache-sim=yes --D1=32768,8,64 --LL=2097152,16,64 \
+                            --cachegrind-out-file=/dev/null";
+        let text = self.valgrind(TOOL, case, counts)?;
+        let number = |key: &str| {
+            let count = text.split_once(key)?.1.split_whitespace().next()?;
+            count.replace(',', "").parse().ok()
+        };
+        let misses = number("D1  misses:").zip(number("LLd misses:"));
+        misses.map(|(first, last)| [first, last]).context("cachegrind has no counts")
     }
 
     /// Returns how many functions and files of the library one operation enters. Lists the
     /// functions in a file beside the program, named after the case.
     fn path_of(&self, case: &str) -> Result<(usize, usize)> {
-        const COLLECT: &str = "--toggle-collect=cost::local::collected*";
-        let profile = self.callgrind(case, &[COLLECT], [FEW_TIMERS.0, 1])?;
+        const COLLECT: &str = "--toggle-collect='cost::local::collected*'";
+        let profile = self.callgrind(COLLECT, case, [FEW_TIMERS.0, 1])?;
         let library = root().join("src");
         let (mut functions, mut files) = (BTreeSet::new(), BTreeSet::new());
         let (mut file, mut function) = ("", "");
@@ -244,8 +265,8 @@ impl Program {
 /// Returns the addresses of locked instructions; none if there is no objdump, or on another
 /// processor than x86.
 fn locked_instructions(program: &Path) -> HashSet<String> {
-    let mut objdump = Command::new("objdump");
-    let code = output(objdump.args(["-d", "--no-show-raw-insn"]).arg(program)).unwrap_or_default();
+    let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
+    let code = code.unwrap_or_default();
     let is_locked =
         |code: &str| code.starts_with("lock ") || (code.starts_with("xchg ") && code.contains('('));
     let lines = code.lines().filter_map(|line| line.trim_start().split_once(":\t"));
@@ -266,86 +287,21 @@ fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     }
 }
 
-/// One case to count.
-struct Job<'a> {
-    program: &'a Program,
-    case: &'a str,
-    /// Whether to count misses, of the first and the last level, with many timers. Otherwise
-    /// instructions are counted, all and the locked ones.
-    misses: bool,
-}
-
-impl Job<'_> {
-    fn name(&self) -> String {
-        format!("{}{}", self.case, if self.program.has_all { "+all" } else { "" })
-    }
-
-    /// Returns two counts of one operation.
-    fn run(&self) -> Result<[Tenths; 2]> {
-        let (live, [few, many]) = if self.misses { MANY_TIMERS } else { FEW_TIMERS };
-        let count = |iterations| {
-            let counts = [live, iterations];
-            if self.misses { self.misses(counts) } else { self.instructions(counts) }
-        };
-        let (start, end) = (count(few)?, count(many)?);
+/// Counts each case of a program, on all cores. Returns two counts of one operation for each.
+fn count(
+    jobs: &[(&Program, &str)],
+    (live, [few, many]): (u64, [u64; 2]),
+    counts_of: impl Fn(&Program, &str, [u64; 2]) -> Result<[u64; 2]> + Sync,
+) -> Result<Counts> {
+    let work = |&(program, case): &(&Program, &str)| {
+        let start = counts_of(program, case, [live, few])?;
+        let end = counts_of(program, case, [live, many])?;
         let operations = many - few;
         let per_operation =
             |i: usize| (end[i].saturating_sub(start[i]) * 10 + operations / 2) / operations;
-        Ok([per_operation(0), per_operation(1)])
-    }
-
-    fn instructions(&self, counts: [u64; 2]) -> Result<[u64; 2]> {
-        let profile = self.program.callgrind(self.case, &["--dump-instr=yes"], counts)?;
-        let (mut all, mut locked, mut is_program) = (0, 0, false);
-        let program = self.program.path.to_string_lossy();
-        own_lines(&profile, |line| {
-            if let Some(object) = line.strip_prefix("ob=") {
-                is_program = object == program;
-            }
-            let mut words = line.split(' ');
-            if let Some(address) = words.next().filter(|word| word.starts_with("0x")) {
-                let count = words.nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-                all += count;
-                if is_program && self.program.locked.contains(address) {
-                    locked += count;
-                }
-            }
-        });
-        Ok([all, locked])
-    }
-
-    fn misses(&self, counts: [u64; 2]) -> Result<[u64; 2]> {
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["--tool=cachegrind", "--cache-sim=yes", "--D1=32768,8,64"]);
-        valgrind.args(["--LL=2097152,16,64", "--cachegrind-out-file=/dev/null"]);
-        let text = output(self.program.command(&mut valgrind, self.case, counts))?;
-        let number = |key: &str| {
-            let count = text.split_once(key)?.1.split_whitespace().next()?;
-            count.replace(',', "").parse().ok()
-        };
-        let misses = number("D1  misses:").zip(number("LLd misses:"));
-        misses.map(|(first, last)| [first, last]).ok_or_else(|| "cachegrind has no counts".into())
-    }
-}
-
-/// Runs the jobs on all cores.
-fn in_parallel(jobs: &[Job]) -> Result<Counts> {
-    let (waiting, done) = (Mutex::new(jobs.iter()), Mutex::new(Vec::new()));
-    let work = || {
-        loop {
-            let job = waiting.lock().expect("no job panics").next();
-            let Some(job) = job else { return };
-            let counts = job.run().map_err(|error| error.to_string());
-            done.lock().expect("no job panics").push(counts.map(|counts| (job.name(), counts)));
-        }
+        Ok((format!("{case}{}", program.suffix), [0, 1].map(per_operation)))
     };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZeroUsize::get) {
-            scope.spawn(work);
-        }
-    });
-    let done = done.into_inner().expect("no job panics");
-    Ok(done.into_iter().collect::<std::result::Result<_, _>>()?)
+    on_all_cores(jobs, work).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -360,11 +316,6 @@ mod tests {
         let shown = |count| best.shown_beside(case, &Counts::from([(case.to_owned(), [count, 0])]));
         assert_eq!([1_030, 1_031].map(shown), ["100.0", "! 100.0"]);
         assert!(!best.is_worse("reset shard", &Counts::from([("reset shard".to_owned(), [9, 0])])));
-    }
-
-    #[test]
-    fn the_checked_in_counts_can_be_read() {
-        assert!(!Best::read().expect("readable").counts.is_empty());
     }
 
     #[test]

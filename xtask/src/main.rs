@@ -10,10 +10,9 @@ mod process;
 mod run;
 mod soak;
 
-use std::{env, error::Error, path::Path, process::ExitCode};
+use std::{env, path::Path, process::ExitCode};
 
-/// The result of a command; an error is text for the user.
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use anyhow::anyhow;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -40,13 +39,13 @@ fn main() -> ExitCode {
         ["soak"] => soak::run("60"),
         ["soak", minutes] => soak::run(minutes),
         [group] if lanes::campaigns().contains(&group) => run::run(|lane| lane.group == group),
-        _ => Err(format!("{USAGE}{}", lanes::campaigns().join(", ")).into()),
+        _ => Err(anyhow!("{USAGE}{}", lanes::campaigns().join(", "))),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }

@@ -1,13 +1,34 @@
-//! Runs a process for a limited time, and work on all cores.
+//! Runs shell commands, some for a limited time, and work on all cores.
 
 use std::{
-    fs, io,
+    fs::{self, File},
     num::NonZeroUsize,
-    process::{Command, ExitStatus, Stdio},
+    path::Path,
+    process::{Command, ExitStatus},
     sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
+
+use anyhow::{Result, ensure};
+
+use crate::root;
+
+/// Returns a shell that runs `command` in the root of the repository.
+pub(crate) fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(root());
+    shell
+}
+
+/// Runs a command and returns what it printed; valgrind prints its counts to standard error.
+pub(crate) fn output(command: &str) -> Result<String> {
+    let output = shell(command).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let errors = text(&output.stderr);
+    ensure!(output.status.success(), "{command}: {}\n{errors}", output.status);
+    Ok(text(&output.stdout) + &errors)
+}
 
 /// Runs `command` until it ends. If it takes longer than `limit`, or `look` returns true, kills it
 /// with all its descendants and returns `None`. `look` is called with the process's number.
@@ -15,14 +36,16 @@ pub(crate) fn supervise(
     command: &mut Command,
     limit: Duration,
     mut look: impl FnMut(u32) -> bool,
-) -> io::Result<Option<ExitStatus>> {
+) -> Result<Option<ExitStatus>> {
     let (start, mut child) = (Instant::now(), command.spawn()?);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         if start.elapsed() > limit || look(child.id()) {
-            kill_tree(child.id())?;
+            // They stay in the process group of xtask, so that an interrupt at the terminal
+            // reaches them too. Some may have ended by themselves.
+            let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
             child.wait()?;
             return Ok(None);
         }
@@ -30,33 +53,30 @@ pub(crate) fn supervise(
     }
 }
 
-/// Kills a process and its descendants. They stay in the process group of xtask, so that an
-/// interrupt at the terminal reaches them too.
-fn kill_tree(root: u32) -> io::Result<()> {
-    let parents = parents();
-    let mut doomed = vec![root];
-    let mut at = 0;
-    while let Some(&parent) = doomed.get(at) {
-        doomed.extend(parents.iter().filter(|&&(_, of)| of == parent).map(|&(child, _)| child));
-        at += 1;
-    }
-    let mut kill = Command::new("sh");
-    kill.args(["-c", "kill -KILL \"$@\"", "kill"]).args(doomed.iter().map(u32::to_string));
-    kill.stderr(Stdio::null());
-    kill.status().map(drop)
+/// Supervises a command that writes to the file `log`, until it ends or `is_enough` returns true
+/// for its output. Also returns the output.
+pub(crate) fn supervise_log(
+    log: &Path,
+    command: &mut Command,
+    limit: Duration,
+    is_enough: impl Fn(&str) -> bool,
+) -> Result<(Option<ExitStatus>, String)> {
+    let file = File::create(log)?;
+    command.stdout(file.try_clone()?).stderr(file);
+    let text = || fs::read(log).map(|text| String::from_utf8_lossy(&text).into_owned());
+    let status = supervise(command, limit, |_| text().is_ok_and(|text| is_enough(&text)))?;
+    Ok((status, text()?))
 }
 
-/// Returns every process with its parent.
-fn parents() -> Vec<(u32, u32)> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pair = |entry: fs::DirEntry| {
-        let process = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The state and the parent follow the name, which may contain anything.
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Some((process, parent))
-    };
-    all.filter_map(pair).collect()
+/// Returns a process and its descendants.
+fn tree(process: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    // Each number is followed by a space.
+    let children: String =
+        threads.flat_map(|thread| fs::read_to_string(thread.path().join("children"))).collect();
+    let mut tree = vec![process.to_owned()];
+    tree.extend(children.split_whitespace().flat_map(self::tree));
+    tree
 }
 
 /// Calls `work` for each item, on all cores. Returns the results in the order of their ends.
@@ -80,24 +100,19 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
     fn a_process_that_takes_too_long_is_killed_with_its_descendants() {
         let (start, (reader, writer)) = (Instant::now(), io::pipe().expect("a pipe"));
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "sleep 60 & sleep 60"]).stdout(writer);
+        let mut shell = shell("sleep 60 & sleep 60");
+        shell.stdout(writer);
         let ended = supervise(&mut shell, Duration::from_millis(300), |_| false).expect("started");
         drop(shell);
         // The pipe ends when the last process that has its other end is gone.
         assert_eq!(io::read_to_string(reader).expect("readable"), "");
         assert!(ended.is_none() && start.elapsed() < Duration::from_secs(30));
-    }
-
-    #[test]
-    fn a_process_that_ends_has_a_status() {
-        let status = |word: &str| supervise(&mut Command::new(word), Duration::MAX, |_| false);
-        assert!(status("true").expect("started").expect("ended").success());
-        assert!(!status("false").expect("started").expect("ended").success());
     }
 }

@@ -1,53 +1,57 @@
 //! Runs lanes and prints how each one ended.
 
 use std::{
-    fs::{self, File},
-    io,
-    process::{Command, ExitStatus},
+    fs,
+    process::ExitStatus,
     time::{Duration, Instant},
 };
 
+use anyhow::{Result, ensure};
+
 use crate::{
-    Result,
     lanes::{self, Lane},
-    process::{on_all_cores, supervise},
+    process::{on_all_cores, shell, supervise, supervise_log},
     root,
 };
 
+const PASSED: &str = "passed";
+const FAILED: &str = "FAILED";
+const SKIPPED: &str = "SKIPPED";
+
 /// A row of the table at the end.
 struct Row {
-    name: String,
-    outcome: Outcome,
+    name: &'static str,
+    outcome: &'static str,
+    reason: String,
     took: Duration,
-}
-
-#[derive(Debug, PartialEq)]
-enum Outcome {
-    Passed,
-    Failed(String),
-    Skipped(String),
 }
 
 /// Runs the chosen lanes and prints a table of all of them. Returns whether none failed.
 pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     let chosen: Vec<Lane> = lanes::all().iter().filter(|lane| is_chosen(lane)).cloned().collect();
-    if chosen.is_empty() {
-        return Err("no lane has that in its name".into());
-    }
+    ensure!(!chosen.is_empty(), "no lane has that in its name");
     let (start, mut rows) = (Instant::now(), Vec::new());
     if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
-        for (name, reason) in lanes::unbuildable() {
-            rows.push(skipped(name, reason.clone()));
-        }
+        rows.extend(
+            lanes::unbuildable().iter().map(|(name, reason)| skipped(name, reason.clone())),
+        );
     }
     rows.extend(run_each(&chosen));
-    print_table(&rows, start.elapsed());
-    Ok(!rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_))))
+    println!();
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+    for Row { name, outcome, reason, took } in &rows {
+        println!("{name:width$}  {outcome:7} {:8.1} s  {reason}", took.as_secs_f64());
+    }
+    println!("{:width$}  total   {:8.1} s", "", start.elapsed().as_secs_f64());
+    let count = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
+    let [passed, failed, skipped] = [PASSED, FAILED, SKIPPED].map(count);
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(failed == 0)
 }
 
-fn skipped(name: &str, reason: String) -> Row {
+fn skipped(name: &'static str, reason: String) -> Row {
     println!("SKIPPED {name}: {reason}");
-    Row { name: name.to_owned(), outcome: Outcome::Skipped(reason), took: Duration::ZERO }
+    Row { name, outcome: SKIPPED, reason, took: Duration::ZERO }
 }
 
 /// Runs the lanes in order; neighbours that may run beside each other share the cores.
@@ -60,87 +64,49 @@ fn run_each(lanes: &[Lane]) -> Vec<Row> {
 /// Runs one lane. Its output is printed at its end if it has company.
 fn run_lane(lane: &Lane, has_company: bool) -> Row {
     let start = Instant::now();
-    let outcome = match lane.obstacle() {
+    let (outcome, reason) = match lane.obstacle() {
         Some((reason, false)) => return skipped(lane.name, reason),
-        Some((reason, true)) => Outcome::Failed(reason),
+        Some((reason, true)) => (FAILED, reason),
         None => match execute(lane, has_company) {
-            Ok(Some(status)) if status.success() => Outcome::Passed,
-            Ok(Some(status)) => Outcome::Failed(status.to_string()),
-            Ok(None) => Outcome::Failed(format!("killed after {:?}", lane.limit)),
-            Err(error) => Outcome::Failed(error.to_string()),
+            Ok(Some(status)) if status.success() => (PASSED, String::new()),
+            Ok(Some(status)) => (FAILED, status.to_string()),
+            Ok(None) => (FAILED, format!("killed after {:?}", lane.limit)),
+            Err(error) => (FAILED, error.to_string()),
         },
     };
-    Row { name: lane.name.to_owned(), outcome, took: start.elapsed() }
+    Row { name: lane.name, outcome, reason, took: start.elapsed() }
 }
 
-fn execute(lane: &Lane, has_company: bool) -> io::Result<Option<ExitStatus>> {
+fn execute(lane: &Lane, has_company: bool) -> Result<Option<ExitStatus>> {
     println!("\n==> {}\n    {}", lane.name, lane.command);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &lane.command]).current_dir(root());
+    let mut shell = shell(&lane.command);
     if !has_company {
         return supervise(&mut shell, lane.limit, |_| false);
     }
     let logs = root().join(lanes::target()).join("lanes");
     fs::create_dir_all(&logs)?;
-    let path = logs.join(format!("{}.log", lane.name));
-    let log = File::create(&path)?;
-    shell.stdout(log.try_clone()?).stderr(log);
-    let status = supervise(&mut shell, lane.limit, |_| false);
-    let output = String::from_utf8_lossy(&fs::read(path)?).into_owned();
+    let log = logs.join(format!("{}.log", lane.name));
+    let (status, output) = supervise_log(&log, &mut shell, lane.limit, |_| false)?;
     println!("\n==> output of {}\n{output}", lane.name);
-    status
-}
-
-/// Prints each row, and in the last line how many lanes ended in which way.
-fn print_table(rows: &[Row], total: Duration) {
-    println!();
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
-    let mut counts = [0; 3];
-    for Row { name, outcome, took } in rows {
-        let (index, word, reason) = match outcome {
-            Outcome::Passed => (0, "passed", ""),
-            Outcome::Failed(reason) => (1, "FAILED", &reason[..]),
-            Outcome::Skipped(reason) => (2, "SKIPPED", &reason[..]),
-        };
-        counts[index] += 1;
-        println!("{name:width$}  {word:7} {:8.1} s  {reason}", took.as_secs_f64());
-    }
-    println!("{:width$}  total   {:8.1} s", "", total.as_secs_f64());
-    println!("{} passed, {} failed, {} skipped", counts[0], counts[1], counts[2]);
+    Ok(status)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
-    fn lane(group: &'static str, beside: bool, command: &str) -> Lane {
-        let (name, limit) = ("a test of xtask", Duration::from_secs(1));
-        Lane { group, name, limit, beside, command: command.to_owned() }
+    fn run(group: &'static str, command: &str) -> Row {
+        let (name, limit, command) = ("a test", Duration::from_secs(1), command.to_owned());
+        run_lane(&Lane { group, name, limit, beside: false, command }, false)
     }
 
     #[test]
     fn lanes_pass_fail_time_out_and_are_skipped() {
-        for (command, passes) in [("true", true), ("exit 3", false), ("sleep 60", false)] {
-            let outcome = run_lane(&lane("test", false, command), false).outcome;
-            assert_eq!(outcome == Outcome::Passed, passes, "{command}: {outcome:?}");
+        for (command, expected) in [("true", PASSED), ("exit 3", FAILED), ("sleep 60", FAILED)] {
+            let row = run("test", command);
+            assert_eq!(row.outcome, expected, "{command}: {}", row.reason);
         }
         // It is skipped where cargo-deny is missing and fails elsewhere.
-        let row = run_lane(&lane("all", false, "cargo deny --no-such-option"), false);
-        assert_ne!(row.outcome, Outcome::Passed);
-    }
-
-    #[test]
-    fn neighbours_run_at_the_same_time_and_others_alone() {
-        let nap = |beside| lane("all", beside, "sleep 0.4");
-        let took = |lanes: &[Lane]| {
-            let start = Instant::now();
-            assert_eq!(run_each(lanes).len(), lanes.len());
-            start.elapsed()
-        };
-        let is_one_core = thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-        assert!(took(&[nap(true), nap(true)]) < Duration::from_millis(790) || is_one_core);
-        assert!(took(&[nap(true), nap(false), nap(true)]) >= Duration::from_millis(1_200));
+        assert_ne!(run("all", "cargo deny --no-such-option").outcome, PASSED);
     }
 }

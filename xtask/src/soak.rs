@@ -3,11 +3,17 @@
 
 use std::{
     fs::{self, File},
-    process::Command,
     time::{Duration, Instant},
 };
 
-use crate::{Result, lanes, process::supervise, root};
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::{
+    lanes,
+    process::{output, shell, supervise},
+    root,
+};
 
 /// As many connections as 20,000 open files allow, each with three packets a second. That keeps two
 /// cores a third busy. Load and server share the cores, so the limit of lateness is a wide one.
@@ -24,36 +30,34 @@ pub(crate) fn run(minutes: &str) -> Result<bool> {
     let run = Duration::from_secs(60 * minutes.parse::<u64>()?);
     let build = "cargo build --release --features fd --locked --example idle_timeouts";
     let program = lanes::target().join("release/examples/idle_timeouts");
-    println!("    {build} && {} {LOAD} --seconds {}", program.display(), run.as_secs());
-    let mut cargo = Command::new("sh");
-    let built = cargo.args(["-c", build]).current_dir(root()).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("the example does not build".into());
-    }
+    let example = format!("{} {LOAD} --seconds {}", program.display(), run.as_secs());
+    println!("    {build} && {example}");
+    output(build)?;
     let log = root().join(lanes::target()).join("soak.json");
-    let file = File::create(&log)?;
-    let mut example = Command::new(root().join(program));
-    example.args(LOAD.split(' ')).args(["--seconds", &run.as_secs().to_string()]).stdout(file);
     let (start, mut samples) = (Instant::now(), Vec::new());
     let look = |process| {
         let share = start.elapsed().as_secs_f64() / run.as_secs_f64();
         samples.extend(resident_kib(process).map(|kib| (share, kib)));
         false
     };
-    let ended = supervise(&mut example, run + Duration::from_secs(300), look);
+    // The shell becomes the example.
+    let mut example = shell(&format!("exec {example}"));
+    let limit = run + Duration::from_secs(300);
+    let ended = supervise(example.stdout(File::create(&log)?), limit, look)?;
     let verdict = fs::read_to_string(&log)?;
     println!("{verdict}");
-    let mut complaints = Vec::new();
-    if !ended.is_ok_and(|status| status.is_some_and(|status| status.success())) {
-        complaints.push("the example's verdict is not ok".to_owned());
-    }
-    complaints.extend(growth(&samples));
-    complaints.extend(drift(&verdict, "p50", 500));
-    complaints.extend(drift(&verdict, "p99", 5_000));
-    for complaint in &complaints {
+    let is_ok = ended.is_some_and(|status| status.success());
+    let verdict = serde_json::from_str(&verdict).unwrap_or_default();
+    let complaints = [
+        (!is_ok).then(|| "the example's verdict is not ok".to_owned()),
+        growth(&samples),
+        drift(&verdict, "p50", 500),
+        drift(&verdict, "p99", 5_000),
+    ];
+    for complaint in complaints.iter().flatten() {
         println!("FAILED: {complaint}");
     }
-    Ok(complaints.is_empty())
+    Ok(complaints.iter().all(Option::is_none))
 }
 
 /// Returns the memory of a process.
@@ -70,9 +74,7 @@ fn growth(samples: &[(f64, u64)]) -> Option<String> {
         part.map(|(_, kib)| *kib).max()
     };
     let (Some(warm), Some(end)) = (most(WARM, END), most(END, f64::INFINITY)) else {
-        return Some(
-            "memory was never seen: there is no /proc, or the run was too short".to_owned(),
-        );
+        return Some("memory was not seen: no /proc, or the run was too short".to_owned());
     };
     println!("memory: at most {warm} KiB after the warm-up, at most {end} KiB at the end");
     (end > warm + warm / 50 + 1_024).then(|| format!("memory grew from {warm} to {end} KiB"))
@@ -80,18 +82,16 @@ fn growth(samples: &[(f64, u64)]) -> Option<String> {
 
 /// Compares the median lateness of the stretches in both halves; one bad moment does not move it.
 /// Complains if it grows by more than half and by more than `allowed` microseconds.
-fn drift(verdict: &str, percentile: &str, allowed: u64) -> Option<String> {
-    let stretches = verdict.split_once("\"lateness_us_by_stretch\":[").map_or("", |parts| parts.1);
-    let stretches = stretches.split(']').next().unwrap_or_default();
-    let key = format!("\"{percentile}\":");
-    let number = |text: &str| text.split(',').next()?.parse::<u64>().ok();
-    let late: Vec<u64> = stretches.split(&key).skip(1).filter_map(number).collect();
-    let (first, second) = late.split_at(late.len() / 2);
-    let middle = |half: &[u64]| {
-        let mut half = half.to_vec();
+fn drift(verdict: &Value, percentile: &str, allowed: u64) -> Option<String> {
+    let stretches = verdict["lateness_us_by_stretch"].as_array();
+    let late = stretches.into_iter().flatten().filter_map(|stretch| stretch[percentile].as_u64());
+    let mut late: Vec<u64> = late.collect();
+    let middle = |half: &mut [u64]| {
         half.sort_unstable();
         half.get(half.len() / 2).copied()
     };
+    let half = late.len() / 2;
+    let (first, second) = late.split_at_mut(half);
     let (Some(before), Some(after)) = (middle(first), middle(second)) else {
         return Some("the example says nothing of lateness in the course of the run".to_owned());
     };
@@ -102,33 +102,23 @@ fn drift(verdict: &str, percentile: &str, allowed: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn late(p50: [u64; 4]) -> Option<String> {
-        let stretch = |p50| format!("{{\"p50\":{p50},\"p99\":2000,\"max\":9000}}");
-        let stretches = p50.map(stretch).join(",");
-        let verdict = format!("{{\"a\":[],\"lateness_us_by_stretch\":[{stretches}],\"p50\":1}}");
-        drift(&verdict, "p50", 500)
-    }
-
-    fn memory(kib: [u64; 4]) -> Option<String> {
-        growth(&[0.1, 0.35, 0.6, 0.85].into_iter().zip(kib).collect::<Vec<_>>())
+        let stretches = p50.map(|p50| json!({ "p50": p50, "p99": 2_000 }));
+        drift(&json!({ "lateness_us_by_stretch": stretches, "p50": 1 }), "p50", 500)
     }
 
     #[test]
-    fn what_stays_as_it_was_is_ok() {
+    fn only_growth_drift_and_silence_are_failures() {
         assert_eq!(late([1_000, 1_100, 1_050, 1_000]), None);
-        assert_eq!(memory([100, 50_000, 50_000, 50_900]), None);
-    }
-
-    #[test]
-    fn growth_drift_and_silence_are_failures() {
         let message = "the p50 of lateness went from 1100 to 1900 us";
         assert_eq!(late([1_000, 1_100, 1_800, 1_900]).as_deref(), Some(message));
-        assert_eq!(
-            memory([1, 1, 51_000, 80_000]).as_deref(),
-            Some("memory grew from 51000 to 80000 KiB")
-        );
-        assert!(growth(&[]).is_some() && drift("{}", "p50", 500).is_some());
+        assert_eq!(growth(&[(0.1, 100), (0.35, 50_000), (0.85, 50_900)]), None);
+        let message = "memory grew from 51000 to 80000 KiB";
+        assert_eq!(growth(&[(0.6, 51_000), (0.85, 80_000)]).as_deref(), Some(message));
+        assert!(growth(&[]).is_some() && drift(&Value::Null, "p50", 500).is_some());
     }
 }

@@ -1,10 +1,10 @@
 //! Reads `break/faults.txt` and `break/survivors.txt`: records of lines `key  value`, parted by
 //! empty lines.
 
-use std::ops::Range;
+use anyhow::{Result, bail, ensure};
+use regex::Regex;
 
-use super::{Mutant, orderings::Source};
-use crate::Result;
+use super::{Mutant, orderings::functions};
 
 /// The lines of a record.
 pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
@@ -19,7 +19,7 @@ impl<'list> Record<'list> {
     pub(super) fn one(&self, key: &str) -> Result<&'list str> {
         match self.all(key)[..] {
             [value] if !value.is_empty() => Ok(value),
-            _ => Err(format!("a record needs one line `{key}`: {:?}", self.0[0]).into()),
+            _ => bail!("a record needs one line `{key}`: {:?}", self.0[0]),
         }
     }
 }
@@ -34,13 +34,13 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
         } else if keys.contains(&key) {
             records.last_mut().expect("there is one").0.push((key, value.trim()));
         } else {
-            return Err(format!("a record has no line `{key}`: {line}").into());
+            bail!("a record has no line `{key}`: {line}");
         }
     }
     records.retain(|record| !record.0.is_empty());
     for record in &records {
         record.one("name")?;
-        record.all("why").first().ok_or_else(|| format!("no reason: {:?}", record.0[0]))?;
+        ensure!(!record.all("why").is_empty(), "no reason: {:?}", record.0[0]);
     }
     Ok(records)
 }
@@ -50,56 +50,45 @@ pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant
     let (name, wanted) = (fault.one("name")?, fault.all("find").join("\n"));
     let mut region = 0..text.len();
     if let [function] = fault.all("within")[..] {
-        let bodies = Source::parse(text)?.functions(function);
-        let [body] = &bodies[..] else {
-            return Err(format!("\"{name}\": {file} has not one function {function}").into());
+        let mut bodies = functions(text)?;
+        bodies.retain(|(name, _)| name == function);
+        let [(_, body)] = &bodies[..] else {
+            bail!("\"{name}\": {file} has not one function {function}");
         };
         region = body.clone();
     }
-    let places = find(text, region, &wanted);
+    let layout = layout_of(&wanted)?;
+    let places: Vec<_> =
+        layout.find_iter(&text[region.clone()]).map(|found| found.range()).collect();
     let [place] = &places[..] else {
-        let count = places.len();
-        return Err(
-            format!("\"{name}\" is found {count} times in {file}, not once:\n{wanted}").into()
-        );
+        bail!("\"{name}\" is found {} times in {file}, not once:\n{wanted}", places.len());
     };
+    let place = region.start + place.start..region.start + place.end;
     let with = fault.all("with").join("\n");
-    let mut mutant = Mutant::new(name.to_owned(), file, text, place.clone(), &with);
+    let mut mutant = Mutant::new(name.to_owned(), file, text, place, &with);
     mutant.is_planted = true;
     mutant.by = fault.all("by").first().map(|by| (*by).to_owned());
     Ok(mutant)
 }
 
-/// Returns every place in `region` where `wanted` stands, however rustfmt has laid it out.
-fn find(text: &str, region: Range<usize>, wanted: &str) -> Vec<Range<usize>> {
-    let (code, wanted) = (dense(&text[region.clone()]), dense(wanted));
-    let is_wanted =
-        |window: &&[(usize, u8)]| window.iter().zip(&wanted).all(|(one, other)| one.1 == other.1);
-    let found = code.windows(wanted.len().max(1)).filter(is_wanted);
-    let place = |window: &[(usize, u8)]| {
-        let end = window[window.len() - 1].0 + 1;
-        region.start + window[0].0..region.start + end
+/// Returns a pattern for `text`, however rustfmt has laid it out: with other white space, and with
+/// or without a comma before a bracket closes.
+fn layout_of(text: &str) -> Result<Regex> {
+    let text = text.split_whitespace().collect::<String>();
+    let part = |part: char| {
+        let comma = if ")]}".contains(part) { r",?[ \n]*" } else { "" };
+        format!("{comma}{}", regex::escape(&part.to_string()))
     };
-    found.map(place).collect()
-}
-
-/// Returns the bytes of `text` and where they are, without white space and trailing commas.
-fn dense(text: &str) -> Vec<(usize, u8)> {
-    let mut dense: Vec<(usize, u8)> = Vec::new();
-    for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| !byte.is_ascii_whitespace()) {
-        if b")]}".contains(&byte) {
-            let _ = dense.pop_if(|last| last.1 == b',');
-        }
-        dense.push((at, byte));
-    }
-    dense
+    let parts: Vec<String> =
+        Regex::new(r",([)\]}])")?.replace_all(&text, "$1").chars().map(part).collect();
+    Ok(Regex::new(&parts.join(r"[ \n]*"))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCE: &str = "fn a() { fence(SeqCst); } fn b() { look(1,\n 2,\n); fence(SeqCst); }";
+    const SOURCE: &str = "fn a() {\nfence(SeqCst);\n}\nfn b() { look(1,\n 2,\n); fence(SeqCst); }";
 
     fn planted(lines: &str) -> Result<String> {
         let list = format!("# a list\n\nname  n\nwhy   it is\nwhy   gone\n{lines}\n");

@@ -1,163 +1,90 @@
-//! Finds the atomic orderings of a source file and what each can be weakened to.
+//! Finds the atomic orderings of a source file and what each can be weakened to. It relies on the
+//! layout of rustfmt.
 
 use std::ops::Range;
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use anyhow::{Result, bail};
+use regex::Regex;
 
-use super::Mutant;
-use crate::Result;
+use super::{Mutant, line_of};
 
-const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
-
-/// What `break` knows of a source file, without its test modules.
-#[derive(Debug, Default)]
-pub(super) struct Source {
-    /// Each function with its body; one within another comes before that.
-    functions: Vec<(String, Range<usize>)>,
-    orderings: Vec<Site>,
-    /// Where an ordering is named in a way that is not understood.
-    overlooked: Option<usize>,
+/// Returns the text of a file with blanks in place of comments and test modules.
+fn code_of(text: &str) -> Result<String> {
+    let no_code =
+        r"//[^\n]*|(?ms:^#\[cfg\((all\()?test[,)][^\n]*\n(#[^\n]*\n)*mod [a-z_]+ \{$.*?^\})";
+    let blanks = |found: &regex::Captures<'_>| " ".repeat(found[0].len());
+    Ok(Regex::new(no_code)?.replace_all(text, blanks).into_owned())
 }
 
-/// An ordering that is an argument of a call.
-#[derive(Debug)]
-struct Site {
-    ordering: String,
-    place: Range<usize>,
-    call: Call,
-    /// How many arguments come before it.
-    argument: usize,
+/// Returns each function with its place. A function without a body seems to end with the next one.
+pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
+    let code = code_of(text)?;
+    let head = Regex::new(
+        r#"(?m)^( *)(?:pub |pub\([a-z]+\) |const |unsafe |extern "C" )*fn ([a-z_0-9]+)"#,
+    )?;
+    let function = |found: regex::Captures<'_>| {
+        let name = found.get(2).expect("each function has a name");
+        let end = format!("\n{}}}\n", &found[1]);
+        let end = code[name.end()..].find(&end).map_or(code.len(), |end| name.end() + end);
+        (name.as_str().to_owned(), name.start()..end)
+    };
+    Ok(head.captures_iter(&code).map(function).collect())
 }
 
-#[derive(Clone, Debug)]
-struct Call {
-    name: String,
-    /// From the name to the closing parenthesis.
-    place: Range<usize>,
+/// Returns the name of the call that has an argument at `at`, and where the name begins.
+fn call_around(code: &str, at: usize) -> (&str, usize) {
+    let mut depth = 0;
+    let opens = |part: char| {
+        depth += i32::from(")]}".contains(part)) - i32::from("([{".contains(part));
+        depth < 0
+    };
+    let open = code[..at].rfind(opens).unwrap_or(0);
+    let start = code[..open].rfind(|part: char| !part.is_alphanumeric() && part != '_');
+    let start = start.map_or(0, |before| before + 1);
+    (&code[start..open], start)
 }
 
-impl Source {
-    /// Reads the text of a file.
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        let mut source = Self::default();
-        source.read(text.parse()?, None);
-        Ok(source)
+/// Returns the mutants of `file`: each ordering one step weaker, one at a time. Fails if an ordering
+/// is named elsewhere than in `Ordering::X` as the argument of a call, or if a call other than a
+/// fence is `SeqCst`.
+pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
+    let module = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let module = module.replace('/', "::");
+    if !text.contains("Ordering") {
+        return Ok(Vec::new());
     }
-
-    /// Reads the tokens of a group, which are the arguments of `call` if there is one.
-    fn read(&mut self, tokens: TokenStream, call: Option<&Call>) {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let word = |at: usize| match tokens.get(at) {
-            Some(TokenTree::Ident(ident)) => ident.to_string(),
-            Some(TokenTree::Punct(punct)) => punct.as_char().to_string(),
-            _ => String::new(),
+    let (code, functions, mut mutants) = (code_of(text)?, functions(text)?, Vec::new());
+    let orderings =
+        Regex::new(r"([A-Za-z]+::)?(?-u:\b)(Relaxed|Acquire|Release|AcqRel|SeqCst)(?-u:\b)")?;
+    for found in orderings.captures_iter(&code) {
+        let (ordering, place) = (&found[2], found.get(2).expect("it is there").range());
+        let (call, start) = call_around(&code, place.start);
+        let is_path = found.get(1).is_some_and(|path| path.as_str() == "Ordering::");
+        if !is_path || call.is_empty() || (ordering == "SeqCst" && call != "fence") {
+            let line = line_of(text, place.start);
+            bail!("{file}:{line}: an ordering that `break` cannot weaken");
+        }
+        let around = functions.iter().rfind(|(_, body)| body.contains(&place.start));
+        let function = around.map_or("", |(name, _)| name);
+        // A fence that is Acquire or Release has nothing weaker but its absence.
+        let weaker: &[_] = match (ordering, call) {
+            ("Acquire" | "Release", "fence") => &["none"],
+            ("Acquire" | "Release", _) => &["Relaxed"],
+            ("AcqRel", _) => &["Acquire", "Release"],
+            ("SeqCst", _) => &["AcqRel"],
+            _ => &[],
         };
-        let place = |at: usize| tokens[at].span().byte_range();
-        let (mut at, mut argument, mut function) = (0, 0, None);
-        while at < tokens.len() {
-            if let [TokenTree::Punct(_), TokenTree::Group(attribute), ..] = &tokens[at..]
-                && is_for_tests(attribute)
-                && word(at + 2) == "mod"
-            {
-                at += 5;
-                continue;
-            }
-            match (&word(at)[..], &tokens[at]) {
-                ("fn", _) if !word(at + 1).is_empty() => {
-                    function = Some((word(at + 1), place(at).start));
-                }
-                (";", _) => function = None,
-                (",", _) => argument += 1,
-                (name, _) if ORDERINGS.contains(&name) => {
-                    let is_path = at >= 3 && word(at - 3) == "Ordering" && word(at - 1) == ":";
-                    match call.filter(|_| is_path) {
-                        Some(call) => self.orderings.push(Site {
-                            ordering: name.to_owned(),
-                            place: place(at),
-                            call: call.clone(),
-                            argument,
-                        }),
-                        None => self.overlooked = Some(place(at).start),
-                    }
-                }
-                (_, TokenTree::Group(group)) => {
-                    let is_call = group.delimiter() == Delimiter::Parenthesis && at > 0;
-                    let call = is_call.then(|| Call {
-                        name: word(at - 1),
-                        place: place(at - 1).start..place(at).end,
-                    });
-                    self.read(group.stream(), call.filter(|call| is_word(&call.name)).as_ref());
-                    if group.delimiter() == Delimiter::Brace
-                        && let Some((name, start)) = function.take()
-                    {
-                        self.functions.push((name, start..place(at).end));
-                    }
-                }
-                _ => (),
-            }
-            at += 1;
+        for weaker in weaker {
+            let name = format!("{module}::{function} {call}: {ordering} -> {weaker}");
+            let (place, with) = match *weaker {
+                "none" => (start..place.end + ")".len(), "()"),
+                weaker => (place.clone(), weaker),
+            };
+            mutants.push(Mutant::new(name, file, text, place, with));
         }
     }
-
-    /// Returns the bodies of the functions of that name.
-    pub(super) fn functions(&self, name: &str) -> Vec<Range<usize>> {
-        let named = self.functions.iter().filter(|(function, _)| function == name);
-        named.map(|(_, place)| place.clone()).collect()
-    }
-
-    /// Returns the mutants of `file`: each ordering one step weaker, one at a time. Fails if an
-    /// ordering is named elsewhere than in `Ordering::X` as the argument of a call.
-    pub(super) fn weakenings(&self, file: &str, text: &str) -> Result<Vec<Mutant>> {
-        if let Some(at) = self.overlooked {
-            let line = super::line_of(text, at);
-            return Err(
-                format!("{file}:{line}: an ordering that is no argument `Ordering::X`").into()
-            );
-        }
-        let module =
-            file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
-        let module = module.replace('/', "::");
-        let mut mutants = Vec::new();
-        for Site { ordering, place, call, argument } in &self.orderings {
-            let around = self.functions.iter().find(|(_, body)| body.contains(&place.start));
-            let function = around.map_or("", |(name, _)| name);
-            for weaker in weaker(ordering, &call.name, *argument) {
-                let name = format!("{module}::{function} {}: {ordering} -> {weaker}", call.name);
-                let (place, with) = match *weaker {
-                    "none" => (call.place.clone(), "()"),
-                    weaker => (place.clone(), weaker),
-                };
-                mutants.push(Mutant::new(name, file, text, place, with));
-            }
-        }
-        number_equals(&mut mutants);
-        Ok(mutants)
-    }
-}
-
-fn is_for_tests(attribute: &Group) -> bool {
-    let text = attribute.stream().to_string().replace(' ', "");
-    let mut words = text.split(|c: char| !c.is_alphanumeric());
-    text.starts_with("cfg(") && !text.contains("not(test)") && words.any(|word| word == "test")
-}
-
-fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Returns what is one step weaker than `ordering` where it is an argument of `call`. A fence that
-/// is Acquire or Release has nothing weaker but its absence.
-fn weaker(ordering: &str, call: &str, argument: usize) -> &'static [&'static str] {
-    let on_failure = argument == 3 || (call == "fetch_update" && argument == 1);
-    match (ordering, call) {
-        ("Acquire" | "Release", "fence") => &["none"],
-        ("Acquire" | "Release", _) => &["Relaxed"],
-        ("AcqRel", _) => &["Acquire", "Release"],
-        ("SeqCst", "store") => &["Release"],
-        ("SeqCst", call) if call == "load" || on_failure => &["Acquire"],
-        ("SeqCst", _) => &["AcqRel"],
-        _ => &[],
-    }
+    number_equals(&mut mutants);
+    Ok(mutants)
 }
 
 /// Appends `#1`, `#2` and so on to names that occur several times, in the order of the source.
@@ -177,44 +104,29 @@ mod tests {
     use super::*;
 
     fn mutants(text: &str) -> Result<Vec<Mutant>> {
-        Source::parse(text)?.weakenings("src/part/word.rs", text)
-    }
-
-    /// Returns the names of the mutants of a function `a` with that body.
-    fn names(body: &str) -> Vec<String> {
-        let text = format!("fn a() {{ {} }}", body.replace("SC", "Ordering::SeqCst"));
-        let name =
-            |mutant: Mutant| mutant.name.strip_prefix("part::word::a ").expect("in a").to_owned();
-        mutants(&text).expect("understood").into_iter().map(name).collect()
+        weakenings("src/part/word.rs", text)
     }
 
     #[test]
     fn each_ordering_becomes_one_step_weaker() {
         for (body, expected) in [
             ("x.load(Ordering::Acquire)", &["load: Acquire -> Relaxed"][..]),
-            ("x.store(f(0, 1), Ordering::Release)", &["store: Release -> Relaxed"]),
-            (
-                "x.swap(1, Ordering::AcqRel)",
-                &["swap: AcqRel -> Acquire", "swap: AcqRel -> Release"],
-            ),
-            ("x.load(SC)", &["load: SeqCst -> Acquire"]),
-            ("x.store(1, SC)", &["store: SeqCst -> Release"]),
-            ("x.swap(1, SC)", &["swap: SeqCst -> AcqRel"]),
-            ("fence(SC)", &["fence: SeqCst -> AcqRel"]),
+            ("x.store(f(0, [1]), Ordering::Release)", &["store: Release -> Relaxed"]),
+            ("x.or(1, Ordering::AcqRel)", &["or: AcqRel -> Acquire", "or: AcqRel -> Release"]),
+            ("fence(Ordering::SeqCst)", &["fence: SeqCst -> AcqRel"]),
             ("fence(Ordering::Release)", &["fence: Release -> none"]),
-            ("x.cas(f(0, 1), 1, SC, SC)", &["cas: SeqCst -> AcqRel", "cas: SeqCst -> Acquire"]),
+            ("assert!(x.load(Ordering::Acquire))", &["load: Acquire -> Relaxed"]),
+            ("x.load(Ordering::Relaxed) // Acquire", &[]),
             (
-                "x.fetch_update(Ordering::Relaxed, SC, |x| Some(x))",
-                &["fetch_update: SeqCst -> Acquire"],
-            ),
-            ("assert!(x.load(SC))", &["load: SeqCst -> Acquire"]),
-            ("/* SC */ say(\"SC\", 'S', r#\"SC\"#); x.load(Ordering::Relaxed)", &[]),
-            (
-                "let b = |x: &X| { x.load(SC) }; b(self) + self.0.load(SC)",
-                &["load: SeqCst -> Acquire #1", "load: SeqCst -> Acquire #2"],
+                "let b = |x| { x.load(Ordering::Acquire) }; b(self) + x.load(Ordering::Acquire)",
+                &["load: Acquire -> Relaxed #1", "load: Acquire -> Relaxed #2"],
             ),
         ] {
-            assert_eq!(names(body), expected, "{body}");
+            let mutants = mutants(&format!("fn a() {{\n    {body}\n}}\n")).expect("understood");
+            let names: Vec<_> = mutants.iter().map(|mutant| &mutant.name[..]).collect();
+            let expected: Vec<_> =
+                expected.iter().map(|name| format!("part::word::a {name}")).collect();
+            assert_eq!(names, expected, "{body}");
         }
     }
 
@@ -230,13 +142,16 @@ mod tests {
 
     #[test]
     fn modules_for_tests_are_left_out_and_functions_found() {
-        let text = "impl A { fn b<'a>(&'a self) { fn c() { d(); } } }\n\
-                    #[cfg(all(test, not(loom)))] mod tests { fn e() { f(Ordering::SeqCst) } }";
-        assert_eq!(mutants(text).expect("understood").len(), 0);
-        let source = Source::parse(text).expect("Rust");
-        let bodies = |name| source.functions(name).into_iter().map(|place| &text[place]);
-        assert_eq!(bodies("c").collect::<Vec<_>>(), ["fn c() { d(); }"]);
-        assert_eq!((bodies("b").count(), bodies("e").count()), (1, 0));
+        let inner = "    pub(super) fn c() {\n        d();\n    }\n";
+        let text = format!(
+            "const fn b<'a>(&'a self) {{\n{inner}}}\n\n#[cfg(all(test, not(loom)))]\n\
+             mod tests {{\n    fn e() {{\n        f(Ordering::SeqCst)\n    }}\n}}\n"
+        );
+        assert_eq!(mutants(&text).expect("understood").len(), 0);
+        let functions = functions(&text).expect("understood");
+        let names: Vec<_> = functions.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, ["b", "c"]);
+        assert_eq!(&text[functions[1].1.clone()], "c() {\n        d();");
     }
 
     #[test]
@@ -244,6 +159,7 @@ mod tests {
         for text in [
             "use core::sync::atomic::Ordering::{Acquire, Release};",
             "const LOOK: Ordering = Ordering::Acquire;",
+            "fn a() { x.load(Ordering::SeqCst) }",
         ] {
             let error = mutants(text).expect_err("not understood").to_string();
             assert!(error.starts_with("src/part/word.rs:1: "), "{error}");

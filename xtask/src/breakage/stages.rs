@@ -2,17 +2,19 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
+use anyhow::{Result, bail};
+use serde_json::Value;
+
 use super::{Mutant, directory};
 use crate::{
-    Result,
-    lanes::{self, Lane, entries, programs, stem},
-    process::supervise,
+    lanes::{self, Lane},
+    process::{shell, supervise_log},
+    root,
 };
 
 /// All tests of a stage, or one of them. The stages are the lanes of the group `break`.
@@ -34,57 +36,59 @@ impl Test {
         let command = format!("{start}{}", programs.unwrap_or(all.trim_end_matches('}')));
         Self { stage: stage.name, command, name: name.to_owned(), limit: stage.limit }
     }
+
+    /// Returns all tests of each stage that can notice a mutant. A weaker ordering makes no
+    /// difference to tests that this processor runs.
+    pub(super) fn all(mutant: &Mutant) -> impl Iterator<Item = Self> {
+        let sees_orderings = |name| matches!(name, "loom" | "loom-epoch" | "miri");
+        stages()
+            .filter(move |stage| mutant.is_planted || sees_orderings(stage.name))
+            .map(|stage| Self::new(stage, None, ""))
+    }
+
+    /// Returns the test that should notice a mutant, if there still is one of that name.
+    pub(super) fn expected(mutant: &Mutant) -> Option<Self> {
+        let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
+        let stage = stages().find(|lane| lane.name == stage)?;
+        let declaration = format!("fn {}(", name.rsplit("::").next()?);
+        if name.contains("tests::") {
+            let is_there = declares(&root().join("src"), &declaration);
+            return is_there.then(|| Self::new(stage, Some("--lib"), name));
+        }
+        let is_tested = |package: &&Value| {
+            let option = package["name"].as_str().map(|name| format!("-p {name} "));
+            option.is_some_and(|option| stage.command.contains(&option))
+        };
+        let package = lanes::packages().iter().find(is_tested)?;
+        let has = |program: &&Value| {
+            let path = program["src_path"].as_str().unwrap_or_default();
+            let path = Path::new(path.trim_end_matches("main.rs"));
+            program["kind"][0] == "test" && declares(path, &declaration)
+        };
+        let program = package["targets"].as_array()?.iter().find(has)?["name"].as_str()?;
+        Some(Self::new(stage, Some(&format!("--test {program}")), name))
+    }
+}
+
+fn stages() -> impl Iterator<Item = &'static Lane> {
+    lanes::all().iter().filter(|lane| lane.group == "break")
 }
 
 /// The copy of the repository, and the tests that the sound library has passed there.
-#[derive(Debug)]
 pub(super) struct Stages {
     /// The root of the copy to build.
     pub(super) copy: PathBuf,
     /// How long the sound library took to pass.
-    proven: HashMap<Test, Duration>,
+    pub(super) proven: HashMap<Test, Duration>,
 }
 
 impl Stages {
-    pub(super) fn new(copy: &Path) -> Self {
-        Self { copy: copy.to_owned(), proven: HashMap::new() }
-    }
-
-    /// Returns all tests of each stage that can notice a mutant. A weaker ordering makes no
-    /// difference to tests that this processor runs.
-    pub(super) fn all(mutant: &Mutant) -> impl Iterator<Item = Test> {
-        let sees_orderings = |name| matches!(name, "loom" | "loom-epoch" | "miri");
-        let stages = lanes::all().iter().filter(|lane| lane.group == "break");
-        stages
-            .filter(move |stage| mutant.is_planted || sees_orderings(stage.name))
-            .map(|stage| Test::new(stage, None, ""))
-    }
-
-    /// Returns the test that should notice a mutant, if there still is one of that name.
-    pub(super) fn expected(&self, mutant: &Mutant) -> Option<Test> {
-        let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
-        let stage = lanes::all().iter().find(|lane| lane.group == "break" && lane.name == stage)?;
-        let declaration = format!("fn {}(", name.rsplit("::").next()?);
-        let has = |path: &PathBuf| declares(path, &declaration);
-        if name.contains("tests::") {
-            let is_there = has(&self.copy.join("src"));
-            return is_there.then(|| Test::new(stage, Some("--lib"), name));
-        }
-        let package = stage.command.split_once("-p ")?.1.split(' ').next()?;
-        let directory = self
-            .copy
-            .join(package.trim_start_matches("corewheel").trim_start_matches('-'))
-            .join("tests");
-        let program = programs(&directory).into_iter().find(has)?;
-        Some(Test::new(stage, Some(&format!("--test {}", stem(&program))), name))
-    }
-
     /// Runs a test on the sound library, unless it has passed before. Fails if it does not pass.
     pub(super) fn prove(&mut self, test: &Test) -> Result<()> {
         if !self.proven.contains_key(test) {
             let start = Instant::now();
             if let Some(by) = self.notice(test)? {
-                return Err(format!("the sound library fails {by}").into());
+                bail!("the sound library fails {by}");
             }
             println!("    sound: {} {}", test.stage, test.name);
             self.proven.insert(test.clone(), start.elapsed());
@@ -95,43 +99,27 @@ impl Stages {
     /// Runs a test on the copy as it is. Returns the stage and the test that fail.
     pub(super) fn notice(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
+        let log = directory()?.join("output.log");
         let build = format!("{command} --no-run");
-        let (ended, output) = self.run(&build, *limit, |_| false)?;
-        if ended != Some(true) {
-            return Err(format!("\"{build}\" fails:\n{output}").into());
+        let (ended, output) =
+            supervise_log(&log, shell(&build).current_dir(&self.copy), *limit, |_| false)?;
+        if !ended.is_some_and(|status| status.success()) {
+            bail!("\"{build}\" fails:\n{output}");
         }
         let exact = if name.is_empty() { "" } else { "--exact" };
         let limit =
             self.proven.get(test).map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
-        let (ended, output) =
-            self.run(&format!("{command} -- {exact} {name}"), limit, has_failed)?;
-        Ok((ended != Some(true)).then(|| format!("{stage}: {}", culprit(&output))))
-    }
-
-    /// Runs a command until it ends or its output is enough. Returns whether it succeeded, if it
-    /// ended, and its output.
-    fn run(
-        &self,
-        command: &str,
-        limit: Duration,
-        enough: impl Fn(&str) -> bool,
-    ) -> Result<(Option<bool>, String)> {
-        let log = directory()?.join("output.log");
-        let file = File::create(&log)?;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", command]).current_dir(&self.copy);
-        shell.stdout(file.try_clone()?).stderr(file);
-        let text = || fs::read(&log).map(|text| String::from_utf8_lossy(&text).into_owned());
-        let look = |_| text().is_ok_and(|text| enough(&text));
-        let status = supervise(&mut shell, limit, look)?;
-        Ok((status.map(|status| status.success()), text()?))
+        let mut run = shell(&format!("{command} -- {exact} {name}"));
+        let (ended, output) = supervise_log(&log, run.current_dir(&self.copy), limit, has_failed)?;
+        let has_passed = ended.is_some_and(|status| status.success());
+        Ok((!has_passed).then(|| format!("{stage}: {}", culprit(&output))))
     }
 }
 
 /// Returns whether a file, or one below a directory, has the text.
 fn declares(path: &Path, text: &str) -> bool {
-    if path.is_dir() {
-        return entries(path).iter().any(|path| declares(path, text));
+    if let Ok(mut entries) = fs::read_dir(path) {
+        return entries.any(|entry| entry.is_ok_and(|entry| declares(&entry.path(), text)));
     }
     fs::read_to_string(path).is_ok_and(|source| source.contains(text))
 }
