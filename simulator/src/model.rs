@@ -664,13 +664,13 @@ impl Model {
     pub(crate) fn expires(&mut self, expired: &Expired<&mut Payload>, is_lent: bool) -> Script {
         let id = expired.payload.id;
         let number = self.timer(id).shard;
-        let deadline = self.nanos_at(number, expired.deadline);
+        let deadline = self.nanos_at(number, expired.deadline());
         self.check_deadline(id, deadline);
         let ShardModel { tick, turn_now, .. } = self.shards[number];
         let lateness = turn_now.saturating_sub(deadline);
-        let is_right = nanos(expired.lateness) == lateness && deadline.is_multiple_of(tick);
+        let is_right = nanos(expired.lateness()) == lateness && deadline.is_multiple_of(tick);
         self.check(is_right, || {
-            let said = expired.lateness;
+            let said = expired.lateness();
             format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {said:?}")
         });
         let script = self.fires(id);

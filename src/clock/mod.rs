@@ -258,14 +258,12 @@ impl Clock {
 
     /// Returns the instant at which this clock shows `nanos`.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
-        let origin = self.origin();
-        // Some platforms have a smaller `Instant`. A year from the origin is far enough there.
-        origin
-            .checked_add(Duration::from_nanos(nanos))
-            .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
+        instant_after(self.origin(), nanos)
     }
 
-    fn origin(&self) -> Instant {
+    /// Returns the instant at which this clock shows zero.
+    #[inline]
+    pub(crate) fn origin(&self) -> Instant {
         match &self.0 {
             Source::Monotonic { origin }
             | Source::Fast { origin }
@@ -273,6 +271,14 @@ impl Clock {
             Source::Manual(manual) => manual.origin(),
         }
     }
+}
+
+/// Returns the instant `nanos` after `origin`.
+pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
+    // Some platforms have a smaller `Instant`. A year from the origin is far enough there.
+    origin
+        .checked_add(Duration::from_nanos(nanos))
+        .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
 }
 
 /// A clock of the kernel that a timerfd counts by.

@@ -1,31 +1,65 @@
 //! An expired timer, as a loop receives it.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
-use crate::cross_core::handle::TimerHandle;
+use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 
 /// A timer whose deadline has elapsed; from [`Shard::next_expired`](crate::Shard::next_expired), or
 /// from [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
     /// The handle that the add returned. It is stale now, unless this is a run of a periodic timer.
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
-    /// The deadline of the timer, rounded up to a tick. If it had elapsed when the timer was added
-    /// or moved, this may be later, at most the time of the last turn. A remote request counts from
-    /// when the owner consumes it.
-    pub deadline: Instant,
-    /// How long after that the turn began.
-    pub lateness: Duration,
+    times: Times,
+}
+
+/// The times of an expiry, in nanoseconds of the clock.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// The instant at which the clock shows zero.
+    pub(super) origin: Instant,
+    pub(super) due: u64,
+    pub(super) turn: u64,
 }
 
 impl<P> Expired<P> {
+    pub(super) fn new(handle: TimerHandle, payload: P, times: Times) -> Self {
+        Self { handle, payload, times }
+    }
+
+    /// Returns the deadline of the timer, rounded up to a tick.
+    ///
+    /// If it had elapsed when the timer was added or moved, this may be later, at most the time of
+    /// the last turn. A remote request counts from when the owner consumes it.
+    pub fn deadline(&self) -> Instant {
+        instant_after(self.times.origin, self.times.due)
+    }
+
+    /// Returns how long after its deadline the turn began.
+    pub fn lateness(&self) -> Duration {
+        Duration::from_nanos(self.times.turn.saturating_sub(self.times.due))
+    }
+
     /// Returns the same expiry with another payload.
     pub(super) fn with<Q>(self, payload: Q) -> Expired<Q> {
-        let Self { handle, deadline, lateness, .. } = self;
-        Expired { handle, payload, deadline, lateness }
+        Expired { handle: self.handle, payload, times: self.times }
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for Expired<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expired")
+            .field("handle", &self.handle)
+            .field("payload", &self.payload)
+            .field("deadline", &self.deadline())
+            .field("lateness", &self.lateness())
+            .finish()
     }
 }
 
@@ -84,17 +118,17 @@ impl<T> Expiry<'_, T> {
     /// while let Some(mut expiry) = shard.next_expiry() {
     ///     let expired = expiry.as_mut();
     ///     *expired.payload += 1;
-    ///     println!("{} was late by {:?}", expired.payload, expired.lateness);
+    ///     println!("{} was late by {:?}", expired.payload, expired.lateness());
     /// }
     /// assert_eq!(shard.iter().map(|(.., payload)| *payload).collect::<Vec<_>>(), [1]);
     /// ```
     pub fn as_mut(&mut self) -> Expired<&mut T> {
-        match *self {
-            Self::Ended(Expired { handle, ref mut payload, deadline, lateness }) => {
-                Expired { handle, payload, deadline, lateness }
+        match self {
+            Self::Ended(expired) => {
+                Expired::new(expired.handle, &mut expired.payload, expired.times)
             }
-            Self::Periodic(Expired { handle, ref mut payload, deadline, lateness }) => {
-                Expired { handle, payload, deadline, lateness }
+            Self::Periodic(expired) => {
+                Expired::new(expired.handle, &mut *expired.payload, expired.times)
             }
         }
     }

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::stats::Stats;
+use self::{expired::Times, stats::Stats};
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
@@ -41,6 +41,7 @@ use crate::{
         registry,
         shared::Shared,
         slab::{OwnerNodes, Slab},
+        state::Freed,
     },
     error::ConfigError,
     gauges::Counts,
@@ -345,12 +346,13 @@ impl<T> Shard<T> {
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
         let claimed = self.claim_in_pass()?;
-        if !self.nodes.entry(claimed.index).state().is_periodic() {
+        let index = claimed.index;
+        let state = self.nodes.entry(index).state();
+        if !state.is_periodic() {
             return Some(Expiry::Ended(self.give(claimed)));
         }
-        let Claimed { index, .. } = claimed;
+        let expired = self.expired(claimed, state.generation(), ());
         let next = self.next_run(index);
-        let expired = self.expired(claimed, ());
         if let Some(payload) = self.rearm(index, next) {
             self.finish(index);
             return Some(Expiry::Ended(expired.with(payload)));
@@ -367,20 +369,23 @@ impl<T> Shard<T> {
     /// Ends a claimed timer, which has fired, and gives its payload away.
     #[inline]
     fn give(&mut self, claimed: Claimed) -> Expired<T> {
-        let payload = self.nodes.entry(claimed.index).take_payload();
-        let expired = self.expired(claimed, payload);
+        let node = self.nodes.entry(claimed.index);
+        let generation = node.state().generation();
+        let freed = node.state().finish();
+        let expired = self.expired(claimed, generation, node.take_payload());
         self.count_fired();
-        self.finish(claimed.index);
+        if freed == Freed::Now {
+            self.nodes.free(claimed.index);
+        }
         expired
     }
 
-    /// Describes a claimed timer, whose node is still in use.
+    /// Describes an expired timer.
     #[inline]
-    fn expired<P>(&self, Claimed { index, due }: Claimed, payload: P) -> Expired<P> {
-        let generation = self.nodes.entry(index).state().generation();
-        let lateness = Duration::from_nanos(self.turn_nanos.saturating_sub(due));
+    fn expired<P>(&self, Claimed { index, due }: Claimed, generation: u64, payload: P) -> Expired<P> {
         let handle = TimerHandle::new(self.number, index, generation);
-        Expired { handle, payload, deadline: self.clock.instant_at(due), lateness }
+        let times = Times { origin: self.clock.origin(), due, turn: self.turn_nanos };
+        Expired::new(handle, payload, times)
     }
 
     /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes

@@ -343,7 +343,7 @@ fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
     shard.turn();
     let mut ticks = Vec::new();
     while let Some(expired) = shard.next_expired() {
-        ticks.push(expired.lateness.as_nanos() / TICK.as_nanos());
+        ticks.push(expired.lateness().as_nanos() / TICK.as_nanos());
     }
     assert_eq!(ticks, [9, 8, 7, 5]);
 }

@@ -37,7 +37,7 @@ fn a_zero_delay_fires_in_the_next_turn() {
     shard.add(Duration::ZERO, "at once");
     shard.turn();
     let expired = shard.next_expired().expect("it is due");
-    assert_eq!((expired.deadline, expired.lateness), (clock.now() - TICK / 4, TICK / 4));
+    assert_eq!((expired.deadline(), expired.lateness()), (clock.now() - TICK / 4, TICK / 4));
     on_a_thread(|| {
         local_timer().add(Duration::ZERO, || ());
         let begun = Instant::now();

@@ -348,8 +348,8 @@ fn a_period_of_a_shard_is_at_least_a_tick_and_does_not_drift() {
             clock.advance(TICK / 4);
             shard.turn();
             while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
-                assert!(expired.handle == handle && expired.lateness == Duration::ZERO);
-                assert_eq!(expired.deadline, clock.now());
+                assert!(expired.handle == handle && expired.lateness() == Duration::ZERO);
+                assert_eq!(expired.deadline(), clock.now());
                 expired.payload.push(u64::try_from(clock.elapsed().as_nanos()).expect("short"));
             }
         }
@@ -368,9 +368,9 @@ fn missed_expiries_are_skipped_and_the_phase_is_kept() {
         for _ in 0..2 {
             shard.turn();
             while let Some(mut expiry) = shard.next_expiry() {
-                let Expired { deadline, lateness, .. } = expiry.as_mut();
-                assert_eq!(deadline + lateness, clock.now());
-                seen.push((stop, (deadline - begun).as_millis()));
+                let expired = expiry.as_mut();
+                assert_eq!(expired.deadline() + expired.lateness(), clock.now());
+                seen.push((stop, (expired.deadline() - begun).as_millis()));
             }
         }
     }

@@ -196,7 +196,7 @@ fn a_turn_before_the_latest_reading_counts_as_that() {
     shard.add(begun + TICK * 3, ());
     shard.add(begun + TICK * 7, ());
     shard.turn_at(begun);
-    assert_eq!(shard.next_expired().map(|expired| expired.lateness), Some(Duration::ZERO));
+    assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(Duration::ZERO));
     assert!(shard.next_expired().is_none());
     // A reading that has gone back is held at the latest one.
     clock.set(TICK * 2);
@@ -205,12 +205,12 @@ fn a_turn_before_the_latest_reading_counts_as_that() {
     assert_eq!(shard.deadline(held), Some(begun + TICK * 6));
     shard.cancel(held);
     shard.turn_at(begun + TICK * 9);
-    assert_eq!(shard.next_expired().map(|expired| expired.lateness), Some(TICK * 2));
+    assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(TICK * 2));
     assert!(shard.next_expired().is_none());
     // The clock stands still until it has caught up with the last turn.
     shard.add(Duration::ZERO, ());
     shard.turn();
-    assert_eq!(shard.next_expired().map(|expired| expired.deadline), Some(begun + TICK * 9));
+    assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));
     assert_eq!(shard.counts().clock_regressions, 3, "by two adds and a turn");
 }
 
@@ -239,8 +239,8 @@ fn expired_payloads_know_their_deadline() {
     clock.advance(Duration::from_micros(7_250));
     shard.turn();
     let expired = shard.next_expired().expect("due");
-    assert_eq!(expired.deadline - begun, Duration::from_millis(3));
-    assert_eq!(expired.lateness, Duration::from_micros(4_250));
+    assert_eq!(expired.deadline() - begun, Duration::from_millis(3));
+    assert_eq!(expired.lateness(), Duration::from_micros(4_250));
     assert!(shard.next_expired().is_none());
     // A timer that anyone moves to a moment before the last turn is due at that turn.
     let turned = begun + Duration::from_millis(7);
@@ -253,7 +253,7 @@ fn expired_payloads_know_their_deadline() {
     for _ in 0..2 {
         let expired = shard.next_expired().expect("due");
         assert_eq!(
-            (expired.deadline, expired.lateness),
+            (expired.deadline(), expired.lateness()),
             (turned, Duration::from_micros(1_250)),
             "{}",
             expired.payload

@@ -152,8 +152,8 @@ impl Timers for OfShard {
         self.clock.advance(TICK * ticks);
         self.shard.turn_within(budget);
         while let Some(expired) = self.shard.next_expired() {
-            assert!(self.latest.is_none_or(|latest| expired.deadline >= latest), "in order");
-            self.latest = Some(expired.deadline);
+            assert!(self.latest.is_none_or(|latest| expired.deadline() >= latest), "in order");
+            self.latest = Some(expired.deadline());
             fired += 1;
         }
         let (after, behind) = (self.shard.counts(), self.shard.is_behind());

@@ -112,7 +112,7 @@ fn bug_28_timers_of_a_retired_processor_were_lost() {
         clock.advance(TICK * 100);
         retired.turn_within(budget);
         for expired in std::iter::from_fn(|| retired.next_expired()).take(taken) {
-            assert_eq!(left.remove(&expired.payload), Some(expired.deadline - begun));
+            assert_eq!(left.remove(&expired.payload), Some(expired.deadline() - begun));
         }
         let pending = retired.drain();
         assert_eq!(pending.len(), left.len());

@@ -160,7 +160,7 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
         shard.add(past, ());
         assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
         shard.turn();
-        assert!(shard.next_expired().is_some_and(|expired| expired.deadline <= clock.now()));
+        assert!(shard.next_expired().is_some_and(|expired| expired.deadline() <= clock.now()));
         assert!(shard.next_expired().is_none());
     }
 }
