@@ -71,8 +71,9 @@ impl<T> Shard<T> {
             }
             self.look_again();
         }
-        if let Some(claimed) = self.claim_due() {
-            return Some(self.take_due(claimed));
+        if let Some((claimed, ended)) = self.claim_due(|node| node.end()) {
+            self.count_ended(claimed.index, ended.freed);
+            return Some(Payload::Due(ended.payload));
         }
         if self.look_again()
             && let Some(payload) = self.take_in_payload()
@@ -88,18 +89,14 @@ impl<T> Shard<T> {
         loop {
             match self.next_message(|node| Some(node.take_payload()))? {
                 Message::Cancelled(Some(payload)) => return Some(Payload::Cancelled(payload)),
-                Message::Due(claimed) => return Some(self.take_due(claimed)),
+                Message::Due(claimed) => {
+                    let (claimed, ended) = self.end(claimed);
+                    self.count_ended(claimed.index, ended.freed);
+                    return Some(Payload::Due(ended.payload));
+                }
                 Message::Cancelled(None) | Message::Done => (),
             }
         }
-    }
-
-    /// Takes the payload of a claimed one-shot timer, which has fired.
-    fn take_due(&mut self, Claimed { index, .. }: Claimed) -> Payload<T> {
-        let payload = self.nodes.entry(index).take_payload();
-        self.count_fired();
-        self.finish(index);
-        Payload::Due(payload)
     }
 
     /// Consumes the next message within the budget. `take` takes the payload of a cancelled timer.

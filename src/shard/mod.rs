@@ -40,8 +40,7 @@ use crate::{
         mailbox::Backlog,
         registry,
         shared::Shared,
-        slab::{OwnerNodes, Slab},
-        state::Freed,
+        slab::{Ended, OwnerNodes, Slab},
     },
     error::ConfigError,
     gauges::Counts,
@@ -291,14 +290,17 @@ impl<T> Shard<T> {
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         // As in `claim_in_pass`, which would cost an expiry 5 instructions here.
         let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
-        let claimed = match before {
-            Some(claimed) => claimed,
-            None => match self.claim_due() {
-                Some(claimed) => claimed,
-                None => self.take_in_or_end()?,
+        let (claimed, ended) = match before {
+            Some(claimed) => self.end(claimed),
+            None => match self.claim_due(|node| node.end()) {
+                Some(fired) => fired,
+                None => {
+                    let claimed = self.take_in_or_end()?;
+                    self.end(claimed)
+                }
             },
         };
-        Some(self.give(claimed))
+        Some(self.give(claimed, ended))
     }
 
     /// Returns the next due timer of this pass, and lends the payload of a periodic one.
@@ -349,7 +351,8 @@ impl<T> Shard<T> {
         let index = claimed.index;
         let state = self.nodes.entry(index).state();
         if !state.is_periodic() {
-            return Some(Expiry::Ended(self.give(claimed)));
+            let (claimed, ended) = self.end(claimed);
+            return Some(Expiry::Ended(self.give(claimed, ended)));
         }
         let expired = self.expired(claimed, state.generation(), ());
         let next = self.next_run(index);
@@ -363,26 +366,24 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<Claimed> {
         let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
-        before.or_else(|| self.claim_due()).or_else(|| self.take_in_or_end())
+        before.or_else(|| Some(self.claim_due(|_| ())?.0)).or_else(|| self.take_in_or_end())
     }
 
-    /// Ends a claimed timer, which has fired, and gives its payload away.
+    /// Gives away the payload of a timer that has fired and ended.
     #[inline]
-    fn give(&mut self, claimed: Claimed) -> Expired<T> {
-        let node = self.nodes.entry(claimed.index);
-        let generation = node.state().generation();
-        let freed = node.state().finish();
-        let expired = self.expired(claimed, generation, node.take_payload());
-        self.count_fired();
-        if freed == Freed::Now {
-            self.nodes.free(claimed.index);
-        }
-        expired
+    fn give(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
+        self.count_ended(claimed.index, ended.freed);
+        self.expired(claimed, ended.generation, ended.payload)
     }
 
     /// Describes an expired timer.
     #[inline]
-    fn expired<P>(&self, Claimed { index, due }: Claimed, generation: u64, payload: P) -> Expired<P> {
+    fn expired<P>(
+        &self,
+        Claimed { index, due }: Claimed,
+        generation: u64,
+        payload: P,
+    ) -> Expired<P> {
         let handle = TimerHandle::new(self.number, index, generation);
         let times = Times { origin: self.clock.origin(), due, turn: self.turn_nanos };
         Expired::new(handle, payload, times)
@@ -512,18 +513,24 @@ impl Shard<Callback> {
     /// Claims the next timer that is due in this pass, and returns its callback, to run it.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
-        let Claimed { index, .. } = self.claim_due()?;
-        Some((index, self.begin_run(index)))
+        let (Claimed { index, .. }, callback) = self.claim_due(|node| node.running())?;
+        self.count_run(&callback);
+        Some((index, callback))
     }
 
-    /// Returns the callback of a claimed timer, to run it. A one-shot timer counts as fired.
-    #[inline]
+    /// Returns the callback of a claimed timer, to run it.
     pub(crate) fn begin_run(&mut self, index: u32) -> Running {
         let callback = self.nodes.entry(index).running();
+        self.count_run(&callback);
+        callback
+    }
+
+    /// Counts a one-shot timer as fired. A periodic one stays live.
+    #[inline]
+    fn count_run(&mut self, callback: &Running) {
         if !callback.is_periodic {
             self.count_fired();
         }
-        callback
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         mailbox::Priority,
         origin::Origin,
         shared::Shared,
-        slab::{Build, NodeRef},
+        slab::{Build, Ended, NodeRef},
         state::{Cancel, Claim, FollowUp, Freed, Kind, Movable, Move, Mover},
     },
     error::AddErrorReason,
@@ -348,21 +348,25 @@ impl<T> Shard<T> {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation())
     }
 
-    /// Claims the next due timer of this pass. It is running from now on.
+    /// Claims the next due timer of this pass, which is running then, and calls `fire`.
     #[inline]
-    pub(crate) fn claim_due(&mut self) -> Option<Claimed> {
+    pub(crate) fn claim_due<R>(
+        &mut self,
+        fire: impl Fn(NodeRef<'_, T>) -> R,
+    ) -> Option<(Claimed, R)> {
         loop {
-            let (index, deadline) = self.wheel.pop_due(&self.nodes)?;
-            match self.nodes.entry(index).state().claim() {
+            let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
+            let index = node.index();
+            match node.state().claim() {
                 Claim::Fires => {
+                    let fired = fire(node);
                     self.count_due(deadline);
-                    return Some(Claimed { index, due: self.tick.start(deadline) });
+                    return Some((Claimed { index, due: self.tick.start(deadline) }, fired));
                 }
                 Claim::Moved { periodic } => {
                     self.counts.resets_elsewhere += 1;
-                    let claimed = self.apply_move(index, periodic);
-                    if claimed.is_some() {
-                        return claimed;
+                    if let Some(claimed) = self.apply_move(index, periodic) {
+                        return Some((claimed, fire(self.nodes.entry(index))));
                     }
                 }
                 // Its message completes the cancel.
@@ -428,6 +432,21 @@ impl<T> Shard<T> {
     pub(crate) fn count_fired(&mut self) {
         self.counts.fired += 1;
         self.live -= 1;
+    }
+
+    /// Ends a claimed timer and takes its payload, which the caller counts by
+    /// [`count_ended`](Self::count_ended).
+    pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
+        (claimed, self.nodes.entry(claimed.index).end())
+    }
+
+    /// Counts a timer that has fired and ended, and frees its node.
+    #[inline]
+    pub(super) fn count_ended(&mut self, index: u32, freed: Freed) {
+        self.count_fired();
+        if freed == Freed::Now {
+            self.nodes.free(index);
+        }
     }
 
     /// Finishes the run of a claimed timer.

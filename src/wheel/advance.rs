@@ -74,11 +74,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns its
-    /// index and deadline.
+    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns it and
+    /// its deadline.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs 24 instructions for each entry")]
-    pub(crate) fn pop_due(&mut self, storage: &impl Storage) -> Option<(u32, u64)> {
+    pub(crate) fn pop_due<'s, S: Storage>(
+        &mut self,
+        storage: &'s S,
+    ) -> Option<(S::Entry<'s>, u64)> {
         loop {
             if self.here == Here::Nothing {
                 if self.position == self.target {
@@ -115,11 +118,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.step_prefetcher(storage);
             if popped.deadline <= self.position {
                 self.len -= 1;
-                return Some((popped.index, popped.deadline));
+                return Some((popped.entry, popped.deadline));
             }
             // It was reset to a later deadline.
-            let entry = storage.entry(popped.index);
-            self.link_by(storage, entry, popped.deadline, popped.deadline);
+            self.link_by(storage, popped.entry, popped.deadline, popped.deadline);
         }
     }
 
@@ -143,7 +145,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Takes the first entry out of a slot, within the budget.
     #[inline]
-    fn pop(&mut self, storage: &impl Storage, slot: u32) -> Option<Popped> {
+    fn pop<'s, S: Storage>(&mut self, storage: &'s S, slot: u32) -> Option<Popped<S::Entry<'s>>> {
         let popped = self.slots.pop(storage, slot)?;
         self.budget -= 1;
         self.touched += 1;
@@ -315,8 +317,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let Some(popped) = self.pop(storage, slot) else {
                 return true;
             };
-            let entry = storage.entry(popped.index);
-            self.link_by(storage, entry, popped.deadline, popped.deadline);
+            self.link_by(storage, popped.entry, popped.deadline, popped.deadline);
         }
         self.slots.is_empty(slot)
     }

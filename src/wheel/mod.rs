@@ -244,9 +244,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     fn pop_due(&mut self) -> Option<(u64, T)> {
-        let (index, deadline) = self.raw.pop_due(&self.entries)?;
-        let entry = self.entries.entry(index);
-        let (value, generation) = (entry.take(), entry.generation());
+        let (entry, deadline) = self.raw.pop_due(&self.entries)?;
+        let (index, value, generation) = (entry.index(), entry.take(), entry.generation());
         self.entries.free(index, generation);
         value.map(|value| (deadline, value))
     }

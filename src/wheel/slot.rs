@@ -48,8 +48,8 @@ pub(super) struct Unlinked {
 
 /// An entry that was the first of its slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Popped {
-    pub(super) index: u32,
+pub(super) struct Popped<E> {
+    pub(super) entry: E,
     pub(super) deadline: u64,
     pub(super) unlinked: Unlinked,
 }
@@ -125,14 +125,18 @@ impl Slots {
     /// Unlinks the first entry of a slot, which is not the one that can be spliced.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(super) fn pop(&mut self, storage: &impl Storage, slot: u32) -> Option<Popped> {
+    pub(super) fn pop<'s, S: Storage>(
+        &mut self,
+        storage: &'s S,
+        slot: u32,
+    ) -> Option<Popped<S::Entry<'s>>> {
         let head = &mut self.heads[slot as usize];
         let index = *head & FIRST;
         if index == 0 {
             return None;
         }
-        let Placement { deadline, links: Links { next, .. }, location } =
-            storage.entry(index).displace();
+        let entry = storage.entry(index);
+        let Placement { deadline, links: Links { next, .. }, location } = entry.displace();
         let is_empty = next == 0;
         if is_empty {
             *head = 0;
@@ -141,7 +145,7 @@ impl Slots {
             storage.set_previous(next, SLOT | slot);
         }
         let unlinked = Unlinked { slot, is_empty, location };
-        Some(Popped { index, deadline, unlinked })
+        Some(Popped { entry, deadline, unlinked })
     }
 
     /// Unlinks an entry from its slot.

@@ -297,7 +297,7 @@ mod over_a_storage {
         }
 
         fn pop(&mut self) -> Option<(u32, u64)> {
-            self.raw.pop_due(&self.entries)
+            self.raw.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
         }
 
         fn place_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {

@@ -77,7 +77,7 @@ use std::{array, marker::PhantomData, ptr::NonNull, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PagePtr, Requested, Shape};
 pub(crate) use self::{
-    owner::{NodeRef, OwnerNodes},
+    owner::{Ended, NodeRef, OwnerNodes},
     retired::free_orphans,
 };
 use crate::{

@@ -20,7 +20,7 @@ use crate::{
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::pin,
-        state::{Kind, StateWord, Swept},
+        state::{Freed, Kind, StateWord, Swept},
     },
     limits::{REMOTE_GENERATION, RETIRED_MAX},
     util::{
@@ -430,6 +430,13 @@ impl<T> Clone for NodeRef<'_, T> {
 
 impl<T> Copy for NodeRef<'_, T> {}
 
+/// A timer that the owner has claimed and ended.
+pub(crate) struct Ended<T> {
+    pub(crate) generation: u64,
+    pub(crate) freed: Freed,
+    pub(crate) payload: T,
+}
+
 impl<'n, T> NodeRef<'n, T> {
     #[inline]
     fn node(self) -> &'n Node<T> {
@@ -512,6 +519,13 @@ impl<'n, T> NodeRef<'n, T> {
         // SAFETY: this is the owner. A transition of the word, which the caller has just made, says
         // that the payload was there and is taken.
         unsafe { self.node().take_payload() }
+    }
+
+    /// Ends a claimed timer and takes its payload.
+    #[inline]
+    pub(crate) fn end(self) -> Ended<T> {
+        let generation = self.state().generation();
+        Ended { generation, freed: self.state().finish(), payload: self.take_payload() }
     }
 
     /// Ends the timer with its shard. Returns its payload if that is there.
