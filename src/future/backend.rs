@@ -50,6 +50,18 @@ pub trait BackendOps: Debug + Unpin {
     fn cancel(&self, handle: Self::Handle) -> Cancel;
 
     fn reset_to(&self, handle: Self::Handle, nanos: u64) -> bool;
+
+    /// Moves a pending timer to `delay` from now, and returns that moment.
+    fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64> {
+        let nanos = self.nanos_after(delay).ok()?;
+        self.reset_to(handle, nanos).then_some(nanos)
+    }
+
+    /// Moves a pending timer to `instant`. Returns that moment, and true if it has elapsed.
+    fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)> {
+        let nanos = self.nanos_at(instant).ok()?;
+        self.reset_to(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
+    }
 }
 
 impl BackendOps for LocalTimer {
@@ -100,5 +112,19 @@ impl BackendOps for LocalTimer {
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
         LocalHandle::new(handle).reset_to(nanos)
+    }
+
+    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        Self::reset_alarm(handle, |shard| shard.nanos_after(delay))
+    }
+
+    fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
+        let mut has_elapsed = false;
+        let nanos = Self::reset_alarm(handle, |shard| {
+            let nanos = shard.clock().nanos_at(instant);
+            has_elapsed = shard.has_elapsed(nanos);
+            nanos
+        });
+        nanos.map(|nanos| (nanos, has_elapsed))
     }
 }

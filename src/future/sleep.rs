@@ -141,33 +141,43 @@ impl<H: Backend> Sleep<H> {
     ///
     /// Cost: one reading of the clock while it waits.
     pub fn reset(&mut self, deadline: Instant) {
-        let deadline = self.backend.nanos_at(deadline);
-        self.reset_or_lose(deadline);
-        if let State::Waits(handle, name) = self.state
-            && self.backend.has_elapsed(self.deadline) == Ok(true)
+        if let State::Waits(handle, name) | State::Due(handle, name) = self.state
+            && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
-            self.state = State::Due(handle, name);
+            self.waits_until(nanos, handle, name, has_elapsed);
+        } else {
+            self.reset_without_timer(self.backend.nanos_at(deadline));
         }
     }
 
     /// Sets a deadline `duration` from now. See [`reset`](Self::reset).
     pub fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.backend.nanos_after(duration);
-        self.reset_or_lose(deadline);
-        if duration.is_zero() {
-            self.state = match self.state {
-                State::Waits(handle, name) => State::Due(handle, name),
-                State::Idle => State::Now,
-                state => state,
-            };
+        if let State::Waits(handle, name) | State::Due(handle, name) = self.state
+            && let Some(nanos) = self.backend.reset_after(handle, duration)
+        {
+            self.waits_until(nanos, handle, name, duration.is_zero());
+        } else {
+            self.reset_without_timer(self.backend.nanos_after(duration));
+            if duration.is_zero() && matches!(self.state, State::Idle) {
+                self.state = State::Now;
+            }
         }
     }
 
-    fn reset_or_lose(&mut self, deadline: Result<u64, AddErrorReason>) {
-        match deadline {
-            Ok(deadline) => self.reset_to(deadline),
-            Err(reason) => self.state = State::NoTimer(reason),
-        }
+    fn waits_until(&mut self, nanos: u64, handle: H::Handle, name: WakerId, has_elapsed: bool) {
+        self.deadline = nanos;
+        self.state =
+            if has_elapsed { State::Due(handle, name) } else { State::Waits(handle, name) };
+    }
+
+    fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
+        self.state = match deadline {
+            Ok(deadline) => {
+                self.deadline = deadline;
+                State::Idle
+            }
+            Err(reason) => State::NoTimer(reason),
+        };
     }
 
     pub(super) fn reset_to(&mut self, deadline: u64) {

@@ -129,6 +129,20 @@ impl LocalTimer {
         Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
     }
 
+    /// Moves the timer of a future of this thread to the moment that `nanos` returns. Returns that
+    /// moment, or `None` if the timer cannot be moved.
+    pub(crate) fn reset_alarm(
+        timer: TimerHandle,
+        nanos: impl FnOnce(&mut Shard<Callback>) -> u64,
+    ) -> Option<u64> {
+        let moved = Local::with(|local| {
+            let nanos = local.step(|shard| shard.reset_own_to(timer, nanos))?;
+            local.wake_if_earlier(nanos);
+            Some(nanos)
+        });
+        moved.ok().flatten()
+    }
+
     /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this
     /// thread's wheel.
     pub(crate) fn assert_driven() {

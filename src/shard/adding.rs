@@ -78,8 +78,8 @@ impl<T> Shard<T> {
     /// counts as a tick. [`set_period`](Self::set_period) changes the period, and
     /// [`reset`](Self::reset) moves the next expiry.
     ///
-    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
-    /// for 512 timers, or 8 KiB for the first periodic timer of a page.
+    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
+    /// timers, and 16 bytes for each place of a page up to its last periodic timer.
     ///
     /// # Panics
     ///
