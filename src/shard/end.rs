@@ -60,7 +60,7 @@ impl<T> Shard<T> {
             self.live += 1;
         }
         let nanos = match swept {
-            Swept::HandedBack { moved: true } => self.tick.round_up(node.requested().read()),
+            Swept::HandedBack { moved: true } => self.time.tick.round_up(node.requested().read()),
             _ => self.due_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, node);

@@ -33,7 +33,7 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.deadline(lease), None);
     /// ```
     pub fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
-        self.due_own(handle).map(|nanos| self.clock.instant_at(nanos))
+        self.due_own(handle).map(|nanos| self.time.clock.instant_at(nanos))
     }
 
     /// Returns the time until the deadline of a pending timer of this shard; zero if it has elapsed.
@@ -56,7 +56,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.due_own(handle)?;
-        let now = self.clock.nanos().max(self.latest.lo);
+        let now = self.time.now();
         Some(Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
@@ -248,7 +248,7 @@ impl<T> Shard<T> {
             && self.nodes.finds(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            let period = self.tick.period(period);
+            let period = self.time.tick.period(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // The adder wrote the period before it had the handle.
@@ -268,7 +268,7 @@ impl<T> Shard<T> {
         }
         let node = self.nodes.entry(index);
         if node.state().is_pending_and_moved(handle.generation())? {
-            Some(self.tick.round_up(node.requested().read()))
+            Some(self.time.tick.round_up(node.requested().read()))
         } else {
             Some(self.due_nanos(index))
         }

@@ -2,7 +2,12 @@
 
 use super::{Shard, timers::Claimed};
 use crate::{
-    cross_core::{mailbox::Messages, reclaim::pin, slab::NodeRef, state::Collected},
+    cross_core::{
+        mailbox::Messages,
+        reclaim::pin,
+        slab::{Ended, NodeRef},
+        state::Collected,
+    },
     wheel::Storage,
 };
 
@@ -71,7 +76,7 @@ impl<T> Shard<T> {
             }
             self.look_again();
         }
-        if let Some((claimed, ended)) = self.claim_due(|node| node.end()) {
+        if let Some((claimed, ended)) = self.claim_due(Ended::of) {
             self.count_ended(claimed.index, ended.freed);
             return Some(Payload::Due(ended.payload));
         }
@@ -187,7 +192,7 @@ impl<T> Shard<T> {
     ) -> Option<P> {
         let node = self.nodes.entry(index);
         let payload = if has_payload {
-            self.short_sleeps_until = self.turn_nanos.saturating_add(self.shared.drop_within);
+            self.short_sleeps_until = self.time.turn.saturating_add(self.shared.drop_within);
             take(node)
         } else {
             None

@@ -12,6 +12,7 @@ mod messages;
 mod pass;
 mod sleep;
 mod stats;
+mod time;
 mod timers;
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{expired::Times, stats::Stats};
+use self::{expired::Times, stats::Stats, time::Time};
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
@@ -32,7 +33,6 @@ pub(crate) use self::{
     timers::{Claimed, Due},
 };
 use crate::{
-    clock::{Clock, Reader, Reading, tick::TickLength},
     config::{Config, Parts},
     cross_core::{
         callback::{Callback, Running},
@@ -88,13 +88,7 @@ pub struct Shard<T> {
     /// The owner's view of the nodes in `shared`.
     nodes: OwnerNodes<T>,
     wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
-    clock: Clock,
-    reader: Reader,
-    tick: TickLength,
-    /// The latest reading of the clock. It stays if the clock goes back.
-    latest: Reading,
-    /// The reading that the last turn began with.
-    turn_nanos: u64,
+    time: Time,
     /// Until then, sleeps are short, because other threads have cancelled timers recently.
     short_sleeps_until: u64,
     /// The maximum number of live timers.
@@ -141,11 +135,7 @@ impl<T> Shard<T> {
         let shared =
             Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
         let registration = registry::register(&shared)?;
-        let mut reader = clock.reader();
-        let latest = reader.read(&clock);
-        if clock.may_go_back() {
-            shared.hold_clock(latest.hi);
-        }
+        let time = Time::new(clock, tick, &shared);
         shared.spread.start_as(registration.number);
         let mut shard = Self {
             shared,
@@ -153,12 +143,8 @@ impl<T> Shard<T> {
             next_generation: registration.first_generation,
             last_generation: GENERATION_MAX,
             nodes,
-            wheel: RawWheel::starting_at(tick.now(latest.lo)),
-            clock,
-            reader,
-            tick,
-            latest,
-            turn_nanos: latest.lo,
+            wheel: RawWheel::starting_at(tick.now(time.turn)),
+            time,
             short_sleeps_until: 0,
             limit,
             backlog: Backlog::default(),
@@ -292,13 +278,14 @@ impl<T> Shard<T> {
         let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
         let (claimed, ended) = match before {
             Some(claimed) => self.end(claimed),
-            None => match self.claim_due(|node| node.end()) {
-                Some(fired) => fired,
-                None => {
+            None => {
+                if let Some(fired) = self.claim_due(Ended::of) {
+                    fired
+                } else {
                     let claimed = self.take_in_or_end()?;
                     self.end(claimed)
                 }
-            },
+            }
         };
         Some(self.give(claimed, ended))
     }
@@ -385,7 +372,7 @@ impl<T> Shard<T> {
         payload: P,
     ) -> Expired<P> {
         let handle = TimerHandle::new(self.number, index, generation);
-        let times = Times { origin: self.clock.origin(), due, turn: self.turn_nanos };
+        let times = Times { origin: self.time.clock.origin(), due, turn: self.time.turn };
         Expired::new(handle, payload, times)
     }
 
@@ -401,7 +388,7 @@ impl<T> Shard<T> {
     ///   more than 96 shared the tick.
     /// - A tick earlier for each 8,192 timers that are to be moved together.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.next_nanos().map(|nanos| self.clock.instant_at(nanos))
+        self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
@@ -413,7 +400,7 @@ impl<T> Shard<T> {
 
     /// Returns the time until `turn` for a loop that is about to sleep.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
-        let now = self.clock.nanos().max(self.latest.lo);
+        let now = self.time.now();
         self.asked_at(now, turn);
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
@@ -421,7 +408,7 @@ impl<T> Shard<T> {
     /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
     /// long for remotely cancelled payloads to wait.
     pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.latest.lo, self.next_nanos());
+        let (now, next) = (self.time.latest.lo, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
         if now < self.short_sleeps_until && short < u64::MAX {
             return (Some(next.map_or(short, |next| next.min(short))), false);
@@ -481,7 +468,7 @@ impl<T> Shard<T> {
 
     /// Returns the present time of the shard's clock.
     pub fn now(&self) -> Instant {
-        self.clock.now()
+        self.time.clock.now()
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
@@ -499,7 +486,7 @@ impl<T> Shard<T> {
         let pending = self.close();
         pending
             .into_iter()
-            .map(|(nanos, payload)| (self.clock.instant_at(nanos), payload))
+            .map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload))
             .collect()
     }
 }
@@ -513,14 +500,14 @@ impl Shard<Callback> {
     /// Claims the next timer that is due in this pass, and returns its callback, to run it.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
-        let (Claimed { index, .. }, callback) = self.claim_due(|node| node.running())?;
+        let (Claimed { index, .. }, callback) = self.claim_due(OwnerNodes::running)?;
         self.count_run(&callback);
         Some((index, callback))
     }
 
     /// Returns the callback of a claimed timer, to run it.
     pub(crate) fn begin_run(&mut self, index: u32) -> Running {
-        let callback = self.nodes.entry(index).running();
+        let callback = OwnerNodes::running(self.nodes.entry(index));
         self.count_run(&callback);
         callback
     }

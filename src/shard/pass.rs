@@ -3,10 +3,7 @@
 use std::time::Instant;
 
 use super::Shard;
-use crate::{
-    clock::Reading,
-    limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX},
-};
+use crate::limits::{INDEX_MAX, LONG_SLEEP, MESSAGES_MAX};
 
 impl<T> Shard<T> {
     /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
@@ -27,24 +24,21 @@ impl<T> Shard<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn turn_is_idle(&mut self) -> bool {
-        let now = self.read_clock().lo;
+        let now = self.time.read(&self.shared).lo;
         self.finds_no_work(now)
     }
 
     /// Runs the turn of a loop that has read the clock itself, if it finds no work.
     pub(crate) fn turn_is_idle_at(&mut self, now: Instant) -> bool {
-        self.latest.hold(Reading::exact(self.clock.nanos_at(now)));
-        if self.clock.may_go_back() {
-            self.shared.hold_clock(self.latest.hi);
-        }
-        self.finds_no_work(self.latest.lo)
+        let now = self.time.read_by_loop(now, &self.shared);
+        self.finds_no_work(now)
     }
 
     /// Runs the turn at `now` if it finds no work.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finds_no_work(&mut self, now: u64) -> bool {
-        let is_idle = now < self.tick.start(self.wheel.idle_until())
+        let is_idle = now < self.time.tick.start(self.wheel.idle_until())
             && self.is_quiet(now)
             && !self.nodes.has_garbage()
             && self.shared.mailbox.is_empty();
@@ -67,7 +61,7 @@ impl<T> Shard<T> {
         self.begin_mailbox(budget);
         // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
         // regardless of which thread added or moved them.
-        let target = self.tick.now(self.turn_nanos);
+        let target = self.time.tick.now(self.time.turn);
         if self.begins_with_urgent() || !self.wheel.pass_is_idle(target) {
             self.wheel.begin(&self.nodes, target, budget);
         }
@@ -93,7 +87,7 @@ impl<T> Shard<T> {
     }
 
     fn is_long_sleep(&self, until: Option<u64>) -> bool {
-        until.is_none_or(|until| until.saturating_sub(self.latest.lo) >= LONG_SLEEP)
+        until.is_none_or(|until| until.saturating_sub(self.time.latest.lo) >= LONG_SLEEP)
     }
 
     /// Returns true if only urgent messages are to be consumed now.

@@ -19,8 +19,6 @@ pub(super) struct Stats {
     passes_end: bool,
     /// The preceding pass left a backlog to this one.
     has_left: bool,
-    /// The clock's reading at the beginning of the preceding turn.
-    before: u64,
     /// Until this moment, a turn has nothing to do besides due timers and messages. It is the
     /// wake-up time that the loop last published. It is zero if a pass has not ended or has left
     /// work.
@@ -57,7 +55,7 @@ impl<T> Shard<T> {
     /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
     #[cfg(feature = "origins")]
     pub fn live_report(&self) -> crate::metrics::LiveReport {
-        let now = self.clock.nanos().max(self.latest.lo);
+        let now = self.time.now();
         crate::metrics::LiveReport::new(self.nodes.added(), now)
     }
 
@@ -68,6 +66,7 @@ impl<T> Shard<T> {
             live: self.live.into(),
             panicked: self.shared.hooks.panicked(),
             touched: self.wheel.touched(),
+            clock_regressions: self.time.regressions,
             ..self.counts
         }
     }
@@ -85,7 +84,7 @@ impl<T> Shard<T> {
     /// Begins a turn, idle or not.
     #[inline]
     pub(super) fn count_turn(&mut self, now: u64) {
-        self.stats.before = mem::replace(&mut self.turn_nanos, now);
+        self.time.begin_turn(now);
         self.counts.turns += 1;
     }
 
@@ -120,11 +119,11 @@ impl<T> Shard<T> {
             // An abandoned pass is published with the time of its turn.
             self.publish_fired();
         }
-        self.count_turn(self.latest.lo);
+        self.count_turn(self.time.latest.lo);
         // An abandoned pass keeps its backlog.
         self.stats.has_left |= mem::replace(&mut self.stats.in_pass, true);
         self.stats.quiet_until.set(0);
-        self.shared.gauges.turn_begins(self.turn_nanos, self.counts.turns);
+        self.shared.gauges.turn_begins(self.time.turn, self.counts.turns);
     }
 
     /// Ends the pass. Returns true if it has left a backlog to the next one.
@@ -150,11 +149,11 @@ impl<T> Shard<T> {
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.counts;
-        let &Counts { clock_regressions, overruns, turns, .. } = &self.counts;
+        let &Counts { overruns, turns, .. } = &self.counts;
         // `touched` counts the changes of the wheel. No counter ever decreases, so an unchanged sum
         // means unchanged counts.
         let apart =
-            cancelled + handed_back + resets + resets_elsewhere + clock_regressions + overruns;
+            cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.backlog.count());
         self.stats.publish_at.set(turns + TURNS_UNPUBLISHED);
         if self.stats.last_published.replace(changed) != changed {
@@ -193,20 +192,20 @@ impl<T> Shard<T> {
     fn publish_fired(&mut self) {
         let timers = mem::take(&mut self.stats.timers);
         if timers > 0 {
-            self.publish_late(self.tick.start(self.stats.due), timers);
+            self.publish_late(self.time.tick.start(self.stats.due), timers);
         }
     }
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
     fn publish_late(&self, due: u64, timers: u32) {
-        let by = match (due > self.stats.before, self.stats.has_left) {
+        let by = match (due > self.time.turn_before, self.stats.has_left) {
             (true, _) => LateBy::Loop,
             (false, true) => LateBy::Turn,
             // They had elapsed when they were added or moved, to run at once: nothing is late.
             (false, false) => return,
         };
-        self.shared.gauges.fired_late(by, self.turn_nanos.saturating_sub(due), timers);
+        self.shared.gauges.fired_late(by, self.time.turn.saturating_sub(due), timers);
     }
 
     /// Publishes the counts and the next deadline for a loop that has not asked yet. Returns that
@@ -214,16 +213,16 @@ impl<T> Shard<T> {
     /// of their requests.
     #[cold]
     pub(crate) fn tell_unasked(&self) -> (u64, u64) {
-        let next = self.wheel.next_deadline().map(|tick| self.tick.start(tick));
+        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
         self.publish();
         self.shared.gauges.wants_turn_at(self.wanted_at(next));
-        (next.unwrap_or(u64::MAX), self.latest.lo)
+        (next.unwrap_or(u64::MAX), self.time.latest.lo)
     }
 
     /// Returns the wake-up time that the loop wants after the last turn. An elapsed deadline
     /// becomes one nanosecond after that turn.
     fn wanted_at(&self, next: Option<u64>) -> u64 {
-        next.map_or(u64::MAX, |next| next.max(self.turn_nanos.saturating_add(1)))
+        next.map_or(u64::MAX, |next| next.max(self.time.turn.saturating_add(1)))
     }
 
     /// Records that the loop is about to sleep until `next`.
@@ -244,7 +243,7 @@ impl<T> Shard<T> {
             self.shared.gauges.turn_ends(self.counts.turns);
         }
         if self.stats.is_untimed.replace(false) {
-            self.shared.gauges.turn_took(now.saturating_sub(self.turn_nanos));
+            self.shared.gauges.turn_took(now.saturating_sub(self.time.turn));
         }
     }
 }

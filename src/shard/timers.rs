@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use super::Shard;
 use crate::{
     clock::{
-        Clock, Reading,
+        Clock,
         schedule::Schedule,
         tick::{TickLength, saturating_nanos},
     },
@@ -60,7 +60,7 @@ impl<T> Shard<T> {
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        &self.time.clock
     }
 
     /// Returns the reason why no timer can be added, or `None` if one can, provided that a node is
@@ -86,18 +86,18 @@ impl<T> Shard<T> {
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // An urgent message may carry an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.is_urgent() {
-            return Some(self.turn_nanos);
+            return Some(self.time.turn);
         }
-        self.wheel.next_deadline().map(|tick| self.tick.start(tick))
+        self.wheel.next_deadline().map(|tick| self.time.tick.start(tick))
     }
 
     pub(crate) fn tick(&self) -> TickLength {
-        self.tick
+        self.time.tick
     }
 
     /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
     pub(crate) fn next_run(&mut self, index: u32) -> u64 {
-        self.nodes.periodic(index).after(self.turn_nanos)
+        self.nodes.periodic(index).after(self.time.turn)
     }
 
     /// Entries of the wheel touched so far.
@@ -105,61 +105,34 @@ impl<T> Shard<T> {
         self.wheel.touched()
     }
 
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
-    pub(super) fn read_clock(&mut self) -> Reading {
-        let reading = self.reader.read(&self.clock);
-        if reading.lo > self.latest.hi {
-            self.latest = reading;
-            if self.clock.may_go_back() {
-                self.shared.hold_clock(reading.hi);
-            }
-        } else if reading != self.latest {
-            self.hold_reading(reading);
-        }
-        self.latest
-    }
-
-    /// Handles a clock that has gone back or reads an interval.
-    #[cold]
-    #[inline(never)]
-    fn hold_reading(&mut self, reading: Reading) {
-        self.counts.clock_regressions += u64::from(!self.latest.hold(reading));
-    }
-
-    /// The reading of the clock at `delay` from now.
+    /// Returns the reading of the clock at `delay` from now.
     #[inline]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        self.read_clock().hi.saturating_add(saturating_nanos(delay))
+        self.time.read(&self.shared).hi.saturating_add(saturating_nanos(delay))
     }
 
     /// Returns the deadline of a timer that is added or moved now, with this delay.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
+    #[allow(clippy::inline_always, reason = "as in `Time::due_after`")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
-        let now = self.read_clock().hi;
-        let delay = saturating_nanos(delay);
-        self.tick.due(now.saturating_add(delay), delay == 0)
+        self.time.due_after(delay, &self.shared)
     }
 
     /// Returns when a timer is due that is added now at an instant, with slack or spread.
-    #[inline(never)]
     pub(crate) fn due_roughly(&mut self, when: When) -> Due {
-        let now = self.read_clock().hi;
-        let nanos = self.shared.nanos_of(when, now);
-        Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
+        self.time.due_roughly(when, &self.shared)
     }
 
     /// Returns when a periodic timer is due that is added now.
     pub(crate) fn due_every(&mut self, period: Duration) -> Due {
-        let period = self.tick.period(period);
+        let period = self.time.tick.period(period);
         Due { period, ..Due::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
     /// Returns true if the clock certainly shows `nanos` or more.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
-        self.latest.lo >= nanos || self.read_clock().lo >= nanos
+        self.time.has_elapsed(nanos, &self.shared)
     }
 
     /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
@@ -180,12 +153,12 @@ impl<T> Shard<T> {
         self.live += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, origin, || self.clock.nanos().max(self.latest.lo));
-        let deadline = self.tick.deadline(due.nanos);
+        node.arm(generation, kind, payload, origin, || self.time.now());
+        let deadline = self.time.tick.deadline(due.nanos);
         if due.slack == 0 {
             self.wheel.link(&self.nodes, node, deadline);
         } else {
-            let last = self.tick.now(due.nanos.saturating_add(due.slack));
+            let last = self.time.tick.now(due.nanos.saturating_add(due.slack));
             self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
         }
         if kind == Kind::Periodic {
@@ -196,7 +169,7 @@ impl<T> Shard<T> {
 
     /// Returns the deadline of a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
-        self.tick.start(self.nodes.entry(index).deadline())
+        self.time.tick.start(self.nodes.entry(index).deadline())
     }
 
     /// Cancels a timer of this shard. If the cancel wins, it calls `take`, which takes the payload.
@@ -282,7 +255,7 @@ impl<T> Shard<T> {
             Movable::Fast => {
                 let due = due(self);
                 let node = self.nodes.entry(index);
-                self.wheel.relink(&self.nodes, node, self.tick.deadline(due));
+                self.wheel.relink(&self.nodes, node, self.time.tick.deadline(due));
                 self.counts.resets += 1;
                 Some(due)
             }
@@ -299,7 +272,7 @@ impl<T> Shard<T> {
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
-        let deadline = self.tick.deadline(due);
+        let deadline = self.time.tick.deadline(due);
         self.counts.resets += 1;
         let node = self.nodes.entry(index);
         if unlinked {
@@ -361,7 +334,7 @@ impl<T> Shard<T> {
                 Claim::Fires => {
                     let fired = fire(node);
                     self.count_due(deadline);
-                    return Some((Claimed { index, due: self.tick.start(deadline) }, fired));
+                    return Some((Claimed { index, due: self.time.tick.start(deadline) }, fired));
                 }
                 Claim::Moved { periodic } => {
                     self.counts.resets_elsewhere += 1;
@@ -382,7 +355,7 @@ impl<T> Shard<T> {
     pub(super) fn apply_move(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
         for _ in 0..MOVES_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested().read();
-            let deadline = self.tick.deadline(nanos);
+            let deadline = self.time.tick.deadline(nanos);
             if periodic {
                 self.nodes.periodic(index).due = nanos;
             }
@@ -392,8 +365,8 @@ impl<T> Shard<T> {
             };
             match node.state().claim() {
                 Claim::Fires => {
-                    self.count_arrived_due(self.tick.start(deadline));
-                    return Some(Claimed { index, due: self.tick.start(due) });
+                    self.count_arrived_due(self.time.tick.start(deadline));
+                    return Some(Claimed { index, due: self.time.tick.start(due) });
                 }
                 Claim::Moved { periodic: again } => {
                     self.counts.resets_elsewhere += 1;
@@ -405,7 +378,7 @@ impl<T> Shard<T> {
         // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
         // it is reset again.
         let node = self.nodes.entry(index);
-        let deadline = self.tick.deadline(node.requested().read());
+        let deadline = self.time.tick.deadline(node.requested().read());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
@@ -417,7 +390,7 @@ impl<T> Shard<T> {
             let period = self.nodes.entry(index).requested_period();
             self.nodes.periodic(index).period = period;
         }
-        self.nodes.entry(index).admit(|| self.clock.nanos().max(self.latest.lo));
+        self.nodes.entry(index).admit(|| self.time.now());
         self.counts.added += 1;
         self.live += 1;
         // The order matters: the timer is counted in at least one of both places at any moment, see
@@ -437,7 +410,7 @@ impl<T> Shard<T> {
     /// Ends a claimed timer and takes its payload, which the caller counts by
     /// [`count_ended`](Self::count_ended).
     pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
-        (claimed, self.nodes.entry(claimed.index).end())
+        (claimed, Ended::of(self.nodes.entry(claimed.index)))
     }
 
     /// Counts a timer that has fired and ended, and frees its node.
@@ -463,7 +436,7 @@ impl<T> Shard<T> {
         let node = self.nodes.entry(index);
         let payload = node.rearm();
         if payload.is_none() {
-            self.wheel.link(&self.nodes, node, self.tick.deadline(nanos));
+            self.wheel.link(&self.nodes, node, self.time.tick.deadline(nanos));
         } else {
             let elsewhere = node.state().was_stopped_elsewhere();
             self.count_cancelled();

@@ -413,6 +413,15 @@ impl OwnerNodes<Callback> {
         let needs_drop = unsafe { node.node().payload().as_ref() }.needs_drop();
         needs_drop.then(|| node.take_payload())
     }
+
+    /// Returns the callback of a timer that was just claimed, to run it in place. The node is
+    /// neither freed nor armed before the run has ended.
+    #[inline]
+    pub(crate) fn running(node: NodeRef<'_, Callback>) -> Running {
+        // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
+        // a running timer.
+        unsafe { Running::new(node.node().payload()) }
+    }
 }
 
 /// A node whose page has been looked up. Only the owner has one.
@@ -435,6 +444,15 @@ pub(crate) struct Ended<T> {
     pub(crate) generation: u64,
     pub(crate) freed: Freed,
     pub(crate) payload: T,
+}
+
+impl<T> Ended<T> {
+    /// Ends a claimed timer and takes its payload.
+    #[inline]
+    pub(crate) fn of(node: NodeRef<'_, T>) -> Self {
+        let generation = node.state().generation();
+        Self { generation, freed: node.state().finish(), payload: node.take_payload() }
+    }
 }
 
 impl<'n, T> NodeRef<'n, T> {
@@ -521,13 +539,6 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().take_payload() }
     }
 
-    /// Ends a claimed timer and takes its payload.
-    #[inline]
-    pub(crate) fn end(self) -> Ended<T> {
-        let generation = self.state().generation();
-        Ended { generation, freed: self.state().finish(), payload: self.take_payload() }
-    }
-
     /// Ends the timer with its shard. Returns its payload if that is there.
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
@@ -555,17 +566,6 @@ impl<'n, T> NodeRef<'n, T> {
     fn set_links(self, links: Links) {
         // SAFETY: this is the owner.
         unsafe { self.links_cell().set(links) };
-    }
-}
-
-impl NodeRef<'_, Callback> {
-    /// Returns the callback of a timer that was just claimed, to run it in place. The node is
-    /// neither freed nor armed before the run has ended.
-    #[inline]
-    pub(crate) fn running(self) -> Running {
-        // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
-        // a running timer.
-        unsafe { Running::new(self.node().payload()) }
     }
 }
 
