@@ -9,6 +9,7 @@ use crate::{
         callback::Sent,
         mailbox::Priority,
         origin::Origin,
+        reclaim::attempts,
         state::{Cancel, FollowUp, Kind, Move, Mover},
     },
     error::AddErrorReason,
@@ -67,8 +68,7 @@ fn pages_of_remote_timers_come_and_go() {
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
         }
-        // Other tests pin the epoch now and then. Garbage that they might see waits for them.
-        let is_small = (0..100_000).any(|turn| {
+        let is_small = attempts().any(|turn| {
             assert_eq!(fired(&mut shard), 0);
             turn >= 100 && shard.nodes.known_pages() <= 4
         });
@@ -134,7 +134,7 @@ fn a_remote_add_without_a_node_left_is_refused() {
     let add = || shared.add(0, Origin::caller(), Sent::new(|| ())).map_err(|(reason, _)| reason);
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
-    assert!((0..100_000).any(|_| {
+    assert!(attempts().any(|_| {
         assert_eq!(fired(&mut shard), 0);
         add().is_ok()
     }));

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use super::*;
 use crate::{
     cross_core::{
-        reclaim::pin,
+        reclaim::{attempts, pin},
         state::{Cancel, Collected, Freed, Kind, Swept},
     },
     limits::RETIRED_MAX,
@@ -35,10 +35,9 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.with(index, &pin(), |node| node.state.cancel(generation).0)
 }
 
-/// Trims until `done` returns true. This can take many attempts, because other tests pin the epoch
-/// now and then.
+/// Trims until `done` returns true.
 fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
-    let is_done = (0..100_000).any(|_| {
+    let is_done = attempts().any(|_| {
         own.trim();
         done(own)
     });
