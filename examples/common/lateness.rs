@@ -1,60 +1,102 @@
 //! How late a runtime's own timer and corewheel's end sleeps in the same run, while nothing else happens and beside busy tasks.
 
 use std::{
-    cell::{Cell, RefCell},
     pin::Pin,
-    rc::Rc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use corewheel::{future, local_timer};
+use corewheel::metrics;
 use hdrhistogram::Histogram;
 
-/// A task, or the wait for one.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
+/// A task, or the wait for one; in the runtime of the including program.
+use super::Task;
 
+/// The task of a runtime that stays on its thread.
+#[allow(dead_code, reason = "a program whose tasks move has another")]
+pub(crate) type Local = Pin<Box<dyn Future<Output = ()>>>;
+
+type Sleep = fn(Duration) -> Task;
+
+/// The timers take turns.
+const ROUNDS: u64 = 4;
 const SLEEPERS: u64 = 32;
-const SLEEPS: u64 = 100;
+const SLEEPS: u64 = 50;
 const BUSY_TASKS: usize = 4;
 /// A busy task computes for this long, and then waits for the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
+/// After it the shards have published their counts.
+const SETTLED: Duration = Duration::from_millis(50);
 
-/// Measures both timers in the runtime of this thread, prints a table, and ends with a verdict.
-pub(crate) async fn compare(spawn: impl Fn(Task) -> Task, own: fn(Duration) -> Task) {
-    let corewheel: fn(Duration) -> Task = |delay| Box::pin(future::sleep(delay));
-    println!("lateness in us        idle p50   idle p99   busy p50   busy p99");
-    for (name, sleep) in [("the runtime's own", own), ("corewheel", corewheel)] {
-        let fired = local_timer().counts().fired;
-        print!("{name:<19}");
-        for busy_tasks in [0, BUSY_TASKS] {
-            let lateness = measure(&spawn, own, sleep, busy_tasks).await;
+/// Measures both timers in `runtime`, prints a row of a table for each, in microseconds, and ends
+/// with a verdict. `resolution` is the resolution of the runtime's own timer.
+pub(crate) async fn compare(
+    runtime: &str,
+    resolution: &str,
+    spawn: impl Fn(Task) -> Task,
+    own: Sleep,
+    corewheel: Sleep,
+) {
+    let empty: Histogram<u64> = Histogram::new(3).expect("three digits are possible");
+    let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty.clone()));
+    for _ in 0..ROUNDS {
+        for ((sleep, expected), lateness) in
+            [(own, 0), (corewheel, 2 * SLEEPERS * SLEEPS)].into_iter().zip(&mut lateness)
+        {
+            let before = fired(own).await;
+            for (busy_tasks, lateness) in [0, BUSY_TASKS].into_iter().zip(lateness) {
+                *lateness += measure(&spawn, own, sleep, busy_tasks).await;
+            }
+            let fired = fired(own).await - before;
+            assert_eq!(fired, expected, "each sleep is one timer of corewheel's, or none");
+        }
+    }
+    eprintln!("| runtime | timer | resolution | idle p50 | idle p99 | busy p50 | busy p99 |");
+    let tick = format!("{} us", metrics::shards()[0].levels[0].slot.as_micros());
+    let names = [("its own", resolution), ("corewheel", &tick)];
+    for ((name, resolution), lateness) in names.into_iter().zip(lateness) {
+        print!("| {runtime} | {name} | {resolution} |");
+        for lateness in lateness {
             for quantile in [0.5, 0.99] {
-                print!("{:>11}", lateness.value_at_quantile(quantile) / 1_000);
+                print!(" {} |", lateness.value_at_quantile(quantile) / 1_000);
             }
         }
         println!();
-        let fired = local_timer().counts().fired - fired;
-        let expected = if name == "corewheel" { 2 * SLEEPERS * SLEEPS } else { 0 };
-        assert_eq!(fired, expected, "each sleep is one timer of corewheel's, or none");
     }
+}
+
+/// Prints why a runtime cannot be measured here, as a row.
+#[allow(dead_code, reason = "most runtimes run everywhere")]
+pub(crate) fn left_out(runtime: &str, error: &std::io::Error) {
+    println!("| {runtime} | left out: the kernel refuses io_uring: {error} |");
+}
+
+/// Returns the number of timers that have fired in all shards.
+async fn fired(own: Sleep) -> u64 {
+    own(SETTLED).await;
+    metrics::shards().iter().map(|shard| shard.counts.fired).sum()
 }
 
 /// Measures the lateness of many sleeps, in nanoseconds.
 async fn measure(
     spawn: impl Fn(Task) -> Task,
-    own: fn(Duration) -> Task,
-    sleep: fn(Duration) -> Task,
+    own: Sleep,
+    sleep: Sleep,
     busy_tasks: usize,
 ) -> Histogram<u64> {
     let empty = Histogram::new(3).expect("three digits are possible");
-    let lateness = Rc::new(RefCell::new(empty.clone()));
-    let is_over = Rc::new(Cell::new(false));
+    let lateness = Arc::new(Mutex::new(empty.clone()));
+    let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<Task> = (0..busy_tasks)
         .map(|_| {
-            let is_over = Rc::clone(&is_over);
+            let is_over = Arc::clone(&is_over);
             spawn(Box::pin(async move {
-                while !is_over.get() {
+                // Relaxed: it publishes nothing.
+                while !is_over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     while begun.elapsed() < BUSY {}
                     own(PAUSE).await;
@@ -64,7 +106,7 @@ async fn measure(
         .collect();
     let sleepers: Vec<Task> = (0..SLEEPERS)
         .map(|seed| {
-            let lateness = Rc::clone(&lateness);
+            let lateness = Arc::clone(&lateness);
             spawn(Box::pin(async move {
                 let mut random = fastrand::Rng::with_seed(seed);
                 for _ in 0..SLEEPS {
@@ -73,7 +115,7 @@ async fn measure(
                     sleep(delay).await;
                     let late = begun.elapsed().checked_sub(delay).expect("never early");
                     let late = u64::try_from(late.as_nanos()).expect("less than 584 years");
-                    lateness.borrow_mut().record(late).expect("it resizes");
+                    lateness.lock().expect("no panic").record(late).expect("it resizes");
                 }
             }))
         })
@@ -81,9 +123,11 @@ async fn measure(
     for sleeper in sleepers {
         sleeper.await;
     }
-    is_over.set(true);
+    // Relaxed: it publishes nothing.
+    is_over.store(true, Ordering::Relaxed);
     for task in busy {
         task.await;
     }
-    lateness.replace(empty)
+    let mut lateness = lateness.lock().expect("no panic");
+    std::mem::replace(&mut *lateness, empty)
 }

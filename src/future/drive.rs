@@ -14,13 +14,16 @@ use crate::{
     local::{DrivesHere, LocalTimer, local_timer},
 };
 
+/// A sleep that is not over at its first poll, but when the executor looks at its timers.
+const SOON: Duration = Duration::from_micros(1);
+
 /// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
 /// the thread, and drop it to stop.
 ///
-/// `sleep` returns a future of the executor's own timer that ends after a time. Each time the task
-/// runs, it turns the wheel, and then waits until the next deadline. An earlier timer of this
-/// thread wakes the task. So does every remote request that calls
-/// [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is called too.
+/// `sleep` returns a future of the executor's own timer that ends after a time. When that has
+/// ended, the task turns the wheel, once more after the other woken tasks, and then waits until the
+/// next deadline. An earlier timer of this thread wakes the task. So does every remote request that
+/// calls [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is called too.
 ///
 /// The thread is driven from this call on, until the future is dropped: tasks that were spawned
 /// before may wait. One task is enough. If two tasks drive the wheel, the one that began to wait
@@ -54,11 +57,15 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         let (_drives, _awake_at_the_end) = (drives, Driver);
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
+            sleep_or_wake(None::<S>, true).await;
+            // Other tasks have run. If they took long, another turn follows the next tasks.
+            let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announce = |cx: &mut Context<'_>| LocalTimer::prepare_sleep_of(cx.waker());
             let announced = poll_fn(|cx| Poll::Ready(announce(cx))).await;
             // The turn has left work: other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
-            let slept = announced.timeout().filter(|_| !is_over).map(&mut sleep);
+            let timeout = announced.timeout().filter(|_| !is_over);
+            let slept = timeout.map(|time| sleep(if was_long { time.min(SOON) } else { time }));
             sleep_or_wake(slept, is_over).await;
         }
     }

@@ -704,6 +704,32 @@ thread_local! {
     static OVER: Cell<Option<Box<dyn Fn()>>> = const { Cell::new(None) };
 }
 
+/// The first task passes the deadline of the second while it runs.
+#[test]
+fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
+    on_a_thread(|| {
+        let (clock, log) = (ManualClock::new(), RefCell::new(Vec::new()));
+        Config::new().clock(&clock).install().expect("a fresh thread");
+        let second = async {
+            sleep(DELAY * 2).await;
+            log.borrow_mut().push("timer");
+        };
+        let first = async {
+            sleep(DELAY).await;
+            clock.advance(DELAY);
+            executors_sleep(DELAY / 2).await;
+            log.borrow_mut().push("event of the executor");
+        };
+        // Behind the driver, which announces its sleep first.
+        let time = async {
+            executors_sleep(DELAY / 2).await;
+            clock.advance(DELAY);
+        };
+        execute([Box::pin(second) as Task<'_>, Box::pin(first), driver(), Box::pin(time)]);
+        assert_eq!(*log.borrow(), ["timer"]);
+    });
+}
+
 #[test]
 fn a_task_that_drove_is_dropped_and_forgotten() {
     on_a_thread(|| {

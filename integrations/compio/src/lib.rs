@@ -6,20 +6,23 @@
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
-use std::{convert::Infallible, io};
+use std::{convert::Infallible, future::poll_fn, io, mem, task::Poll, time::Duration};
 
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
-use corewheel::{TimerFd, local_timer};
+use corewheel::{Config, TimerFd, local_timer};
 
 /// The number of entries that a turn touches before other tasks run.
 const BUDGET: usize = 1_024;
+
+/// The tick of [`run`]. compio's own timers have none.
+const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
 /// the output of the future. Unfinished tasks are then dropped, and timers stay until the thread
 /// ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. To change the
-/// wheel, install a [`Config`](corewheel::Config) before.
+/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. A thread without
+/// a wheel gets one with a tick of 20 us. For another tick, install a [`Config`] before.
 ///
 /// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
 /// millisecond late.
@@ -48,6 +51,8 @@ const BUDGET: usize = 1_024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    // The thread may have a wheel, which stays.
+    let _ = Config::new().tick(TICK).install();
     let runtime = Runtime::new()?;
     runtime.block_on(async {
         let _driver = spawn()?;
@@ -58,9 +63,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// Spawns a task on the current runtime that drives this thread's wheel, until the handle is
 /// dropped. One is enough.
 ///
-/// Cost: for each turn that the wheel needs, a system call to arm the descriptor and one operation
-/// of the runtime; nothing in between. A timer that a task adds before all others costs one more
-/// idle turn.
+/// Cost: for each wake that the wheel needs, two turns, a system call to arm the descriptor and one
+/// operation of the runtime. A timer that a task adds before all others costs one more wake.
 ///
 /// # Errors
 ///
@@ -80,6 +84,20 @@ pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;
-        timer.turn_within(BUDGET);
+        local_timer().turn_within(BUDGET);
+        let mut was_polled = false;
+        poll_fn(|cx| {
+            if mem::replace(&mut was_polled, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+        // Other tasks have run. If they took long, the descriptor stays readable, so that another
+        // turn follows the next tasks.
+        if local_timer().turn_within(BUDGET).fired == 0 {
+            timer.arm();
+        }
     }
 }

@@ -12,14 +12,21 @@
 mod lateness;
 
 #[cfg(target_os = "linux")]
+use lateness::Local as Task;
+
+#[cfg(target_os = "linux")]
 fn main() -> std::io::Result<()> {
+    use corewheel::future::sleep;
+    use glommio::timer;
+
     let measured = corewheel_glommio::run(async {
-        let spawn = |task| -> lateness::Task { Box::pin(glommio::spawn_local(task)) };
-        lateness::compare(spawn, |delay| Box::pin(glommio::timer::sleep(delay))).await;
+        let spawn = |task| -> Task { Box::pin(glommio::spawn_local(task)) };
+        let own = |delay| -> Task { Box::pin(timer::sleep(delay)) };
+        lateness::compare("glommio", "exact", spawn, own, |delay| Box::pin(sleep(delay))).await;
     });
     match measured {
         Err(error) if corewheel_glommio::is_refusal(&error) => {
-            println!("SKIPPED: the kernel refuses io_uring: {error}");
+            lateness::left_out("glommio", &error);
             Ok(())
         }
         measured => measured,

@@ -12,10 +12,17 @@
 mod lateness;
 
 #[cfg(unix)]
+use lateness::Local as Task;
+
+#[cfg(unix)]
 fn main() -> std::io::Result<()> {
+    use corewheel::future::sleep;
+    use monoio::time;
+
     corewheel_monoio::run(async {
-        let spawn = |task| -> lateness::Task { Box::pin(monoio::spawn(task)) };
-        lateness::compare(spawn, |delay| Box::pin(monoio::time::sleep(delay))).await;
+        let spawn = |task| -> Task { Box::pin(monoio::spawn(task)) };
+        let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
+        lateness::compare("monoio", "1 ms", spawn, own, |delay| Box::pin(sleep(delay))).await;
     })
 }
 

@@ -22,20 +22,27 @@
 
 #![cfg(unix)]
 
-use std::{convert::Infallible, io};
+use std::{convert::Infallible, io, time::Duration};
 
+use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
+
+/// The tick of [`run`]. monoio's timer rounds the driver's sleeps up to milliseconds, so that a
+/// tick of a millisecond would round each deadline up twice.
+const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
 /// output of the future. Unfinished tasks are then dropped.
 ///
-/// To change the wheel, install a [`Config`](corewheel::Config) before. To change the runtime,
-/// spawn [`drive`] in one of yours.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
+/// before. To change the runtime, spawn [`drive`] in one of yours.
 ///
 /// # Errors
 ///
 /// If the runtime cannot be created.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    // The thread may have a wheel, which stays.
+    let _ = Config::new().tick(TICK).install();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     Ok(runtime.block_on(async {
         monoio::spawn(drive());

@@ -12,14 +12,16 @@ mod lateness;
 
 use std::rc::Rc;
 
+use corewheel::future::sleep;
+use lateness::Local as Task;
 use smol::{LocalExecutor, Timer};
 
 fn main() {
     let tasks = Rc::new(LocalExecutor::new());
     let spawner = Rc::clone(&tasks);
     corewheel_smol::run(&tasks, async {
-        let spawn = |task| -> lateness::Task { Box::pin(spawner.spawn(task)) };
-        lateness::compare(spawn, |delay| Box::pin(async move { _ = Timer::after(delay).await }))
-            .await;
+        let spawn = |task| -> Task { Box::pin(spawner.spawn(task)) };
+        let own = |delay| -> Task { Box::pin(async move { _ = Timer::after(delay).await }) };
+        lateness::compare("smol", "exact", spawn, own, |delay| Box::pin(sleep(delay))).await;
     });
 }

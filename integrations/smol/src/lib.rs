@@ -19,14 +19,17 @@
 //! Tasks of smol's global executor run on other threads. For them, take
 //! [`Timers`](corewheel::future::Timers).
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, future::poll_fn, pin::pin, time::Duration};
 
 use async_executor::LocalExecutor;
 use async_io::Timer;
-use corewheel::Config;
+use corewheel::{Config, local_timer};
 
 /// The tick of [`run`]. smol's own timers have none.
 const TICK: Duration = Duration::from_micros(20);
+
+/// The number of entries that a turn touches before other tasks run.
+const BUDGET: usize = 1_024;
 
 /// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
 /// Returns the output of the future.
@@ -38,7 +41,15 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     let _ = Config::new().tick(TICK).install();
     // Among the tasks, and not beside them: an executor runs many tasks before it returns.
     let _driver = tasks.spawn(drive());
-    async_io::block_on(tasks.run(future))
+    let mut running = pin!(tasks.run(future));
+    async_io::block_on(poll_fn(|cx| {
+        let output = running.as_mut().poll(cx);
+        if output.is_pending() {
+            // Timers that came due while tasks ran, before the reactor wakes more of them.
+            local_timer().turn_within(BUDGET);
+        }
+        output
+    }))
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's

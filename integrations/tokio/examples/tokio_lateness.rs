@@ -13,17 +13,23 @@
 mod lateness;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
+use lateness::Local as Task;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn main() -> std::io::Result<()> {
+    use corewheel::future::sleep;
     use tokio::{runtime, task, time};
 
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     task::LocalSet::new().block_on(&runtime, async {
         let driver = corewheel_tokio::spawn_local()?;
-        let spawn = |task| -> lateness::Task {
+        let spawn = |task| -> Task {
             let task = task::spawn_local(task);
             Box::pin(async { task.await.expect("no panic") })
         };
-        lateness::compare(spawn, |delay| Box::pin(time::sleep(delay))).await;
+        let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
+        lateness::compare("tokio, per core", "1 ms", spawn, own, |delay| Box::pin(sleep(delay)))
+            .await;
         driver.abort();
         Ok(())
     })

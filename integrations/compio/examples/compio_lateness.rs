@@ -1,0 +1,35 @@
+//! How late sleeps end in a compio runtime: its own timer beside corewheel's, in one run.
+//!
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
+//! timer.
+//!
+//! ```sh
+//! cargo run --release -p corewheel-compio --example compio_lateness
+//! ```
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[path = "../../../examples/common/lateness.rs"]
+mod lateness;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use lateness::Local as Task;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn main() -> std::io::Result<()> {
+    use compio::{runtime, time};
+    use corewheel::future::sleep;
+
+    corewheel_compio::run(async {
+        let spawn = |task| -> Task {
+            let task = runtime::spawn(task);
+            Box::pin(async { task.await.expect("no panic") })
+        };
+        let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
+        lateness::compare("compio", "exact", spawn, own, |delay| Box::pin(sleep(delay))).await;
+    })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn main() {
+    println!("SKIPPED: only Linux has timerfd");
+}

@@ -1,0 +1,105 @@
+//! How late sleeps end in an executor over `io_uring`: the ring's own timeouts beside corewheel's
+//! timers, in one run.
+//!
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
+//! timer.
+//!
+//! ```sh
+//! cargo run --release -p corewheel-io-uring --example io_uring_lateness
+//! ```
+
+#[cfg(target_os = "linux")]
+#[path = "../../../examples/common/lateness.rs"]
+mod lateness;
+
+#[cfg(target_os = "linux")]
+use lateness::Local as Task;
+
+#[cfg(target_os = "linux")]
+fn main() -> std::io::Result<()> {
+    linux::main()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    println!("SKIPPED: only Linux has io_uring");
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::{cell::RefCell, collections::HashMap, io, rc::Rc, time::Duration};
+
+    use async_executor::LocalExecutor;
+    use corewheel::{Config, future::sleep, local_timer};
+    use corewheel_io_uring::Driver;
+    use futures::channel::oneshot;
+    use io_uring::{
+        IoUring, opcode,
+        types::{TimeoutFlags, Timespec},
+    };
+    use rustix::time::{ClockId, clock_gettime};
+
+    use crate::{Task, lateness};
+
+    /// The ring's own timeouts have none.
+    const TICK: Duration = Duration::from_micros(20);
+
+    thread_local! {
+        /// The timeouts to submit: the deadline, and the sender for its end.
+        static REQUESTED: RefCell<Vec<(Timespec, oneshot::Sender<()>)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Waits for a timeout of the ring.
+    async fn own(delay: Duration) {
+        let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("positive");
+        let (sender, is_over) = oneshot::channel();
+        REQUESTED.with_borrow_mut(|requested| requested.push(((now + delay).into(), sender)));
+        is_over.await.expect("the ring lives");
+    }
+
+    #[allow(unsafe_code)]
+    pub(super) fn main() -> io::Result<()> {
+        let mut ring = match IoUring::new(256) {
+            Err(error) if corewheel_io_uring::is_refusal(&error) => {
+                lateness::left_out("io_uring", &error);
+                return Ok(());
+            }
+            ring => ring?,
+        };
+        let mut driver = Driver::install(Config::new().tick(TICK))?;
+        let tasks = Rc::new(LocalExecutor::new());
+        let spawner = Rc::clone(&tasks);
+        let compared = tasks.spawn(async move {
+            let spawn = |task| -> Task { Box::pin(spawner.spawn(task)) };
+            let own = |delay| -> Task { Box::pin(own(delay)) };
+            lateness::compare("io_uring", "exact", spawn, own, |delay| Box::pin(sleep(delay)))
+                .await;
+        });
+        let (mut number, mut submitted) = (0, HashMap::new());
+        loop {
+            while tasks.try_tick() {}
+            if compared.is_finished() {
+                return Ok(());
+            }
+            for (deadline, sender) in REQUESTED.take() {
+                let deadline = Box::new(deadline);
+                let timeout = opcode::Timeout::new(&raw const *deadline).flags(TimeoutFlags::ABS);
+                number += 1;
+                // SAFETY: the deadline stays in its box until the completion.
+                unsafe { ring.submission().push(&timeout.build().user_data(number)) }
+                    .expect("the queue has room for one per task");
+                submitted.insert(number, (deadline, sender));
+            }
+            driver.submit_and_wait(&mut ring)?;
+            // First, so that the sleepers run before the tasks of the completions.
+            local_timer().turn();
+            for completion in ring.completion() {
+                if !driver.takes(&completion) {
+                    let (_, sender) =
+                        submitted.remove(&completion.user_data()).expect("submitted once");
+                    let _ = sender.send(());
+                }
+            }
+        }
+    }
+}

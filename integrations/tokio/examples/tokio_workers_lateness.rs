@@ -1,0 +1,33 @@
+//! How late sleeps end in a multi-thread tokio runtime: its own timer beside corewheel's, in one
+//! run.
+//!
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
+//! timer.
+//!
+//! ```sh
+//! cargo run --release -p corewheel-tokio --example tokio_workers_lateness
+//! ```
+
+#[path = "../../../examples/common/lateness.rs"]
+mod lateness;
+
+use std::{io, pin::Pin};
+
+use tokio::{runtime, time};
+
+/// A task, or the wait for one.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn main() -> io::Result<()> {
+    let runtime = runtime::Builder::new_multi_thread().enable_time().build()?;
+    runtime.block_on(async {
+        let spawn = |task| -> Task {
+            let task = tokio::spawn(task);
+            Box::pin(async { task.await.expect("no panic") })
+        };
+        let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
+        let corewheel = |delay| -> Task { Box::pin(corewheel_tokio::time::sleep(delay)) };
+        lateness::compare("tokio, multi-thread", "1 ms", spawn, own, corewheel).await;
+        Ok(())
+    })
+}
