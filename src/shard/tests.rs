@@ -9,7 +9,7 @@ use crate::{
         callback::Sent,
         mailbox::Priority,
         origin::Origin,
-        reclaim::attempts,
+        reclaim::tests::attempts,
         state::{Cancel, FollowUp, Kind, Move, Mover},
     },
     error::AddErrorReason,

@@ -263,18 +263,5 @@ pub(crate) fn free_garbage() {
     drop(garbage);
 }
 
-/// Attempts that end after a minute. A test makes them until no other thread is pinned: the system
-/// may suspend one while it is.
 #[cfg(all(test, not(loom)))]
-pub(crate) fn attempts() -> impl Iterator<Item = u32> {
-    let begun = std::time::Instant::now();
-    (0..).take_while(move |attempt| {
-        if attempt % 1_000 == 999 {
-            std::thread::yield_now();
-        }
-        begun.elapsed().as_secs() < 60
-    })
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,20 @@
 //! Publishing, retiring and burying, with threads that look.
 
-use std::{sync::atomic::AtomicBool, thread};
+use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
+
+/// Attempts that end after a minute. A test makes them until no other thread is pinned: the system
+/// may suspend one while it is.
+pub(crate) fn attempts() -> impl Iterator<Item = u32> {
+    let begun = Instant::now();
+    (0..).take_while(move |attempt| {
+        if attempt % 1_000 == 999 {
+            thread::yield_now();
+        }
+        begun.elapsed().as_secs() < 60
+    })
+}
 
 #[test]
 fn it_shows_what_is_published_until_it_is_retracted() {

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use super::*;
 use crate::{
     cross_core::{
-        reclaim::{attempts, pin},
+        reclaim::{pin, tests::attempts},
         state::{Cancel, Collected, Freed, Kind, Swept},
     },
     limits::RETIRED_MAX,
