@@ -135,7 +135,7 @@ impl<T> Shard<T> {
         let shared =
             Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
         let registration = registry::register(&shared)?;
-        let time = Time::new(clock, tick, &shared);
+        let time = Time::new(clock, tick);
         shared.spread.start_as(registration.number);
         let mut shard = Self {
             shared,
@@ -154,6 +154,7 @@ impl<T> Shard<T> {
             closed: false,
             not_sync: PhantomData,
         };
+        shard.publish_clock();
         if capacity > 0 {
             shard.nodes.reserve(capacity);
         }

@@ -24,14 +24,15 @@ impl<T> Shard<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn turn_is_idle(&mut self) -> bool {
-        let now = self.time.read(&self.shared).lo;
+        let now = self.read_clock().lo;
         self.finds_no_work(now)
     }
 
     /// Runs the turn of a loop that has read the clock itself, if it finds no work.
     pub(crate) fn turn_is_idle_at(&mut self, now: Instant) -> bool {
-        let now = self.time.read_by_loop(now, &self.shared);
-        self.finds_no_work(now)
+        self.time.read_by_loop(now);
+        self.publish_clock();
+        self.finds_no_work(self.time.latest.lo)
     }
 
     /// Runs the turn at `now` if it finds no work.
