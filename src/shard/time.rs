@@ -29,17 +29,18 @@ impl Time {
         Self { clock, tick, reader, latest, turn, turn_before, regressions: 0 }
     }
 
-    /// Reads the clock.
+    /// Reads the clock. Returns true if the time is later than all of the latest reading.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
-    pub(super) fn read(&mut self) -> Reading {
+    pub(super) fn read(&mut self) -> bool {
         let reading = self.reader.read(&self.clock);
-        if reading.lo > self.latest.hi {
+        let is_later = reading.lo > self.latest.hi;
+        if is_later {
             self.latest = reading;
         } else if reading != self.latest {
             self.hold(reading);
         }
-        self.latest
+        is_later
     }
 
     /// Handles a clock that has gone back or reads an interval.

@@ -108,9 +108,10 @@ impl<T> Shard<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `Time::read`")]
     pub(super) fn read_clock(&mut self) -> Reading {
-        let latest = self.time.read();
-        self.publish_clock();
-        latest
+        if self.time.read() {
+            self.publish_clock();
+        }
+        self.time.latest
     }
 
     /// Publishes the latest reading of a clock that may go back: remote deadlines count from there.

@@ -45,9 +45,12 @@ use self::entries::Entries;
 pub(crate) use self::{
     level::coarsest,
     raw::shard_levels,
-    storage::{Entry, Links, Location, Placement},
+    storage::{Links, Location, Placement},
 };
-pub(crate) use self::{raw::RawWheel, storage::Storage};
+pub(crate) use self::{
+    raw::RawWheel,
+    storage::{Entry, Storage},
+};
 
 /// A hierarchical timing wheel that holds values until their tick.
 ///

@@ -1,5 +1,5 @@
 //! corewheel in smol: [`run`] runs a thread's `LocalExecutor` and drives its
-//! [`local_timer`](corewheel::local_timer). [`drive`] is the driver as a future, to be spawned on
+//! [`local_timer`]. [`drive`] is the driver as a future, to be spawned on
 //! an executor of yours.
 //!
 //! ```
