@@ -1,4 +1,4 @@
-//! A shard's clock: what it shows, what it showed last, and when the turns began.
+//! A shard's clock, its latest reading, and the beginnings of turns.
 
 use std::{mem, time::Instant};
 
