@@ -272,9 +272,10 @@ fn a_core_drives_what_was_added_before() {
     let (sender, fired) = mpsc::channel();
     let cores = Cores::builder().shards(1).start(move |core| {
         let sender = sender.clone();
-        local_timer().add(DELAY, move || sender.send(()).expect("the test waits"));
         let mut task = pin!(sleep(DELAY));
         assert!(!is_ready(&mut task));
+        // Not before the sleep: the core is stopped then.
+        local_timer().add(DELAY, move || sender.send(()).expect("the test waits"));
         core.run_timers();
         assert!(is_ready(&mut task));
     });
