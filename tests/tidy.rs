@@ -23,7 +23,7 @@ const ORDER: &[(&str, &str)] = &[
     ),
     ("util", "sync snapshot prefetch pages"),
     ("clock", "tick schedule boot counter follower manual reader"),
-    ("wheel", "storage entries slot level prefetcher raw advance check contents"),
+    ("wheel", "storage entries slot level prefetcher raw check"),
     ("gauges", "counts histogram"),
     (
         "cross_core",
