@@ -3,27 +3,48 @@
 //! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a
 //! hook or a destructor may add, cancel, reset and even turn (P5).
 
-mod adding;
+mod client;
 pub(crate) mod cores;
 mod inner;
-mod lookup;
-mod services;
 mod shard_ref;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) mod timer_fd;
 
 use std::{
+    any::Any,
     fmt,
     marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Weak,
+    sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
+pub(crate) use self::client::{Client, ClientPlace, ClientTimer, DrivesHere};
 use self::inner::Local;
-pub(crate) use self::services::{Client, ClientPlace, ClientTimer, DrivesHere};
 pub use self::shard_ref::ShardRef;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+use self::timer_fd::TimerFd;
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+use crate::cross_core::descriptor::TimerFdError;
 use crate::{
-    clock::Clock, config::Config, error::ConfigError, gauges::Counts, metrics::ShardMetrics,
-    shard::PreparedSleep,
+    clock::Clock,
+    config::Config,
+    cross_core::{
+        callback::{Callback, Once, RunAgain, RunOnce},
+        handle::{LocalHandle, TimerHandle},
+        hooks::{PanicPlace, contain},
+        origin::Origin,
+        shared::Shared,
+        slab::Build,
+        state::Kind,
+    },
+    error::{AddError, AddErrorReason, ConfigError},
+    gauges::Counts,
+    metrics::ShardMetrics,
+    shard::{Due, PreparedSleep, Shard},
+    when::When,
 };
 
 /// Returns this thread's wheel. It is created on first use, with a tick of a millisecond and the
@@ -88,6 +109,161 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
+    /// Runs `callback` once, after a delay, at an instant, or roughly then; see [`When`]. It runs in
+    /// the first turn at or after that moment, rounded up to a tick; never early, and never in a
+    /// turn that has begun. A zero delay runs in the next turn; a delay beyond 584 years never
+    /// runs.
+    ///
+    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
+    /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
+    /// 8.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is exiting and its wheel has ended, cannot have one, or is full; see
+    /// [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{When, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || println!("close the idle connection"));
+    /// let refresh = When::after(Duration::from_secs(60)).slack(Duration::from_secs(1));
+    /// local_timer().add(refresh, || println!("refresh the statistics"));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn add(self, when: impl Into<When>, callback: impl FnOnce() + 'static) -> TimerHandle {
+        AddError::or_panic(self.try_add(when, callback))
+    }
+
+    /// Runs `callback` once, and returns an error where [`add`](Self::add) panics.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
+    /// reached its limit of live timers ([`Config::limit`](crate::Config::limit), at most 2^25 -
+    /// 1). The error carries the callback back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(1).install()?;
+    /// local_timer().add(Duration::from_secs(5), || println!("the only one"));
+    /// if let Err(refused) = local_timer().try_add(Duration::from_secs(5), || println!("at once")) {
+    ///     refused.into_inner()();
+    /// }
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_add<F: FnOnce() + 'static>(
+        self,
+        when: impl Into<When>,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert_once(Kind::Shared, Origin::caller(), when.into(), callback)
+    }
+
+    /// Runs `callback` every `period` until it is cancelled, for the first time one period from
+    /// now. Runs keep to their schedule: for any tick, the period does not drift. Runs that were
+    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
+    /// counts as a tick.
+    ///
+    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is
+    /// reported, and the timer continues.
+    ///
+    /// # Panics
+    ///
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{TimerHandle, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// heartbeat.cancel();
+    ///
+    /// // One that ends itself gets its handle by way of a cell:
+    /// let own = Rc::new(Cell::new(None::<TimerHandle>));
+    /// let (handle, mut left) = (Rc::clone(&own), 3);
+    /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
+    ///     left -= 1;
+    ///     if left == 0 {
+    ///         handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
+    ///     }
+    /// })));
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(self, period: Duration, callback: impl FnMut() + 'static) -> TimerHandle {
+        AddError::or_panic(self.try_add_periodic(period, callback))
+    }
+
+    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
+    /// panics.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    #[track_caller]
+    pub fn try_add_periodic<F: FnMut() + 'static>(
+        self,
+        period: Duration,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert_periodic(period, Origin::caller(), callback)
+    }
+
+    /// Runs `callback` once, and lets only this thread cancel the timer, so that its ending needs no
+    /// atomic swap. See [`add`](Self::add) for the rest.
+    ///
+    /// # Panics
+    ///
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{LocalHandle, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let retry: LocalHandle = local_timer().add_local(Duration::from_millis(250), || println!("again"));
+    /// retry.cancel();
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn add_local(
+        self,
+        when: impl Into<When>,
+        callback: impl FnOnce() + 'static,
+    ) -> LocalHandle {
+        AddError::or_panic(self.try_add_local(when, callback))
+    }
+
+    /// Adds a timer that only this thread can cancel, and returns an error where
+    /// [`add_local`](Self::add_local) panics.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    #[inline]
+    #[track_caller]
+    pub fn try_add_local<F: FnOnce() + 'static>(
+        self,
+        when: impl Into<When>,
+        callback: F,
+    ) -> Result<LocalHandle, AddError<F>> {
+        let added = Self::insert_once(Kind::Private, Origin::caller(), when.into(), callback);
+        added.map(LocalHandle::new)
+    }
+
     /// Fires the due timers. First it consumes remote adds and resets in FIFO order and runs the
     /// callbacks that were submitted to run at once. Then timers fire in tick order, regardless of
     /// which thread added them; the order within a tick is unspecified. Finally it consumes remote
@@ -359,6 +535,361 @@ impl LocalTimer {
     pub fn live_report(self) -> crate::metrics::LiveReport {
         Local::with(|local| local.step(|shard| shard.live_report())).unwrap_or_default()
     }
+
+    /// Returns the deadline of a pending timer of this thread, rounded up to a tick. Of a periodic
+    /// timer it is the next run.
+    ///
+    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
+    /// wheel. While another thread moves the timer, this is the old deadline or the new one.
+    ///
+    /// Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let idle = local_timer().add(Duration::from_secs(30), || println!("close the connection"));
+    /// let deadline = local_timer().deadline(idle).expect("it is pending");
+    /// assert!(deadline >= local_timer().now() + Duration::from_secs(29));
+    /// idle.cancel();
+    /// assert_eq!(local_timer().deadline(idle), None);
+    /// ```
+    pub fn deadline(self, handle: TimerHandle) -> Option<Instant> {
+        look(handle, |shard| shard.deadline(handle))
+    }
+
+    /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
+    /// zero if it has elapsed.
+    ///
+    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
+    /// wheel. Cost: constant, one reading of the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// let request = local_timer().add(Duration::from_secs(5), || println!("too slow"));
+    /// clock.advance(Duration::from_secs(2));
+    /// // Pass on to the next server what is left of the time:
+    /// assert_eq!(local_timer().time_left(request), Some(Duration::from_secs(3)));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn time_left(self, handle: TimerHandle) -> Option<Duration> {
+        look(handle, |shard| shard.time_left(handle))
+    }
+
+    /// Changes the period of a periodic timer of this thread, also from inside its callback.
+    ///
+    /// The next run stays where it is, unless this is called during a run: then the next run is one
+    /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
+    /// period shorter than a tick, zero included, counts as a tick.
+    ///
+    /// Returns false if the timer has ended or is not periodic, or the handle is of another
+    /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// // The connection is idle: less often, from now on.
+    /// assert!(local_timer().set_period(heartbeat, Duration::from_secs(30)));
+    /// assert!(heartbeat.reset(Duration::from_secs(30)));
+    /// ```
+    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
+        Local::with(|local| local.step(|shard| shard.set_period(handle, period))).unwrap_or(false)
+    }
+
+    /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
+    /// calls return the same descriptor.
+    ///
+    /// It stays silent until it is [armed](TimerFd::arm). The hook of
+    /// [`Config::on_wake`](crate::Config::on_wake) is still called.
+    ///
+    /// # Errors
+    ///
+    /// If the wheel's time is virtual, the thread has no wheel, or the system refuses a descriptor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// println!("poll the descriptor {}", timer.as_raw_fd());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
+        TimerFd::open()
+    }
+
+    // ---- the path of the adders
+
+    /// Adds a one-shot timer; the error carries the callback back.
+    #[inline]
+    fn insert_once<F: FnOnce() + 'static>(
+        kind: Kind,
+        origin: Origin,
+        when: When,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        match when.delay() {
+            Some(delay) => {
+                let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
+                Self::insert(kind, origin, due, callback)
+            }
+            None => Self::insert_roughly(kind, origin, when, Once::new(callback))
+                .map_err(|(reason, callback)| AddError::new(reason, callback.into_own())),
+        }
+    }
+
+    /// Adds a one-shot timer at an instant, or with slack or spread. It is not generic, so that it
+    /// makes no second copy of an insertion.
+    fn insert_roughly(
+        kind: Kind,
+        origin: Origin,
+        when: When,
+        callback: Once,
+    ) -> Result<TimerHandle, (AddErrorReason, Once)> {
+        Self::insert_built(kind, origin, |shard| shard.due_roughly(when), callback)
+    }
+
+    /// Adds a one-shot timer; the error carries the callback back.
+    #[inline]
+    pub(super) fn insert<F: FnOnce() + 'static>(
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let callback = RunOnce(callback);
+        Self::insert_built(kind, origin, due, callback)
+            .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
+    }
+
+    /// Adds the timer of a future of this thread, due when the clock shows `nanos`.
+    ///
+    /// # Panics
+    ///
+    /// If no loop is registered to turn the wheel.
+    #[inline]
+    pub(crate) fn try_add_alarm<F: FnOnce() + 'static>(
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<LocalHandle, AddErrorReason> {
+        let added = Local::with(|local| {
+            local.assert_driven();
+            local.add(Kind::Private, origin, |_| Due::at(nanos), &mut Some(RunOnce(callback)))
+        });
+        added?.map(LocalHandle::new)
+    }
+
+    fn insert_periodic<F: FnMut() + 'static>(
+        period: Duration,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        let due = |shard: &mut Shard<Callback>| shard.due_every(period);
+        Self::insert_built(Kind::Periodic, origin, due, RunAgain(callback))
+            .map_err(|(reason, RunAgain(callback))| AddError::new(reason, callback))
+    }
+
+    #[inline]
+    fn insert_built<B: Build<Callback>>(
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        callback: B,
+    ) -> Result<TimerHandle, (AddErrorReason, B)> {
+        let mut callback = Some(callback);
+        let added = Local::with(|local| local.add(kind, origin, due, &mut callback));
+        added
+            .and_then(|added| added)
+            .map_err(|reason| (reason, callback.expect("a refused callback stays")))
+    }
+
+    // ---- for the rest of the crate
+
+    /// Adds a timer that is due at once.
+    pub(crate) fn try_run<F: FnOnce() + 'static>(
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
+    }
+
+    /// Registers a client of this thread's wheel. It must cancel its timers before it is dropped,
+    /// since its place may then go to another client. Returns an error if there is no wheel.
+    pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
+        Local::with(|local| local.register(client))
+    }
+
+    /// Adds a timer of a client, due `delay` from now.
+    ///
+    /// Its callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
+    #[inline]
+    pub(crate) fn add_expiry(
+        client: ClientPlace,
+        timer: ClientTimer,
+        delay: Duration,
+        origin: Origin,
+    ) -> Result<LocalHandle, AddErrorReason> {
+        // The fields are captured one by one: without padding.
+        let (ClientPlace(client), ClientTimer { number, index }) = (client, timer);
+        let expire = move || Self::expire(ClientPlace(client), ClientTimer { number, index });
+        let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
+        let callback = &mut Some(RunOnce(expire));
+        let added = Local::with(|local| local.add(Kind::Private, origin, due, callback))?;
+        added.map(LocalHandle::new)
+    }
+
+    fn expire(client: ClientPlace, timer: ClientTimer) {
+        if let Ok(Some(client)) = Local::with(|local| local.client(client)) {
+            client.expire(timer);
+        }
+    }
+
+    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if the cancel
+    /// won.
+    pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
+        let cancelled = Local::with(|local| {
+            // Its callback has nothing to drop.
+            let cancelled = local.step(|shard| shard.cancel_own(timer.handle(), |_| ()));
+            cancelled.inspect(|()| local.note_cancel())
+        });
+        cancelled.is_ok_and(|cancelled| cancelled.is_ok())
+    }
+
+    /// Adds a timer that is due when the clock shows `nanos`.
+    pub(crate) fn try_add_to<F: FnOnce() + 'static>(
+        nanos: u64,
+        origin: Origin,
+        callback: F,
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
+    }
+
+    /// Moves the timer of a future of this thread to the moment that `nanos` returns. Returns that
+    /// moment, or `None` if the timer cannot be moved.
+    pub(crate) fn reset_alarm(
+        timer: TimerHandle,
+        nanos: impl FnOnce(&mut Shard<Callback>) -> u64,
+    ) -> Option<u64> {
+        let moved = Local::with(|local| {
+            let nanos = local.step(|shard| shard.reset_own_to(timer, nanos))?;
+            local.wake_if_earlier(nanos);
+            Some(nanos)
+        });
+        moved.ok().flatten()
+    }
+
+    /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this
+    /// thread's wheel.
+    pub(crate) fn assert_driven() {
+        let _ = Local::with(Local::assert_driven);
+    }
+
+    /// Announces a sleep of a task, whose waker ends the sleep early. In a thread without a wheel
+    /// the timeout is zero.
+    pub(crate) fn prepare_sleep_of(task: &Waker) -> PreparedSleep<'static> {
+        Local::with(|local| local.prepare_sleep_of(task)).unwrap_or_else(|_| PreparedSleep::ended())
+    }
+
+    /// Records that no task drives this thread's wheel any more.
+    pub(crate) fn forget_task() {
+        let _ = Local::with(|local| local.shared.hooks.set_task(None));
+    }
+
+    /// Returns the clock's reading at `delay` from now, or an error if there is no wheel.
+    #[inline]
+    pub(crate) fn nanos_after(delay: Duration) -> Result<u64, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.nanos_after(delay)))
+    }
+
+    /// Returns the clock's reading at `instant`, or an error if there is no wheel.
+    pub(crate) fn nanos_at(instant: Instant) -> Result<u64, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.clock().nanos_at(instant)))
+    }
+
+    /// Returns the moment at which the clock shows `nanos`, or the present if there is no wheel.
+    pub(crate) fn instant_at(self, nanos: u64) -> Instant {
+        let instant = Local::with(|local| local.step(|shard| shard.clock().instant_at(nanos)));
+        instant.unwrap_or_else(|_| self.now())
+    }
+
+    /// Returns true if the clock shows `nanos` or more, or an error if there is no wheel.
+    #[inline]
+    pub(crate) fn has_elapsed(nanos: u64) -> Result<bool, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.has_elapsed(nanos)))
+    }
+
+    /// Returns a period in nanoseconds, at least a tick, or an error if there is no wheel.
+    pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
+        Local::with(|local| local.step(|shard| shard.tick().period(period)))
+    }
+
+    /// Spreads timers of this thread's wheel as the shard of that number would.
+    pub(crate) fn spread_as(number: u32) {
+        let _ = Local::with(|local| local.step(|shard| shard.shared().spread.start_as(number)));
+    }
+
+    /// Returns true if this thread has had a wheel that has ended: the thread is exiting.
+    pub(crate) fn has_ended() -> bool {
+        Local::has_ended()
+    }
+
+    /// Returns true if `shared` is the shared part of this thread's wheel.
+    pub(crate) fn is_made_of(shared: &Arc<Shared>) -> bool {
+        Local::with(|local| local.is_made_of(shared)).unwrap_or(false)
+    }
+
+    /// Runs the user's code and catches its panic.
+    #[inline]
+    pub(crate) fn isolate(place: PanicPlace, run: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            Self::report(place, payload);
+        }
+    }
+
+    #[cold]
+    fn report(place: PanicPlace, payload: Box<dyn Any + Send>) {
+        let mut payload = Some(payload);
+        let reported = Local::with(|local| {
+            payload.take().into_iter().for_each(|payload| local.report(place, payload));
+        });
+        if reported.is_err() {
+            // The thread is exiting, so nothing can be reported.
+            contain(|| drop(payload));
+        }
+    }
+
+    /// Returns true if messages wait to be sent.
+    pub(crate) fn has_to_flush() -> bool {
+        Local::with(Local::has_to_flush).unwrap_or(false)
+    }
+
+    /// Requests a flush.
+    pub(crate) fn wants_flush() {
+        let _ = Local::with(Local::wants_flush);
+    }
+
+    /// Requests a trim of spare memory.
+    pub(crate) fn wants_trim() {
+        let _ = Local::with(Local::wants_trim);
+    }
 }
 
 impl Config {
@@ -376,4 +907,25 @@ impl Config {
     pub fn install(self) -> Result<(), ConfigError> {
         Local::install(self)
     }
+}
+
+impl LocalHandle {
+    /// Returns the deadline of the timer if it is pending. See [`LocalTimer::deadline`].
+    pub fn deadline(self) -> Option<Instant> {
+        local_timer().deadline(self.handle())
+    }
+
+    /// Returns the time until the deadline if the timer is pending; zero if it has elapsed. See
+    /// [`LocalTimer::time_left`].
+    pub fn time_left(self) -> Option<Duration> {
+        local_timer().time_left(self.handle())
+    }
+}
+
+/// Looks at a timer of this thread's wheel, if it is pending.
+fn look<R>(handle: TimerHandle, look: impl FnOnce(&mut Shard<Callback>) -> Option<R>) -> Option<R> {
+    let looked = Local::with(|local| {
+        local.step(|shard| if shard.is_pending_own(handle) { look(shard) } else { None })
+    });
+    looked.ok().flatten()
 }

@@ -25,7 +25,9 @@ use std::{
     time::Duration,
 };
 
-use super::{DrivesHere, LocalTimer, Turn, inner::Local, local_timer};
+#[cfg(doc)]
+use super::LocalTimer;
+use super::{DrivesHere, Turn, inner::Local, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::PreparedSleep,
@@ -78,45 +80,6 @@ pub struct TimerFd {
     _drives: DrivesHere,
 }
 
-impl LocalTimer {
-    /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
-    /// calls return the same descriptor.
-    ///
-    /// It stays silent until it is [armed](TimerFd::arm). The hook of
-    /// [`Config::on_wake`](crate::Config::on_wake) is still called.
-    ///
-    /// # Errors
-    ///
-    /// If the wheel's time is virtual, the thread has no wheel, or the system refuses a descriptor.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::os::fd::AsRawFd;
-    ///
-    /// let timer = local_timer().timer_fd()?;
-    /// println!("poll the descriptor {}", timer.as_raw_fd());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
-        let descriptor = Self::descriptor()?;
-        Ok(TimerFd { descriptor, sleep: Cell::new(None), _drives: DrivesHere::new() })
-    }
-
-    /// Returns the descriptor that becomes readable at every wake; opens it on first use.
-    fn descriptor() -> Result<Arc<Descriptor>, TimerFdError> {
-        Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)?
-    }
-
-    /// Announces a sleep that ends when `descriptor` is readable. Returns `None` in an exiting
-    /// thread.
-    fn prepare_sleep_on(descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
-        let prepared = Local::with(|local| local.prepare_sleep_on(descriptor));
-        prepared.map_err(|_| descriptor.arm(None, || None)).ok()
-    }
-}
-
 impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
@@ -141,6 +104,12 @@ impl Local {
 }
 
 impl TimerFd {
+    /// Refers to the descriptor of this thread's wheel, and opens it on first use.
+    pub(super) fn open() -> Result<Self, TimerFdError> {
+        let descriptor = Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)??;
+        Ok(Self { descriptor, sleep: Cell::new(None), _drives: DrivesHere::new() })
+    }
+
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
     /// deadline. Call it when the descriptor is readable; at other times it does no harm.
     ///
@@ -210,7 +179,10 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.sleep.set(None);
-        self.sleep.set(LocalTimer::prepare_sleep_on(&self.descriptor));
+        match Local::with(|local| local.prepare_sleep_on(&self.descriptor)) {
+            Ok(sleep) => self.sleep.set(Some(sleep)),
+            Err(_) => self.descriptor.arm(None, || None),
+        }
     }
 }
 

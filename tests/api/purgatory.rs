@@ -5,7 +5,6 @@
 use std::{
     cell::{Cell, RefCell},
     hash::{Hash, Hasher},
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
@@ -26,7 +25,7 @@ use crate::{
     common::{self, TICK, on_a_thread},
     lockstep::Lockstep,
     purgatory_stress,
-    support::{Counter, Log, after_the_timer, configured, on_a_core, pass, turn_after},
+    support::{Counter, Log, after_the_timer, configured, forget, on_a_core, pass, turn_after},
 };
 
 /// On several cores a key belongs to the core of its number.
@@ -439,7 +438,7 @@ impl<K: WatchKey> Joined<K> {
 
     /// Leaks the purgatory of a core, as an operation that holds it does, and ends the thread.
     fn leak(&mut self, core: usize) {
-        self.cores.on(core, |own| mem::forget(own.take()));
+        self.cores.on(core, |own| forget(own.take()));
         self.cores.end(core);
     }
 
@@ -687,7 +686,7 @@ fn when_the_purgatory_of_a_key_is_leaked_its_watchers_look_once_more() {
     let mut cores = Joined::start(2, &[0, 1]);
     let seen = cores.add(0, &[1], 50);
     cores.settle();
-    cores.cores.on(1, |own| mem::forget(own.take()));
+    cores.cores.on(1, |own| forget(own.take()));
     seen.set();
     cores.group.notify(&1);
     cores.cores.end(1);

@@ -22,7 +22,7 @@ use crate::{
     common::{TICK, on_a_thread, operations, wait_until},
     support::{
         ADDS, Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        counting_wakes, expired, never, on_a_core, owner, turn_after,
+        counting_wakes, expired, forget, never, on_a_core, owner, turn_after,
     },
     wake_ups,
 };
@@ -176,7 +176,7 @@ fn a_wake_hook_that_panics_is_called_again() {
             calls();
             if fails.swap(false, Ordering::SeqCst) {
                 if announces {
-                    mem::forget(local_timer().prepare_sleep());
+                    forget(local_timer().prepare_sleep());
                 }
                 panic!("as planned");
             }

@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -23,6 +23,13 @@ use crate::common::{TICK, on_a_thread};
 
 /// Number of queued messages of one kind that wakes a sleeping owner (P8).
 pub(crate) const WAKE_BACKLOG: usize = 1_024;
+
+/// Forgets a value, and keeps its address where a leak sanitizer finds it.
+pub(crate) fn forget<T>(value: T) {
+    static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let address = Box::into_raw(Box::new(value)).expose_provenance();
+    FORGOTTEN.lock().expect("no push panics").push(address);
+}
 
 /// Runs `test` on a new thread in virtual time, with the given configuration.
 pub(crate) fn configured<R: Send>(
