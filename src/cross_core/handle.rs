@@ -370,7 +370,7 @@ impl TimerHandle {
         let when = when.into();
         match (Owner::of(self), when.delay()) {
             (Some(owner), Some(delay)) => (owner.path.reset)(self, delay),
-            (Some(owner), None) => (owner.path.reset_roughly)(self, when),
+            (Some(owner), None) => (owner.path.reset_when)(self, when),
             (None, Some(delay)) => self.reset_from_elsewhere(delay),
             (None, None) => self.reset_roughly_from_elsewhere(when),
         }
@@ -381,7 +381,7 @@ impl TimerHandle {
     }
 
     fn reset_roughly_from_elsewhere(self, when: When) -> bool {
-        self.move_from_elsewhere(|shared| shared.due_roughly(when))
+        self.move_from_elsewhere(|shared| shared.due_when(when))
     }
 
     fn move_from_elsewhere(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
@@ -481,7 +481,7 @@ impl LocalHandle {
         let when = when.into();
         Owner::of(self.handle).is_some_and(|owner| match when.delay() {
             Some(delay) => (owner.path.reset)(self.handle, delay),
-            None => (owner.path.reset_roughly)(self.handle, when),
+            None => (owner.path.reset_when)(self.handle, when),
         })
     }
 
@@ -608,7 +608,7 @@ pub(crate) struct Owner {
 pub(crate) struct OwnerPath {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
-    pub(crate) reset_roughly: fn(TimerHandle, When) -> bool,
+    pub(crate) reset_when: fn(TimerHandle, When) -> bool,
     pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),

@@ -313,7 +313,7 @@ impl Shared {
 
     /// Returns the deadline of a timer that is added or moved now. With slack, it is the beginning
     /// of the tick that most timers share.
-    pub(crate) fn due_roughly(&self, when: When) -> u64 {
+    pub(crate) fn due_when(&self, when: When) -> u64 {
         let nanos = self.nanos_of(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline(nanos);
         let last = self.tick.now(nanos.saturating_add(saturating_nanos(when.slack)));

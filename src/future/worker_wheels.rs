@@ -70,7 +70,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_AT_ONCE},
     local::ShardRef,
-    shard::{Due, Message, Payload, PreparedSleep, Shard},
+    shard::{Due, Engine, Message, Payload, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -85,7 +85,7 @@ pub(super) struct WorkerWheel {
 
 /// The part of a wheel that belongs to the thread that has claimed it.
 struct Owned {
-    shard: Shard<Callback>,
+    shard: Engine<Callback>,
     /// The end of the watcher's last announced sleep.
     announced_until: u64,
     /// The earliest deadline that woke the watcher and has not elapsed. No sleep lasts longer, even
@@ -133,7 +133,7 @@ impl Drop for Claimed<'_> {
 
 impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let shard = Shard::of_callbacks(config)?;
+        let shard = Engine::of_callbacks(config)?;
         let shared = Arc::clone(shard.shared());
         Ok(Self {
             is_claimed: AtomicBool::new(false),
@@ -255,7 +255,7 @@ impl WorkerWheel {
         let Some(mut owned) = self.claim() else { return handle.cancel() };
         let mut callback = None;
         let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
-        let cancelled = owned.shard.cancel_own(handle, take);
+        let cancelled = owned.shard.cancel(handle, take);
         // Remote adds may need its room before the next turn.
         owned.shard.publish_live();
         drop(owned);
@@ -267,7 +267,7 @@ impl WorkerWheel {
 
     pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
         let Some(mut owned) = self.claim() else { return handle.reset_to(nanos) };
-        let Some(due) = owned.shard.reset_own_to(handle, |_| nanos) else { return false };
+        let Some(due) = owned.shard.reset_to(handle, |_| nanos) else { return false };
         let due = owned.shard.tick().round_up(due);
         self.release_before(owned, due);
         true
@@ -275,7 +275,7 @@ impl WorkerWheel {
 
     pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
         match self.claim() {
-            Some(mut owned) => owned.shard.is_pending_own(handle),
+            Some(mut owned) => owned.shard.is_pending(handle),
             None => handle.is_pending(),
         }
     }
@@ -287,7 +287,7 @@ impl WorkerWheel {
         let mut is_begun = false;
         loop {
             let Some(mut owned) = self.try_claim() else { return };
-            if !mem::replace(&mut is_begun, true) && !owned.shard.turn_is_idle() {
+            if !mem::replace(&mut is_begun, true) && !owned.shard.try_idle_turn() {
                 owned.shard.begin(usize::MAX);
             }
             let are_full = payloads.iter_mut().all(|place| {

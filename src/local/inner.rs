@@ -22,7 +22,7 @@ use crate::{
         state::Kind,
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Claimed, Due, Message, PreparedSleep, Shard},
+    shard::{Claimed, Due, Engine, Message, PreparedSleep},
     util::sync::per_thread,
     when::When,
 };
@@ -56,7 +56,7 @@ impl Drop for Turning<'_> {
 /// A thread's wheel and the state of its loop.
 pub(super) struct Local {
     /// Borrowed for single steps; never while the user's code runs.
-    shard: RefCell<Shard<Callback>>,
+    shard: RefCell<Engine<Callback>>,
     pub(super) shared: Arc<Shared>,
     driver: Cell<Driver>,
     /// The descriptors and tasks that drive the wheel.
@@ -103,14 +103,15 @@ struct Wanted {
     trim: bool,
 }
 
-/// The end of a sleep that was never announced: no deadline is earlier, so no timer ends it.
+/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip the
+/// wake-up.
 const AWAKE: u64 = 0;
 
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.timed());
-        let mut shard = Shard::of_callbacks(config)?;
-        shard.passes_end();
+        let mut shard = Engine::of_callbacks(config)?;
+        shard.expect_whole_passes();
         Owner::set(Some(Owner { shard: shard.number(), path: &PATH }));
         let shared = Arc::clone(shard.shared());
         let local = Self {
@@ -167,7 +168,7 @@ impl Local {
 
     /// Runs one step with the shard borrowed. The step must not call user code.
     #[inline]
-    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Shard<Callback>) -> R) -> R {
+    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.shard.borrow_mut())
     }
 
@@ -178,7 +179,7 @@ impl Local {
         &self,
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         if self.step(|shard| shard.refusal().is_some()) {
@@ -198,7 +199,7 @@ impl Local {
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
-        self.look_before_the_loop();
+        self.report_if_undriven();
         while let Some(reason) = self.step(|shard| shard.refusal()) {
             match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
                 Some(Message::Cancelled(callback)) => self.drop_callback(callback),
@@ -228,7 +229,7 @@ impl Local {
         let is_last = self.drivers.get() == 0 && !self.is_own_loop.get();
         if is_last && !matches!(self.driver.get(), Driver::InTurn) {
             self.driver.set(Driver::Missing);
-            let (_, now) = self.step(|shard| shard.tell_unasked());
+            let (_, now) = self.step(|shard| shard.publish_unqueried());
             self.lose_driver(if self.shared.mailbox.is_urgent() { now } else { u64::MAX });
         }
     }
@@ -255,15 +256,16 @@ impl Local {
         }
     }
 
-    /// Records that the loop turns or announces a sleep. Returns false inside a turn.
+    /// Records that the loop turns or announces a sleep, unless it has done so before. Returns false
+    /// inside a turn.
     #[inline]
-    pub(super) fn drives(&self) -> bool {
-        matches!(self.driver.get(), Driver::Between) || self.starts_to_drive()
+    pub(super) fn begin_driving(&self) -> bool {
+        matches!(self.driver.get(), Driver::Between) || self.begin_driving_slow()
     }
 
     #[cold]
     #[inline(never)]
-    fn starts_to_drive(&self) -> bool {
+    fn begin_driving_slow(&self) -> bool {
         if let Driver::InTurn = self.driver.get() {
             return false;
         }
@@ -273,15 +275,15 @@ impl Local {
         true
     }
 
-    /// Reports a timer that has been overdue for long although a driver is registered. Some adds
-    /// call it, the fewer the more there were, and at least one of 256.
-    fn look_before_the_loop(&self) {
+    /// Reports a timer that has been overdue for long although a driver is registered. It is called
+    /// on a sample of the adds: each time after as many adds as were made before, at most 256.
+    fn report_if_undriven(&self) {
         let Driver::Registered = self.driver.get() else {
-            return self.step(|shard| shard.refuse_after(u64::MAX));
+            return self.step(|shard| shard.enter_slow_path_after(u64::MAX));
         };
         let (next, _) = self.step(|shard| {
-            shard.refuse_after(shard.added().min(256));
-            shard.tell_unasked()
+            shard.enter_slow_path_after(shard.added().min(256));
+            shard.publish_unqueried()
         });
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
@@ -290,18 +292,18 @@ impl Local {
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
     /// first turn or announcement, it publishes the deadline for other threads, and reports a timer
     /// that has been overdue for long.
-    fn tell_before_the_loop(&self, nanos: u64) {
+    fn publish_undriven(&self, nanos: u64) {
         match self.driver.get() {
             Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
             Driver::Registered => {
                 self.sleeps_until.set(AWAKE);
                 self.step(|shard| {
-                    let _ = shard.tell_unasked();
-                    shard.refuse_after(1);
+                    let _ = shard.publish_unqueried();
+                    shard.enter_slow_path_after(1);
                 });
             }
             Driver::Missing => {
-                let (next, now) = self.step(|shard| shard.tell_unasked());
+                let (next, now) = self.step(|shard| shard.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer that is added late does not report itself.
                 if next < nanos {
@@ -314,21 +316,22 @@ impl Local {
     /// Runs a turn that finds no work, and returns the number of live timers. Most turns of a busy
     /// loop find none. Returns `None` if there may be work.
     #[inline]
-    pub(super) fn turn_is_idle() -> Option<usize> {
-        let turned = LOCAL
-            .try_with(|place| place.get()?.step(|shard| shard.turn_is_idle().then(|| shard.len())));
-        turned.ok().flatten()
-    }
-
-    /// Runs the turn of a loop that has read the clock itself, if it finds no work.
-    pub(super) fn turn_is_idle_at(now: Instant) -> Option<usize> {
+    pub(super) fn try_idle_turn() -> Option<usize> {
         let turned = LOCAL.try_with(|place| {
-            place.get()?.step(|shard| shard.turn_is_idle_at(now).then(|| shard.len()))
+            place.get()?.step(|shard| shard.try_idle_turn().then(|| shard.len()))
         });
         turned.ok().flatten()
     }
 
-    /// Runs a turn that may find work, after [`turn_is_idle`](Self::turn_is_idle).
+    /// Runs the turn of a loop that has read the clock itself, if it finds no work.
+    pub(super) fn try_idle_turn_at(now: Instant) -> Option<usize> {
+        let turned = LOCAL.try_with(|place| {
+            place.get()?.step(|shard| shard.try_idle_turn_at(now).then(|| shard.len()))
+        });
+        turned.ok().flatten()
+    }
+
+    /// Runs a turn that may find work, after [`try_idle_turn`](Self::try_idle_turn).
     #[inline(never)]
     pub(super) fn turn(budget: usize) -> Turn {
         let mut turn = Turn::default();
@@ -338,7 +341,7 @@ impl Local {
 
     #[inline]
     fn pass(&self, budget: usize, turn: &mut Turn) {
-        if !self.drives() {
+        if !self.begin_driving() {
             (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
             return;
         }
@@ -346,17 +349,17 @@ impl Local {
         let _turning = Turning(&self.driver);
         let (touched_before, is_urgent) = self.step(|shard| {
             shard.begin(budget);
-            (shard.touched(), shard.begins_with_urgent())
+            (shard.touched(), shard.urgent_comes_first())
         });
         if is_urgent {
-            self.take_in(turn);
+            self.consume_messages(turn);
         }
-        while let Some((index, callback)) = self.step(Shard::begin_next_run) {
+        while let Some((index, callback)) = self.step(Engine::begin_next_run) {
             self.run(index, callback);
             turn.fired += 1;
         }
-        if self.step(Shard::look_again) {
-            self.take_in(turn);
+        if self.step(Engine::take_remaining) {
+            self.consume_messages(turn);
         }
         self.flush();
         self.trim(false);
@@ -366,14 +369,14 @@ impl Local {
             turn.live = shard.len();
             turn.touched = shard.touched() - touched_before;
             if is_wanted {
-                shard.leaves_work();
+                shard.note_work();
             }
         });
     }
 
     /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
     /// a pass it consumes urgent requests, at its end the rest.
-    fn take_in(&self, turn: &mut Turn) {
+    fn consume_messages(&self, turn: &mut Turn) {
         while let Some(message) = self.step(|shard| shard.next_message(OwnerNodes::take_to_drop)) {
             match message {
                 Message::Cancelled(callback) => {
@@ -435,21 +438,21 @@ impl Local {
 
     /// Publishes the room of a cancelled timer, if other threads may need to know.
     #[inline]
-    pub(super) fn note_cancel(&self) {
+    pub(super) fn publish_cancel_if_asleep(&self) {
         if self.sleeps_until.get() != AWAKE {
-            self.tell_cancel();
+            self.publish_cancel();
         }
     }
 
     /// Publishes the room of a timer that was cancelled during an announced sleep or before the
     /// loop's first turn.
     #[cold]
-    fn tell_cancel(&self) {
+    fn publish_cancel(&self) {
         self.step(|shard| {
             // Other threads may need its room before the sleep is over.
             shard.publish_live();
             if let Driver::Missing = self.driver.get() {
-                let _ = shard.tell_unasked();
+                let _ = shard.publish_unqueried();
             }
         });
     }
@@ -467,7 +470,7 @@ impl Local {
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
-        self.drives();
+        self.begin_driving();
         self.flush();
         self.time_until_turn()
     }
@@ -489,7 +492,7 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        self.drives();
+        self.begin_driving();
         let (until, is_long, trims) = self.step(|shard| {
             let (until, is_long) = shard.sleep();
             (until, is_long, shard.trim_before_sleep(until))
@@ -529,7 +532,7 @@ impl Local {
     pub(super) fn wants_flush(&self) {
         if !self.has_to_flush() {
             self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
-            self.step(|shard| shard.leaves_work());
+            self.step(|shard| shard.note_work());
             // An announced sleep would delay the flush.
             self.wake_if_earlier(0);
         }
@@ -537,7 +540,7 @@ impl Local {
 
     pub(super) fn wants_trim(&self) {
         self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
-        self.step(|shard| shard.leaves_work());
+        self.step(|shard| shard.note_work());
     }
 
     #[inline]
@@ -592,7 +595,7 @@ impl Local {
     fn end_announced_sleep(&self, nanos: u64) {
         let asleep = self.shared.parker.asleep().filter(|asleep| !asleep.has_no_loop());
         let Some(asleep) = asleep else {
-            return self.tell_before_the_loop(nanos);
+            return self.publish_undriven(nanos);
         };
         if self.step(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
             // The hook may add timers itself, and announce another sleep.
@@ -624,16 +627,16 @@ impl Drop for Local {
 
 /// The functions by which a handle reaches the shard of its thread.
 static PATH: OwnerPath =
-    OwnerPath { cancel, reset, reset_roughly, reset_to, is_pending, share, is_turning };
+    OwnerPath { cancel, reset, reset_when, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         let mut callback = None;
         let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
-        match local.step(|shard| shard.cancel_own(handle, take)) {
+        match local.step(|shard| shard.cancel(handle, take)) {
             Ok(()) => {
-                local.note_cancel();
+                local.publish_cancel_if_asleep();
                 local.drop_callback(callback);
                 Cancel::Cancelled
             }
@@ -645,22 +648,22 @@ fn cancel(handle: TimerHandle) -> Cancel {
 
 /// The owner's path of `TimerHandle::reset` to a delay.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
-    moved(|shard| shard.reset_own(handle, delay))
+    moved(|shard| shard.reset_after(handle, delay))
 }
 
 /// The owner's path of `TimerHandle::reset` to anything else.
-fn reset_roughly(handle: TimerHandle, when: When) -> bool {
-    moved(|shard| shard.reset_own_roughly(handle, when))
+fn reset_when(handle: TimerHandle, when: When) -> bool {
+    moved(|shard| shard.reset_when(handle, when))
 }
 
 /// Moves a timer to the moment at which the clock shows `nanos`, by the owner's path.
 fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
-    moved(|shard| shard.reset_own_to(handle, |_| nanos))
+    moved(|shard| shard.reset_to(handle, |_| nanos))
 }
 
 /// Returns true if `step` has moved a timer, and ends an announced sleep that would miss it.
 #[inline]
-fn moved(step: impl FnOnce(&mut Shard<Callback>) -> Option<u64>) -> bool {
+fn moved(step: impl FnOnce(&mut Engine<Callback>) -> Option<u64>) -> bool {
     let moved = Local::with(|local| {
         let Some(due) = local.step(step) else {
             return false;
@@ -672,7 +675,7 @@ fn moved(step: impl FnOnce(&mut Shard<Callback>) -> Option<u64>) -> bool {
 }
 
 fn is_pending(handle: TimerHandle) -> bool {
-    Local::with(|local| local.step(|shard| shard.is_pending_own(handle))).unwrap_or(false)
+    Local::with(|local| local.step(|shard| shard.is_pending(handle))).unwrap_or(false)
 }
 
 fn is_turning() -> bool {
@@ -681,5 +684,5 @@ fn is_turning() -> bool {
 
 fn share(handle: TimerHandle) {
     // A timer that has ended needs no sharing.
-    let _ = Local::with(|local| local.step(|shard| shard.share_own(handle)));
+    let _ = Local::with(|local| local.step(|shard| shard.share(handle)));
 }

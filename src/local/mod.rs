@@ -43,7 +43,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
-    shard::{Due, PreparedSleep, Shard},
+    shard::{Due, Engine, PreparedSleep},
     when::When,
 };
 
@@ -293,7 +293,7 @@ impl LocalTimer {
     /// entry is touched when it fires or moves. The rest comes first in the next turn, in order.
     /// Until then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
-        match Local::turn_is_idle() {
+        match Local::try_idle_turn() {
             Some(live) => Turn { live, ..Turn::default() },
             None => Local::turn(budget),
         }
@@ -316,7 +316,7 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        match Local::turn_is_idle_at(now) {
+        match Local::try_idle_turn_at(now) {
             Some(live) => Turn { live, ..Turn::default() },
             None => Local::turn(usize::MAX),
         }
@@ -646,23 +646,23 @@ impl LocalTimer {
     ) -> Result<TimerHandle, AddError<F>> {
         match when.delay() {
             Some(delay) => {
-                let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
+                let due = |shard: &mut Engine<Callback>| Due::at(shard.due_after(delay));
                 Self::insert(kind, origin, due, callback)
             }
-            None => Self::insert_roughly(kind, origin, when, Once::new(callback))
+            None => Self::insert_when(kind, origin, when, Once::new(callback))
                 .map_err(|(reason, callback)| AddError::new(reason, callback.into_own())),
         }
     }
 
     /// Adds a one-shot timer at an instant, or with slack or spread. It is not generic, so that it
     /// makes no second copy of an insertion.
-    fn insert_roughly(
+    fn insert_when(
         kind: Kind,
         origin: Origin,
         when: When,
         callback: Once,
     ) -> Result<TimerHandle, (AddErrorReason, Once)> {
-        Self::insert_built(kind, origin, |shard| shard.due_roughly(when), callback)
+        Self::insert_built(kind, origin, |shard| shard.due_when(when), callback)
     }
 
     /// Adds a one-shot timer; the error carries the callback back.
@@ -670,7 +670,7 @@ impl LocalTimer {
     pub(super) fn insert<F: FnOnce() + 'static>(
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let callback = RunOnce(callback);
@@ -701,7 +701,7 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Shard<Callback>| shard.due_every(period);
+        let due = |shard: &mut Engine<Callback>| shard.due_every(period);
         Self::insert_built(Kind::Periodic, origin, due, RunAgain(callback))
             .map_err(|(reason, RunAgain(callback))| AddError::new(reason, callback))
     }
@@ -710,7 +710,7 @@ impl LocalTimer {
     fn insert_built<B: Build<Callback>>(
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Shard<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: B,
     ) -> Result<TimerHandle, (AddErrorReason, B)> {
         let mut callback = Some(callback);
@@ -750,7 +750,7 @@ impl LocalTimer {
         // The fields are captured one by one: without padding.
         let (ClientPlace(client), ClientTimer { number, index }) = (client, timer);
         let expire = move || Self::expire(ClientPlace(client), ClientTimer { number, index });
-        let due = |shard: &mut Shard<Callback>| Due::at(shard.due_after(delay));
+        let due = |shard: &mut Engine<Callback>| Due::at(shard.due_after(delay));
         let callback = &mut Some(RunOnce(expire));
         let added = Local::with(|local| local.add(Kind::Private, origin, due, callback))?;
         added.map(LocalHandle::new)
@@ -767,8 +767,8 @@ impl LocalTimer {
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
             // Its callback has nothing to drop.
-            let cancelled = local.step(|shard| shard.cancel_own(timer.handle(), |_| ()));
-            cancelled.inspect(|()| local.note_cancel())
+            let cancelled = local.step(|shard| shard.cancel(timer.handle(), |_| ()));
+            cancelled.inspect(|()| local.publish_cancel_if_asleep())
         });
         cancelled.is_ok_and(|cancelled| cancelled.is_ok())
     }
@@ -786,10 +786,10 @@ impl LocalTimer {
     /// moment, or `None` if the timer cannot be moved.
     pub(crate) fn reset_alarm(
         timer: TimerHandle,
-        nanos: impl FnOnce(&mut Shard<Callback>) -> u64,
+        nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
         let moved = Local::with(|local| {
-            let nanos = local.step(|shard| shard.reset_own_to(timer, nanos))?;
+            let nanos = local.step(|shard| shard.reset_to(timer, nanos))?;
             local.wake_if_earlier(nanos);
             Some(nanos)
         });
@@ -923,9 +923,12 @@ impl LocalHandle {
 }
 
 /// Looks at a timer of this thread's wheel, if it is pending.
-fn look<R>(handle: TimerHandle, look: impl FnOnce(&mut Shard<Callback>) -> Option<R>) -> Option<R> {
+fn look<R>(
+    handle: TimerHandle,
+    look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,
+) -> Option<R> {
     let looked = Local::with(|local| {
-        local.step(|shard| if shard.is_pending_own(handle) { look(shard) } else { None })
+        local.step(|shard| if shard.is_pending(handle) { look(shard) } else { None })
     });
     looked.ok().flatten()
 }

@@ -103,7 +103,7 @@ impl ShardRef {
         }
         let nanos = match when.delay() {
             Some(delay) => self.shared.due_after(delay),
-            None => self.shared.due_roughly(when),
+            None => self.shared.due_when(when),
         };
         self.send(nanos, Origin::caller(), callback)
     }

@@ -1,6 +1,6 @@
 //! Consumes remote requests: messages of the mailbox, and moves found in the word of a due timer.
 
-use super::{Shard, timers::Claimed};
+use super::engine::{Claimed, Engine};
 use crate::{
     cross_core::{
         mailbox::Messages,
@@ -31,22 +31,22 @@ pub(crate) enum Payload<T> {
     Cancelled(T),
 }
 
-impl<T> Shard<T> {
+impl<T> Engine<T> {
     /// Consumes the messages that were urgent when the pass began, up to the first timer that runs
     /// now.
     #[cold]
-    pub(super) fn take_in_before(&mut self) -> Option<Claimed> {
-        let claimed = self.take_in();
+    pub(super) fn next_urgent(&mut self) -> Option<Claimed> {
+        let claimed = self.next_due_message();
         if claimed.is_none() {
-            self.look_again();
+            self.take_remaining();
         }
         claimed
     }
 
     /// Consumes the remaining messages and new ones, up to the first timer that runs now. If there
     /// is none, ends the pass.
-    pub(super) fn take_in_or_end(&mut self) -> Option<Claimed> {
-        let claimed = if self.look_again() { self.take_in() } else { None };
+    pub(super) fn next_remaining_or_end(&mut self) -> Option<Claimed> {
+        let claimed = if self.take_remaining() { self.next_due_message() } else { None };
         if claimed.is_none() {
             self.backlog.end_pass();
             self.end_pass();
@@ -54,7 +54,7 @@ impl<T> Shard<T> {
         claimed
     }
 
-    fn take_in(&mut self) -> Option<Claimed> {
+    fn next_due_message(&mut self) -> Option<Claimed> {
         loop {
             match self.next_message(|node| Some(node.take_payload()))? {
                 Message::Cancelled(payload) => self.shared.hooks.isolate_drop(payload),
@@ -67,21 +67,21 @@ impl<T> Shard<T> {
     /// Returns the next payload of this pass. If there is none, ends the pass. The caller runs or
     /// drops the payload when it no longer borrows the shard.
     pub(crate) fn next_payload(&mut self) -> Option<Payload<T>> {
-        if !self.is_in_pass() {
+        if !self.stats.in_pass {
             return None;
         }
-        if self.begins_with_urgent() {
-            if let Some(payload) = self.take_in_payload() {
+        if self.urgent_comes_first() {
+            if let Some(payload) = self.next_message_payload() {
                 return Some(payload);
             }
-            self.look_again();
+            self.take_remaining();
         }
         if let Some((claimed, ended)) = self.claim_due(Ended::of) {
             self.count_ended(claimed.index, ended.freed);
             return Some(Payload::Due(ended.payload));
         }
-        if self.look_again()
-            && let Some(payload) = self.take_in_payload()
+        if self.take_remaining()
+            && let Some(payload) = self.next_message_payload()
         {
             return Some(payload);
         }
@@ -90,7 +90,7 @@ impl<T> Shard<T> {
         None
     }
 
-    fn take_in_payload(&mut self) -> Option<Payload<T>> {
+    fn next_message_payload(&mut self) -> Option<Payload<T>> {
         loop {
             match self.next_message(|node| Some(node.take_payload()))? {
                 Message::Cancelled(Some(payload)) => return Some(Payload::Cancelled(payload)),
@@ -129,7 +129,7 @@ impl<T> Shard<T> {
                 let claimed = if node.is_not_admitted() {
                     self.admit(index, periodic)
                 } else {
-                    self.counts.resets_elsewhere += 1;
+                    self.stats.counts.resets_elsewhere += 1;
                     self.apply_move(index, periodic)
                 };
                 claimed.map_or(Message::Done, Message::Due)
@@ -172,7 +172,7 @@ impl<T> Shard<T> {
             return None;
         }
         // The others are out of the mailbox, where an idle turn looks.
-        self.leaves_backlog();
+        self.stats.note_backlog();
         match self.nodes.entry(index).state().collect() {
             Collected::Cancelled { has_payload } => {
                 Some(Message::Cancelled(self.collect_cancelled(index, has_payload, take)))
@@ -197,12 +197,12 @@ impl<T> Shard<T> {
         } else {
             None
         };
-        self.counts.cancelled_elsewhere += 1;
+        self.stats.counts.cancelled_elsewhere += 1;
         if node.is_not_admitted() {
             self.count_cancelled_unseen();
         } else {
             self.wheel.unlink_if_linked(&self.nodes, node);
-            self.count_cancelled();
+            self.stats.count_cancelled();
         }
         self.nodes.free(index);
         payload

@@ -1,51 +1,41 @@
-//! One core's timers: combines wheel, payloads, nodes, mailbox and clock. Everything here runs on
-//! the owner's thread; `shared` has the operations of other threads.
-//!
-//! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
-//! payload, its deadline and its position in the wheel belong to the owner.
+//! One core's timers for a loop that owns its payloads. `engine` is what a shard and a thread's
+//! wheel have in common.
 
-mod adding;
-mod end;
+mod engine;
 mod expired;
-mod lookup;
 mod messages;
-mod pass;
 mod sleep;
 mod stats;
 mod time;
-mod timers;
 
 use std::{
-    cell::Cell,
-    fmt,
-    marker::PhantomData,
-    sync::Arc,
+    fmt, iter,
     time::{Duration, Instant},
 };
 
-use self::{expired::Times, stats::Stats, time::Time};
+use self::expired::Times;
+pub(crate) use self::{
+    engine::{Claimed, Due, Engine},
+    messages::{Message, Payload},
+};
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
 };
-pub(crate) use self::{
-    messages::{Message, Payload},
-    timers::{Claimed, Due},
-};
 use crate::{
-    config::{Config, Parts},
+    config::Config,
     cross_core::{
-        callback::{Callback, Running},
         handle::TimerHandle,
-        mailbox::Backlog,
-        registry,
-        shared::Shared,
-        slab::{Ended, OwnerNodes, Slab},
+        origin::Origin,
+        slab::{Ended, Ready, Slab},
+        state::Kind,
     },
-    error::ConfigError,
+    error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
-    limits::{GENERATION_MAX, SHARD_BITS, SHARD_LEVELS},
-    wheel::{RawWheel, Storage},
+    limits::RESERVE_MAX,
+    metrics::ShardMetrics,
+    util::pages::as_u32,
+    wheel::Storage,
     when::When,
 };
 
@@ -80,31 +70,7 @@ use crate::{
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 pub struct Shard<T> {
-    shared: Arc<Shared>,
-    number: u32,
-    next_generation: u64,
-    /// Later generations are refused.
-    last_generation: u64,
-    /// The owner's view of the nodes in `shared`.
-    nodes: OwnerNodes<T>,
-    wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
-    time: Time,
-    /// Until then, sleeps are short, because other threads have cancelled timers recently.
-    short_sleeps_until: u64,
-    /// The maximum number of live timers.
-    limit: u32,
-    /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
-    backlog: Backlog,
-    /// The counts that the owner keeps itself; the other fields stay zero.
-    counts: Counts,
-    /// Narrower than the counters. At the same width, the compiler merges it with a counter into
-    /// one wide addition, which stalls on the narrow store before.
-    live: u32,
-    stats: Stats,
-    /// The last sweep is done.
-    closed: bool,
-    /// One thread at a time is the owner, also for methods with `&self`.
-    not_sync: PhantomData<Cell<()>>,
+    engine: Engine<T>,
 }
 
 impl<T> Shard<T> {
@@ -123,42 +89,135 @@ impl<T> Shard<T> {
     ///
     /// If the tick is shorter than a microsecond, or 16,384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
-        Self::with_slab(config, Slab::new())
+        Ok(Self { engine: Engine::new(config, Slab::new())? })
     }
 
-    fn with_slab(
-        config: Config,
-        (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
-    ) -> Result<Self, ConfigError> {
-        let Parts { tick, clock, capacity, limit, hooks, name, drop_within } =
-            config.into_parts()?;
-        let shared =
-            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
-        let registration = registry::register(&shared)?;
-        let time = Time::new(clock, tick);
-        shared.spread.start_as(registration.number);
-        let mut shard = Self {
-            shared,
-            number: registration.number,
-            next_generation: registration.first_generation,
-            last_generation: GENERATION_MAX,
-            nodes,
-            wheel: RawWheel::starting_at(tick.now(time.turn)),
-            time,
-            short_sleeps_until: 0,
-            limit,
-            backlog: Backlog::default(),
-            counts: Counts::default(),
-            live: 0,
-            stats: Stats::default(),
-            closed: false,
-            not_sync: PhantomData,
+    /// Adds a timer that is due after a delay, at an instant, or roughly then; see [`When`]. It
+    /// fires in the first turn at or after that moment, rounded up to a tick, and never in a pass
+    /// that has begun. A zero delay fires in the next turn; a delay beyond 584 years never fires.
+    ///
+    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
+    /// for 4,096 timers.
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Shard, When};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(30), "idle");
+    /// shard.add(When::after(Duration::from_secs(1)).spread(Duration::from_secs(4)), "reconnect");
+    /// ```
+    #[track_caller]
+    pub fn add(&mut self, when: impl Into<When>, payload: T) -> TimerHandle {
+        AddError::or_panic(self.try_add(when, payload))
+    }
+
+    /// Adds a timer, and returns an error where [`add`](Self::add) panics.
+    ///
+    /// # Errors
+    ///
+    /// If the shard has been drained, has reached its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has added 2^56 timers. The
+    /// error carries the payload back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::with_config(Config::new().limit(1))?;
+    /// shard.add(Duration::from_secs(30), "first");
+    /// let refused = shard.try_add(Duration::from_secs(30), "second").expect_err("it is full");
+    /// assert_eq!(refused.into_inner(), "second");
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn try_add(
+        &mut self,
+        when: impl Into<When>,
+        payload: T,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let when = when.into();
+        let due = match when.delay() {
+            Some(delay) => Due::at(self.engine.due_after(delay)),
+            None => self.engine.due_when(when),
         };
-        shard.publish_clock();
-        if capacity > 0 {
-            shard.nodes.reserve(capacity);
-        }
-        Ok(shard)
+        self.insert_or_refuse(due, Kind::Shared, payload, Origin::caller())
+    }
+
+    /// Adds a timer that expires every `period` until it is cancelled, for the first time one period
+    /// from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
+    ///
+    /// Expiries keep to their schedule: for any tick, the period does not drift. Those that were
+    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
+    /// counts as a tick. [`set_period`](Self::set_period) changes the period, and
+    /// [`reset`](Self::reset) moves the next expiry.
+    ///
+    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
+    /// timers, and 16 bytes for each place of a page up to its last periodic timer.
+    ///
+    /// # Panics
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Expiry, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection 2"]);
+    /// clock.advance(Duration::from_secs(1));
+    /// shard.turn();
+    /// while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
+    ///     for connection in expired.payload {
+    ///         println!("ping {connection}");
+    ///     }
+    /// }
+    /// assert_eq!(shard.cancel(heartbeat), Some(["connection 1", "connection 2"]));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn add_periodic(&mut self, period: Duration, payload: T) -> TimerHandle {
+        AddError::or_panic(self.try_add_periodic(period, payload))
+    }
+
+    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
+    /// panics.
+    ///
+    /// # Errors
+    ///
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add). The error carries
+    /// the payload back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::with_config(Config::new().limit(0))?;
+    /// let refused = shard.try_add_periodic(Duration::from_secs(1), "heartbeat");
+    /// assert_eq!(refused.expect_err("it is full").into_inner(), "heartbeat");
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn try_add_periodic(
+        &mut self,
+        period: Duration,
+        payload: T,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let due = self.engine.due_every(period);
+        self.insert_or_refuse(due, Kind::Periodic, payload, Origin::caller())
     }
 
     /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
@@ -166,11 +225,11 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
-        if handle.shard() != self.number {
+        if handle.shard() != self.engine.number {
             return None;
         }
         let mut payload = None;
-        let cancelled = self.cancel_own(handle, |node| payload = Some(node.take_payload()));
+        let cancelled = self.engine.cancel(handle, |node| payload = Some(node.take_payload()));
         cancelled.ok().and(payload)
     }
 
@@ -196,15 +255,154 @@ impl<T> Shard<T> {
     /// ```
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
-        if handle.shard() != self.number {
+        if handle.shard() != self.engine.number {
             return false;
         }
         let when = when.into();
         let moved = match when.delay() {
-            Some(delay) => self.reset_own(handle, delay),
-            None => self.reset_own_roughly(handle, when),
+            Some(delay) => self.engine.reset_after(handle, delay),
+            None => self.engine.reset_when(handle, when),
         };
         moved.is_some()
+    }
+
+    /// Changes the period of a periodic timer of this shard.
+    ///
+    /// The next expiry stays where it is; [`reset`](Self::reset) moves it. A period shorter than a
+    /// tick, zero included, counts as a tick.
+    ///
+    /// Returns false if the timer has ended or is not periodic, or the handle is of another shard.
+    /// Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), "connection 1");
+    /// // The connection is idle: less often, from now on.
+    /// assert!(shard.set_period(heartbeat, Duration::from_secs(30)));
+    /// assert!(shard.reset(heartbeat, Duration::from_secs(30)));
+    /// ```
+    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    pub fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
+        self.engine.set_period(handle, period)
+    }
+
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. Of a periodic
+    /// timer it is the next expiry.
+    ///
+    /// Returns `None` if the timer has ended, or the handle is of another shard. While another
+    /// thread moves the timer, this is the old deadline or the new one.
+    ///
+    /// Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// let deadline = shard.deadline(lease).expect("it is pending");
+    /// assert!(deadline >= shard.now() + Duration::from_secs(29));
+    /// shard.cancel(lease);
+    /// assert_eq!(shard.deadline(lease), None);
+    /// ```
+    pub fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
+        self.engine.deadline(handle)
+    }
+
+    /// Returns the time until the deadline of a pending timer of this shard; zero if it has elapsed.
+    ///
+    /// Returns `None` if the timer has ended, or the handle is of another shard. Cost: constant,
+    /// one reading of the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// clock.advance(Duration::from_secs(10));
+    /// assert_eq!(shard.time_left(lease), Some(Duration::from_secs(20)));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
+        self.engine.time_left(handle)
+    }
+
+    /// Returns the payload of a pending timer of this shard.
+    ///
+    /// Returns `None` if the timer fired or was cancelled, also by another thread, or the handle is
+    /// of another shard. Cost: constant, no clock, no lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, Shard};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// assert_eq!(shard.get(lease), Some(&"lease"));
+    /// thread::spawn(move || lease.cancel()).join().unwrap();
+    /// assert_eq!(shard.get(lease), None);
+    /// ```
+    #[inline]
+    pub fn get(&self, handle: TimerHandle) -> Option<&T> {
+        let is_own = handle.shard() == self.engine.number;
+        if is_own { self.engine.nodes.payload(handle.index(), handle.generation()) } else { None }
+    }
+
+    /// Returns the payload of a pending timer of this shard, to change it.
+    ///
+    /// Returns `None` if the timer fired or was cancelled, also by another thread, or the handle is
+    /// of another shard. Cost: constant, no clock, no lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let retry = shard.add(Duration::from_millis(250), 1);
+    /// *shard.get_mut(retry).expect("it is pending") += 1;
+    /// assert_eq!(shard.cancel(retry), Some(2));
+    /// ```
+    #[inline]
+    pub fn get_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
+        let is_own = handle.shard() == self.engine.number;
+        if is_own {
+            self.engine.nodes.payload_mut(handle.index(), handle.generation())
+        } else {
+            None
+        }
+    }
+
+    /// Returns true if the timer is pending in this shard. Cost: constant, no clock, no lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// assert!(shard.contains(lease));
+    /// assert!(!Shard::<&str>::new().contains(lease));
+    /// ```
+    #[inline]
+    pub fn contains(&self, handle: TimerHandle) -> bool {
+        self.get(handle).is_some()
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
@@ -234,8 +432,8 @@ impl<T> Shard<T> {
     /// shard.add(When::at(now + Duration::from_secs(30)), "idle");
     /// ```
     pub fn turn_at(&mut self, now: Instant) {
-        if !self.turn_is_idle_at(now) {
-            self.begin_or_end(usize::MAX);
+        if !self.engine.try_idle_turn_at(now) {
+            self.engine.begin_or_end(usize::MAX);
         }
     }
 
@@ -245,14 +443,14 @@ impl<T> Shard<T> {
     /// then, [`is_behind`](Self::is_behind) returns true and
     /// [`time_until_next`](Self::time_until_next) returns zero.
     pub fn turn_within(&mut self, budget: usize) {
-        if !self.turn_is_idle() {
-            self.begin_or_end(budget);
+        if !self.engine.try_idle_turn() {
+            self.engine.begin_or_end(budget);
         }
     }
 
     /// Returns true if the last pass left work: it used up its budget or was abandoned.
     pub fn is_behind(&self) -> bool {
-        !self.backlog.is_empty() || self.wheel.is_behind()
+        self.engine.is_behind()
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
@@ -271,24 +469,7 @@ impl<T> Shard<T> {
     /// consumed.
     #[inline]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        if self.is_in_pass() { self.next_in_pass() } else { None }
-    }
-
-    fn next_in_pass(&mut self) -> Option<Expired<T>> {
-        // As in `claim_in_pass`, which would cost an expiry 5 instructions here.
-        let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
-        let (claimed, ended) = match before {
-            Some(claimed) => self.end(claimed),
-            None => {
-                if let Some(fired) = self.claim_due(Ended::of) {
-                    fired
-                } else {
-                    let claimed = self.take_in_or_end()?;
-                    self.end(claimed)
-                }
-            }
-        };
-        Some(self.give(claimed, ended))
+        if self.engine.stats.in_pass { self.next_in_pass() } else { None }
     }
 
     /// Returns the next due timer of this pass, and lends the payload of a periodic one.
@@ -331,50 +512,7 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn next_expiry(&mut self) -> Option<Expiry<'_, T>> {
-        if self.is_in_pass() { self.next_expiry_in_pass() } else { None }
-    }
-
-    fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
-        let claimed = self.claim_in_pass()?;
-        let index = claimed.index;
-        let state = self.nodes.entry(index).state();
-        if !state.is_periodic() {
-            let (claimed, ended) = self.end(claimed);
-            return Some(Expiry::Ended(self.give(claimed, ended)));
-        }
-        let expired = self.expired(claimed, state.generation(), ());
-        let next = self.next_run(index);
-        if let Some(payload) = self.rearm(index, next) {
-            self.finish(index);
-            return Some(Expiry::Ended(expired.with(payload)));
-        }
-        Some(Expiry::Periodic(expired.with(self.nodes.lend(index))))
-    }
-
-    /// Claims the next due timer of this pass. If there is none, ends the pass.
-    fn claim_in_pass(&mut self) -> Option<Claimed> {
-        let before = if self.begins_with_urgent() { self.take_in_before() } else { None };
-        before.or_else(|| Some(self.claim_due(|_| ())?.0)).or_else(|| self.take_in_or_end())
-    }
-
-    /// Gives away the payload of a timer that has fired and ended.
-    #[inline]
-    fn give(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
-        self.count_ended(claimed.index, ended.freed);
-        self.expired(claimed, ended.generation, ended.payload)
-    }
-
-    /// Describes an expired timer.
-    #[inline]
-    fn expired<P>(
-        &self,
-        Claimed { index, due }: Claimed,
-        generation: u64,
-        payload: P,
-    ) -> Expired<P> {
-        let handle = TimerHandle::new(self.number, index, generation);
-        let times = Times { origin: self.time.clock.origin(), due, turn: self.time.turn };
-        Expired::new(handle, payload, times)
+        if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
     }
 
     /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes
@@ -389,32 +527,14 @@ impl<T> Shard<T> {
     ///   more than 96 shared the tick.
     /// - A tick earlier for each 8,192 timers that are to be moved together.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
+        self.engine.next_deadline()
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
     /// Reads the clock. A loop calls this before it sleeps. It changes nothing except the loop's
     /// figures in [`metrics`](crate::metrics).
     pub fn time_until_next(&self) -> Option<Duration> {
-        self.time_until(self.next_nanos())
-    }
-
-    /// Returns the time until `turn` for a loop that is about to sleep.
-    pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
-        let now = self.time.now();
-        self.asked_at(now, turn);
-        turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
-    }
-
-    /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
-    /// long for remotely cancelled payloads to wait.
-    pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.time.latest.lo, self.next_nanos());
-        let short = now.saturating_add(self.shared.drop_within);
-        if now < self.short_sleeps_until && short < u64::MAX {
-            return (Some(next.map_or(short, |next| next.min(short))), false);
-        }
-        (next, short < u64::MAX && next.is_none_or(|next| next > short))
+        self.engine.time_until_next()
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
@@ -424,12 +544,12 @@ impl<T> Shard<T> {
     ///
     /// For a drained shard the timeout is zero: nothing would wake its owner.
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
-        if self.closed {
+        if self.engine.closed {
             return PreparedSleep::ended();
         }
-        let (until, is_long) = self.sleep();
-        self.free_before_sleep(until);
-        PreparedSleep::new(&self.shared, until, is_long, || self.time_until(until))
+        let (until, is_long) = self.engine.sleep();
+        self.engine.free_before_sleep(until);
+        PreparedSleep::new(&self.engine.shared, until, is_long, || self.engine.time_until(until))
     }
 
     /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
@@ -459,17 +579,116 @@ impl<T> Shard<T> {
 
     /// Returns the number of live timers, including held ones.
     pub fn len(&self) -> usize {
-        self.live as usize
+        self.engine.len()
     }
 
     /// Returns true if no timer is live.
     pub fn is_empty(&self) -> bool {
-        self.live == 0
+        self.len() == 0
     }
 
     /// Returns the present time of the shard's clock.
     pub fn now(&self) -> Instant {
-        self.time.clock.now()
+        self.engine.now()
+    }
+
+    /// Returns the handle, the deadline and the payload of every pending timer, in no particular
+    /// order. Leaves out timers that another thread has cancelled.
+    ///
+    /// Cost: a few nanoseconds for each timer that the shard has memory for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// let deadline = shard.deadline(lease).expect("it is pending");
+    /// assert_eq!(shard.iter().collect::<Vec<_>>(), [(lease, deadline, &"lease")]);
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (TimerHandle, Instant, &T)> {
+        let first = self.engine.nodes.pending_from(0);
+        let pending =
+            iter::successors(first, |(index, _)| self.engine.nodes.pending_from(index + 1));
+        pending.filter_map(|(index, generation)| {
+            let handle = TimerHandle::new(self.engine.number, index, generation);
+            Some((handle, self.deadline(handle)?, self.get(handle)?))
+        })
+    }
+
+    /// Cancels every pending timer for which `keep` returns false, and drops its payload. `keep`
+    /// gets the handle, the deadline and the payload, in no particular order.
+    ///
+    /// Leaves out timers that another thread has cancelled. A payload's destructor that panics is
+    /// reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the remaining
+    /// timers stay.
+    ///
+    /// Cost: as of [`iter`](Self::iter), and of [`cancel`](Self::cancel) for each timer cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(10), "session 1");
+    /// shard.add(Duration::from_secs(20), "session 2");
+    /// shard.retain(|_handle, _deadline, session| *session != "session 1");
+    /// assert_eq!(shard.len(), 1);
+    /// ```
+    pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
+        let mut next = 0;
+        while let Some((index, generation)) = self.engine.nodes.pending_from(next) {
+            next = index + 1;
+            let handle = TimerHandle::new(self.engine.number, index, generation);
+            let Some(deadline) = self.deadline(handle) else { continue };
+            let is_kept =
+                self.get_mut(handle).is_none_or(|payload| keep(handle, deadline, payload));
+            if !is_kept {
+                let payload = self.cancel(handle);
+                self.engine.shared.hooks.isolate_drop(payload);
+            }
+        }
+    }
+
+    /// Cancels every pending timer and drops the payloads. Unlike a shard that was
+    /// [drained](Self::drain), this one goes on. Cost: as of [`retain`](Self::retain).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(10), "session");
+    /// shard.clear();
+    /// assert!(shard.is_empty());
+    /// shard.add(Duration::from_secs(10), "another session");
+    /// ```
+    pub fn clear(&mut self) {
+        self.retain(|_, _, _| false);
+    }
+
+    /// Allocates memory for `additional` more timers, up to 16 million in all. The shard keeps it
+    /// while it is empty. See [`Config::capacity`](crate::Config::capacity).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.reserve(10_000);
+    /// shard.add(Duration::from_secs(10), "session"); // allocates nothing
+    /// ```
+    pub fn reserve(&mut self, additional: usize) {
+        let timers = self.len().saturating_add(additional).min(RESERVE_MAX as usize);
+        self.engine.nodes.reserve(as_u32(timers));
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
@@ -484,55 +703,126 @@ impl<T> Shard<T> {
     /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
     #[must_use = "what was pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
-        let pending = self.close();
-        pending
-            .into_iter()
-            .map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload))
-            .collect()
-    }
-}
-
-impl Shard<Callback> {
-    /// Creates a shard that other threads may add to.
-    pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
-        Self::with_slab(config, Slab::of_callbacks())
+        self.engine.drain()
     }
 
-    /// Claims the next timer that is due in this pass, and returns its callback, to run it.
+    /// Returns the counts of the timers so far. Cost: some nanoseconds for each queued message.
+    pub fn counts(&self) -> Counts {
+        self.engine.counts()
+    }
+
+    /// Returns the activity of the shard and the lateness of its timers, up to this moment. Other
+    /// threads call [`metrics::shards`](crate::metrics::shards).
+    pub fn metrics(&self) -> ShardMetrics {
+        self.engine.metrics()
+    }
+
+    /// Returns where in the program the live timers were added, and their ages. A periodic timer is
+    /// left out during its own run. Needs the feature `origins`.
+    ///
+    /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
+    #[cfg(feature = "origins")]
+    pub fn live_report(&self) -> crate::metrics::LiveReport {
+        self.engine.live_report()
+    }
+
+    fn insert_or_refuse(
+        &mut self,
+        due: Due,
+        kind: Kind,
+        payload: T,
+        origin: Origin,
+    ) -> Result<TimerHandle, AddError<T>> {
+        let mut payload = Some(Ready(payload));
+        let added =
+            self.make_room().and_then(|()| self.engine.insert(due, kind, origin, &mut payload));
+        added.map_err(|reason| {
+            let Ready(payload) = payload.expect("a refused payload stays");
+            AddError::new(reason, payload)
+        })
+    }
+
+    /// Drops timers that other threads have cancelled, until there is room for another timer.
     #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
-        let (Claimed { index, .. }, callback) = self.claim_due(OwnerNodes::running)?;
-        self.count_run(&callback);
-        Some((index, callback))
-    }
-
-    /// Returns the callback of a claimed timer, to run it.
-    pub(crate) fn begin_run(&mut self, index: u32) -> Running {
-        let callback = OwnerNodes::running(self.nodes.entry(index));
-        self.count_run(&callback);
-        callback
-    }
-
-    /// Counts a one-shot timer as fired. A periodic one stays live.
-    #[inline]
-    fn count_run(&mut self, callback: &Running) {
-        if !callback.is_periodic {
-            self.count_fired();
+    fn make_room(&mut self) -> Result<(), AddErrorReason> {
+        while let Some(reason) = self.engine.refusal() {
+            match self.engine.next_cancelled(|node| Some(node.take_payload())) {
+                Some(Message::Cancelled(payload)) => self.engine.shared.hooks.isolate_drop(payload),
+                _ => return Err(reason),
+            }
         }
+        Ok(())
+    }
+
+    fn next_in_pass(&mut self) -> Option<Expired<T>> {
+        // As in `claim_in_pass`, which would cost an expiry 5 instructions here.
+        let before =
+            if self.engine.urgent_comes_first() { self.engine.next_urgent() } else { None };
+        let (claimed, ended) = match before {
+            Some(claimed) => self.engine.end(claimed),
+            None => {
+                if let Some(fired) = self.engine.claim_due(Ended::of) {
+                    fired
+                } else {
+                    let claimed = self.engine.next_remaining_or_end()?;
+                    self.engine.end(claimed)
+                }
+            }
+        };
+        Some(self.give(claimed, ended))
+    }
+
+    fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
+        let claimed = self.claim_in_pass()?;
+        let index = claimed.index;
+        let state = self.engine.nodes.entry(index).state();
+        if !state.is_periodic() {
+            let (claimed, ended) = self.engine.end(claimed);
+            return Some(Expiry::Ended(self.give(claimed, ended)));
+        }
+        let expired = self.expired(claimed, state.generation(), ());
+        let next = self.engine.next_run(index);
+        if let Some(payload) = self.engine.rearm(index, next) {
+            self.engine.finish(index);
+            return Some(Expiry::Ended(expired.with(payload)));
+        }
+        Some(Expiry::Periodic(expired.with(self.engine.nodes.lend(index))))
+    }
+
+    /// Claims the next due timer of this pass. If there is none, ends the pass.
+    fn claim_in_pass(&mut self) -> Option<Claimed> {
+        let before =
+            if self.engine.urgent_comes_first() { self.engine.next_urgent() } else { None };
+        before
+            .or_else(|| Some(self.engine.claim_due(|_| ())?.0))
+            .or_else(|| self.engine.next_remaining_or_end())
+    }
+
+    /// Gives away the payload of a timer that has fired and ended.
+    #[inline]
+    fn give(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
+        self.engine.count_ended(claimed.index, ended.freed);
+        self.expired(claimed, ended.generation, ended.payload)
+    }
+
+    /// Describes an expired timer.
+    #[inline]
+    fn expired<P>(
+        &self,
+        Claimed { index, due }: Claimed,
+        generation: u64,
+        payload: P,
+    ) -> Expired<P> {
+        let handle = TimerHandle::new(self.engine.number, index, generation);
+        let times =
+            Times { origin: self.engine.time.clock.origin(), due, turn: self.engine.time.turn };
+        Expired::new(handle, payload, times)
     }
 }
 
 impl<T> Default for Shard<T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<T> Drop for Shard<T> {
-    fn drop(&mut self) {
-        for (_, payload) in self.close() {
-            self.shared.hooks.isolate_drop(payload);
-        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Cases that need a shard with tiny limits.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
     clock::ManualClock,
     cross_core::{
-        callback::Sent,
+        callback::{Callback, Sent},
         mailbox::Priority,
         origin::Origin,
         reclaim::tests::attempts,
@@ -21,8 +21,8 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn shard() -> (Shard<Callback>, ManualClock) {
     let clock = ManualClock::new();
-    let shard = Shard::of_callbacks(Config::new().tick(TICK).clock(&clock));
-    (shard.expect("valid"), clock)
+    let engine = Engine::of_callbacks(Config::new().tick(TICK).clock(&clock));
+    (Shard { engine: engine.expect("valid") }, clock)
 }
 
 fn callback() -> Callback {
@@ -31,7 +31,7 @@ fn callback() -> Callback {
 
 /// Adds a timer as another thread would.
 fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
-    let shared = shard.shared();
+    let shared = shard.engine.shared();
     let added = thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -43,7 +43,7 @@ fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
             .expect("no panic")
     });
     let armed = added.expect("there is room").answer;
-    TimerHandle::new(shard.number(), armed.index, armed.generation)
+    TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
 fn fired(shard: &mut Shard<Callback>) -> usize {
@@ -59,7 +59,7 @@ fn pages_of_remote_timers_come_and_go() {
         let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
-        let pages = shard.nodes.known_pages();
+        let pages = shard.engine.nodes.known_pages();
         assert!((20..=24).contains(&pages), "{pages} pages in round {round}");
         for (number, timer) in timers.into_iter().enumerate() {
             if number % 2 == 0 {
@@ -70,9 +70,9 @@ fn pages_of_remote_timers_come_and_go() {
         }
         let is_small = attempts().any(|turn| {
             assert_eq!(fired(&mut shard), 0);
-            turn >= 100 && shard.nodes.known_pages() <= 4
+            turn >= 100 && shard.engine.nodes.known_pages() <= 4
         });
-        assert!(is_small, "{} pages left after round {round}", shard.nodes.known_pages());
+        assert!(is_small, "{} pages left after round {round}", shard.engine.nodes.known_pages());
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
     }
@@ -82,11 +82,11 @@ fn pages_of_remote_timers_come_and_go() {
 fn reserved_pages_are_there_and_stay() {
     let (mut shard, _clock) = shard();
     shard.reserve(9);
-    let reserved = shard.nodes.known_pages();
+    let reserved = shard.engine.nodes.known_pages();
     assert!(reserved >= 5, "pages of two, and index 0");
     let due = Due::at(0);
     for _ in 0..9 {
-        let added = shard.insert(
+        let added = shard.engine.insert(
             due,
             Kind::Shared,
             Origin::caller(),
@@ -94,13 +94,13 @@ fn reserved_pages_are_there_and_stay() {
         );
         assert!(added.is_ok());
     }
-    assert_eq!(shard.nodes.known_pages(), reserved);
+    assert_eq!(shard.engine.nodes.known_pages(), reserved);
     assert_eq!(fired(&mut shard), 9);
     (0..100).for_each(|_| assert_eq!(fired(&mut shard), 0));
-    assert_eq!(shard.nodes.known_pages(), reserved);
+    assert_eq!(shard.engine.nodes.known_pages(), reserved);
     shard.reserve(usize::MAX);
     assert_eq!(
-        shard.nodes.known_pages(),
+        shard.engine.nodes.known_pages(),
         (INDEX_MAX as usize).div_ceil(2),
         "as many as there can be"
     );
@@ -114,7 +114,7 @@ fn nodes_of_remote_timers_are_used_again() {
         let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
         // The shard trims its pages in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
-        let pages = shard.nodes.known_pages();
+        let pages = shard.engine.nodes.known_pages();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
         // One of each page, and then the other one.
         let (ones, others): (Vec<_>, Vec<_>) =
@@ -130,7 +130,7 @@ fn a_remote_add_without_a_node_left_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
-    let shared = Arc::clone(shard.shared());
+    let shared = Arc::clone(shard.engine.shared());
     let add = || shared.add(0, Origin::caller(), Sent::new(|| ())).map_err(|(reason, _)| reason);
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
@@ -158,11 +158,11 @@ fn the_owner_cancels_and_moves_a_timer_that_it_has_not_met() {
 
 /// Adds a remote timer whose callback counts as long as it lives.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
-    let (shared, captured) = (shard.shared(), Arc::clone(count));
+    let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
     let added =
         shared.add(shared.nanos_after(TICK), Origin::caller(), Sent::new(move || drop(captured)));
     let armed = added.map_err(|(reason, _)| reason).expect("there is room").answer;
-    TimerHandle::new(shard.number(), armed.index, armed.generation)
+    TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
 /// Resets a timer as another thread does, and calls `between` between the two swaps.
@@ -171,7 +171,7 @@ fn while_moving(
     timer: TimerHandle,
     between: impl FnOnce(&mut Shard<Callback>),
 ) -> bool {
-    let shared = Arc::clone(shard.shared());
+    let shared = Arc::clone(shard.engine.shared());
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.with(timer.index(), &pinned, |node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
@@ -195,7 +195,7 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
         let timer = add_counted(&shard, &callback);
         let moved = while_moving(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
-                shard.shared().slab.with(
+                shard.engine.shared().slab.with(
                     timer.index(),
                     &crate::cross_core::reclaim::pin(),
                     |node| node.state.cancel(timer.generation()),
@@ -304,7 +304,7 @@ fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
 #[test]
 fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
     let (shard, _clock) = shard();
-    let (shared, callback) = (shard.shared(), Arc::new(()));
+    let (shared, callback) = (shard.engine.shared(), Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
         shared

@@ -65,4 +65,10 @@ impl Time {
     pub(super) fn begin_turn(&mut self, now: u64) {
         self.turn_before = mem::replace(&mut self.turn, now);
     }
+
+    /// Returns the wake-up time that a loop wants after the last turn. An elapsed deadline becomes
+    /// one nanosecond after that turn.
+    pub(super) fn wake_up(&self, next: Option<u64>) -> u64 {
+        next.map_or(u64::MAX, |next| next.max(self.turn.saturating_add(1)))
+    }
 }

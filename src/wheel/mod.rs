@@ -257,7 +257,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// [`is_behind`](Self::is_behind) returns true if there is a rest.
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
-        if !self.raw.pass_is_idle(now) {
+        if !self.raw.try_idle_pass(now) {
             self.raw.begin(&self.entries, now, budget);
         }
         Due { wheel: self }

@@ -410,7 +410,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may
     /// be work.
     #[inline]
-    pub(crate) fn pass_is_idle(&mut self, target: u64) -> bool {
+    pub(crate) fn try_idle_pass(&mut self, target: u64) -> bool {
         let is_idle = target < self.idle_until && target >= self.target;
         if is_idle {
             (self.target, self.position) = (target, target);

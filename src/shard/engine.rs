@@ -1,0 +1,974 @@
+//! One core's timers: combines wheel, payloads, nodes, mailbox and clock. Everything here runs on
+//! the owner's thread; `shared` has the operations of other threads.
+//!
+//! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
+//! payload, its deadline and its position in the wheel belong to the owner. An ending takes several
+//! steps, so that nothing is borrowed while the user's code runs between them.
+
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{stats::Stats, time::Time};
+use crate::{
+    clock::{
+        Clock, Reading,
+        schedule::Schedule,
+        tick::{TickLength, saturating_nanos},
+    },
+    config::{Config, Parts},
+    cross_core::{
+        callback::{Callback, Running},
+        handle::TimerHandle,
+        mailbox::{Backlog, Priority},
+        origin::Origin,
+        registry,
+        shared::Shared,
+        slab::{Build, Ended, NodeRef, OwnerNodes, Slab},
+        state::{Cancel, Claim, FollowUp, Freed, Kind, Movable, Move, Mover, Swept},
+    },
+    error::{AddErrorReason, ConfigError},
+    gauges::Counts,
+    limits::{
+        GENERATION_MAX, INDEX_MAX, LONG_SLEEP, MESSAGES_MAX, MOVES_APPLIED_MAX, SHARD_BITS,
+        SHARD_LEVELS, TURNS_UNPUBLISHED,
+    },
+    metrics::ShardMetrics,
+    wheel::{Entry, RawWheel, Storage},
+    when::When,
+};
+
+/// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
+pub(crate) struct Engine<T> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u32,
+    next_generation: u64,
+    /// Later generations are refused.
+    last_generation: u64,
+    /// The owner's view of the nodes in `shared`.
+    pub(super) nodes: OwnerNodes<T>,
+    pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
+    pub(super) time: Time,
+    /// Until then, sleeps are short, because other threads have cancelled timers recently.
+    pub(super) short_sleeps_until: u64,
+    /// The maximum number of live timers.
+    limit: u32,
+    /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
+    pub(super) backlog: Backlog,
+    pub(super) stats: Stats,
+    /// The last sweep is done.
+    pub(super) closed: bool,
+    /// One thread at a time is the owner, also for methods with `&self`.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+/// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Claimed {
+    pub(crate) index: u32,
+    /// The deadline in nanoseconds of the clock, rounded up to a tick.
+    pub(crate) due: u64,
+}
+
+/// When a timer is due, in nanoseconds of the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) nanos: u64,
+    /// How much later it may fire.
+    pub(crate) slack: u64,
+    /// The period of a periodic timer.
+    pub(crate) period: u64,
+}
+
+impl Due {
+    #[inline]
+    pub(crate) fn at(nanos: u64) -> Self {
+        Self { nanos, slack: 0, period: 0 }
+    }
+}
+
+/// Timers found by the sweep so far.
+struct Found<T> {
+    /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
+    pending: Vec<(u64, T)>,
+    cancelled: Vec<T>,
+    /// Number of cancelled timers, including those without a payload.
+    cancelled_count: u32,
+}
+
+impl<T> Engine<T> {
+    pub(super) fn new(
+        config: Config,
+        (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
+    ) -> Result<Self, ConfigError> {
+        let Parts { tick, clock, capacity, limit, hooks, name, drop_within } =
+            config.into_parts()?;
+        let shared =
+            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
+        let registration = registry::register(&shared)?;
+        let time = Time::new(clock, tick);
+        shared.spread.start_as(registration.number);
+        let mut engine = Self {
+            shared,
+            number: registration.number,
+            next_generation: registration.first_generation,
+            last_generation: GENERATION_MAX,
+            nodes,
+            wheel: RawWheel::starting_at(tick.now(time.turn)),
+            time,
+            short_sleeps_until: 0,
+            limit,
+            backlog: Backlog::default(),
+            stats: Stats::default(),
+            closed: false,
+            not_sync: PhantomData,
+        };
+        engine.publish_clock();
+        if capacity > 0 {
+            engine.nodes.reserve(capacity);
+        }
+        Ok(engine)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.time.clock
+    }
+
+    pub(crate) fn tick(&self) -> TickLength {
+        self.time.tick
+    }
+
+    /// Returns the number of live timers, including held ones.
+    pub(crate) fn len(&self) -> usize {
+        self.stats.live as usize
+    }
+
+    /// Returns the number of timers added so far.
+    pub(crate) fn added(&self) -> u64 {
+        self.stats.counts.added
+    }
+
+    /// Entries of the wheel touched so far.
+    pub(crate) fn touched(&self) -> u64 {
+        self.wheel.touched()
+    }
+
+    /// Returns true if the last pass left work: it used up its budget or was abandoned.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.backlog.is_empty() || self.wheel.is_behind()
+    }
+
+    /// Returns the present time of the clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.time.clock.now()
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `Time::read`")]
+    pub(super) fn read_clock(&mut self) -> Reading {
+        if self.time.read() {
+            self.publish_clock();
+        }
+        self.time.latest
+    }
+
+    /// Publishes the latest reading of a clock that may go back: remote deadlines count from there.
+    #[inline]
+    pub(super) fn publish_clock(&self) {
+        if self.time.clock.may_go_back() {
+            self.shared.hold_clock(self.time.latest.hi);
+        }
+    }
+
+    /// Returns the reading of the clock at `delay` from now.
+    #[inline]
+    pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
+        self.read_clock().hi.saturating_add(saturating_nanos(delay))
+    }
+
+    /// Returns the deadline of a timer that is added or moved now, with this delay.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
+    pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
+        let now = self.read_clock().hi;
+        let delay = saturating_nanos(delay);
+        self.time.tick.due(now.saturating_add(delay), delay == 0)
+    }
+
+    /// Returns when a timer is due that is added now at an instant, with slack or spread.
+    #[inline(never)]
+    pub(crate) fn due_when(&mut self, when: When) -> Due {
+        let now = self.read_clock().hi;
+        let nanos = self.shared.nanos_of(when, now);
+        Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
+    }
+
+    /// Returns when a periodic timer is due that is added now.
+    pub(crate) fn due_every(&mut self, period: Duration) -> Due {
+        let period = self.time.tick.period(period);
+        Due { period, ..Due::at(self.nanos_after(Duration::from_nanos(period))) }
+    }
+
+    /// Returns true if the clock certainly shows `nanos` or more.
+    #[inline]
+    pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
+        self.time.latest.lo >= nanos || self.read_clock().lo >= nanos
+    }
+
+    /// Returns the reason why no timer can be added, or `None` if one can, provided that a node is
+    /// left.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
+        if self.closed {
+            Some(AddErrorReason::ShutDown)
+        } else if self.stats.live >= self.limit || self.next_generation > self.last_generation {
+            Some(AddErrorReason::Full)
+        } else {
+            None
+        }
+    }
+
+    /// Sends the caller to its slow path after `adds` more adds: they are refused then. If
+    /// generations are used up, all adds are refused.
+    pub(crate) fn enter_slow_path_after(&mut self, adds: u64) {
+        self.last_generation = (self.next_generation - 1).saturating_add(adds).min(GENERATION_MAX);
+    }
+
+    /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
+    pub(crate) fn insert<B: Build<T>>(
+        &mut self,
+        due: Due,
+        kind: Kind,
+        origin: Origin,
+        payload: &mut Option<B>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        debug_assert_eq!(self.refusal(), None);
+        let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        self.stats.counts.added += 1;
+        self.stats.live += 1;
+        let node = self.nodes.entry(index);
+        let payload = payload.take().expect("a payload is added once");
+        node.arm(generation, kind, payload, origin, || self.time.now());
+        let deadline = self.time.tick.deadline(due.nanos);
+        if due.slack == 0 {
+            self.wheel.link(&self.nodes, node, deadline);
+        } else {
+            let last = self.time.tick.now(due.nanos.saturating_add(due.slack));
+            self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
+        }
+        if kind == Kind::Periodic {
+            self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
+        }
+        Ok(TimerHandle::new(self.number, index, generation))
+    }
+
+    /// Cancels a timer of this shard. If the cancel wins, it calls `take`, which takes the payload.
+    /// The error says why the cancel failed.
+    #[inline]
+    pub(crate) fn cancel(
+        &mut self,
+        handle: TimerHandle,
+        take: impl FnOnce(NodeRef<'_, T>),
+    ) -> Result<(), Cancel> {
+        let index = handle.index();
+        if !self.nodes.finds(index, handle.generation()) {
+            return Err(Cancel::Ended);
+        }
+        let node = self.nodes.entry(index);
+        let freed = node.state().cancel_own(handle.generation())?;
+        take(node);
+        if freed == Freed::Now {
+            self.wheel.unlink(&self.nodes, node);
+            self.nodes.free(index);
+            self.stats.count_cancelled();
+        } else {
+            self.cancel_keeping_node(index);
+        }
+        Ok(())
+    }
+
+    /// Unlinks a cancelled timer whose node stays in use until its message arrives.
+    #[cold]
+    fn cancel_keeping_node(&mut self, index: u32) {
+        let node = self.nodes.entry(index);
+        if node.is_not_admitted() {
+            self.count_cancelled_unseen();
+        } else {
+            self.wheel.unlink_if_linked(&self.nodes, node);
+            self.stats.count_cancelled();
+        }
+    }
+
+    /// Counts a remote timer that was cancelled before it was admitted.
+    pub(super) fn count_cancelled_unseen(&mut self) {
+        self.stats.counts.added += 1;
+        self.stats.counts.cancelled += 1;
+        self.shared.admission.release();
+    }
+
+    /// Moves a timer of this shard to `delay` from now. Returns its deadline in nanoseconds of the
+    /// clock, or `None` if it cannot be moved.
+    #[inline]
+    pub(crate) fn reset_after(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        self.reset_to(handle, |shard| shard.due_after(delay))
+    }
+
+    /// Moves a timer of this shard to an instant, or with slack or spread.
+    pub(crate) fn reset_when(&mut self, handle: TimerHandle, when: When) -> Option<u64> {
+        self.reset_to(handle, |shard| shard.shared.due_when(when))
+    }
+
+    /// Moves a timer of this shard to the moment that `due` returns. `due` is called only if the
+    /// timer can be moved.
+    #[inline]
+    pub(crate) fn reset_to(
+        &mut self,
+        handle: TimerHandle,
+        due: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
+        let index = handle.index();
+        if !self.nodes.finds(index, handle.generation()) {
+            return None;
+        }
+        if handle.is_remote() && self.nodes.entry(index).is_not_admitted() {
+            let due = due(self);
+            return self.reset_not_admitted(handle, due);
+        }
+        match self.nodes.entry(index).state().movable(handle.generation()) {
+            // A concurrent remote cancel is ordered after this move.
+            Movable::Fast => {
+                let due = due(self);
+                let node = self.nodes.entry(index);
+                self.wheel.relink(&self.nodes, node, self.time.tick.deadline(due));
+                self.stats.counts.resets += 1;
+                Some(due)
+            }
+            Movable::Slow { periodic, unlinked } => {
+                let due = due(self);
+                self.reset_slow(index, due, periodic, unlinked);
+                Some(due)
+            }
+            Movable::No => None,
+        }
+    }
+
+    /// Resets a periodic timer, or a timer that another thread has reset. This is the slow path.
+    #[cold]
+    #[inline(never)]
+    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
+        let deadline = self.time.tick.deadline(due);
+        self.stats.counts.resets += 1;
+        let node = self.nodes.entry(index);
+        if unlinked {
+            self.wheel.relink_or_link(&self.nodes, node, deadline);
+        } else {
+            self.wheel.relink(&self.nodes, node, deadline);
+        }
+        if periodic {
+            self.nodes.periodic(index).due = due;
+        }
+    }
+
+    /// Resets a remote timer before its admission, by the protocol of other threads.
+    #[cold]
+    #[inline(never)]
+    fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
+        let index = handle.index();
+        let node = self.nodes.entry(index);
+        match node.state().begin_move(handle.generation()) {
+            Move::Refused => return None,
+            // Another thread's move comes directly after this one.
+            Move::Superseded => (),
+            Move::Begun => {
+                node.requested().write(due);
+                if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
+                    let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
+                }
+            }
+        }
+        self.stats.counts.resets += 1;
+        Some(due)
+    }
+
+    /// Makes a private timer one that other threads may cancel.
+    pub(crate) fn share(&self, handle: TimerHandle) {
+        if self.is_armed(handle) {
+            self.nodes.entry(handle.index()).state().share();
+        }
+    }
+
+    pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
+        self.nodes.finds(handle.index(), handle.generation()) && self.is_armed(handle)
+    }
+
+    fn is_armed(&self, handle: TimerHandle) -> bool {
+        self.nodes.entry(handle.index()).state().is_pending(handle.generation())
+    }
+
+    /// Returns the deadline of a pending timer, rounded up to a tick.
+    pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
+        self.due_of(handle).map(|nanos| self.time.clock.instant_at(nanos))
+    }
+
+    /// Returns the time until the deadline of a pending timer; zero if it has elapsed.
+    pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
+        let nanos = self.due_of(handle)?;
+        Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
+    }
+
+    /// Returns the deadline of a pending timer in nanoseconds of the clock, rounded up to a tick.
+    fn due_of(&self, handle: TimerHandle) -> Option<u64> {
+        let index = handle.index();
+        if handle.shard() != self.number || !self.nodes.knows(index) {
+            return None;
+        }
+        let node = self.nodes.entry(index);
+        if node.state().is_pending_and_moved(handle.generation())? {
+            Some(self.time.tick.round_up(node.requested().read()))
+        } else {
+            Some(self.due_nanos(index))
+        }
+    }
+
+    /// Returns the deadline of a live timer, in nanoseconds of the clock.
+    pub(crate) fn due_nanos(&self, index: u32) -> u64 {
+        self.time.tick.start(self.nodes.entry(index).deadline())
+    }
+
+    /// Changes the period of a periodic timer of this shard. Returns false if it cannot.
+    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
+        let (index, generation) = (handle.index(), handle.generation());
+        let will_run_again = handle.shard() == self.number
+            && self.nodes.finds(index, generation)
+            && self.nodes.entry(index).state().will_run_again(generation);
+        if will_run_again {
+            let period = self.time.tick.period(period);
+            let node = self.nodes.entry(index);
+            if node.is_not_admitted() {
+                // The adder wrote the period before it had the handle.
+                node.set_requested_period(period);
+            } else {
+                self.nodes.periodic(index).period = period;
+            }
+        }
+        will_run_again
+    }
+
+    /// Reads the clock, and runs a whole turn if there is no work. Otherwise returns false, and the
+    /// caller begins a pass. Most turns of a busy loop are idle.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
+    pub(crate) fn try_idle_turn(&mut self) -> bool {
+        let now = self.read_clock().lo;
+        self.finish_if_idle(now)
+    }
+
+    /// Runs a whole turn of a loop that has read the clock itself, if there is no work.
+    pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
+        self.time.read_by_loop(now);
+        self.publish_clock();
+        self.finish_if_idle(self.time.latest.lo)
+    }
+
+    /// Runs a whole turn at `now` if there is no work.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
+    fn finish_if_idle(&mut self, now: u64) -> bool {
+        let is_idle = now < self.time.tick.start(self.wheel.idle_until())
+            && self.stats.is_quiet(now)
+            && !self.nodes.has_garbage()
+            && self.shared.mailbox.is_empty();
+        if is_idle {
+            self.time.begin_turn(now);
+            self.stats.counts.turns += 1;
+        }
+        is_idle
+    }
+
+    /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
+    /// there is work.
+    pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
+        self.begin(budget);
+        let is_idle = self.wheel.is_done() && self.backlog.is_empty();
+        if is_idle {
+            // Messages that arrive from here on belong to the next pass.
+            self.backlog.end_pass();
+            self.end_pass();
+        }
+        !is_idle
+    }
+
+    /// Begins a pass that may have something to do.
+    #[inline]
+    pub(crate) fn begin(&mut self, budget: usize) {
+        self.stats.begin_pass(&mut self.time, &self.shared.gauges);
+        self.nodes.return_nodes();
+        if self.nodes.has_garbage() && !self.closed {
+            // The memory of a shard that has ended is freed as a whole.
+            self.nodes.trim();
+        }
+        self.publish_live();
+        self.begin_mailbox(budget);
+        // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
+        // regardless of which thread added or moved them.
+        let target = self.time.tick.now(self.time.turn);
+        if self.urgent_comes_first() || !self.wheel.try_idle_pass(target) {
+            self.wheel.begin(&self.nodes, target, budget);
+        }
+    }
+
+    /// Returns true if the pass begins with urgent messages.
+    #[inline]
+    pub(crate) fn urgent_comes_first(&self) -> bool {
+        self.backlog.holds_others()
+    }
+
+    /// Takes the messages that have arrived since the last pass.
+    #[inline]
+    fn begin_mailbox(&mut self, budget: usize) {
+        self.backlog.begin_pass(budget.min(MESSAGES_MAX));
+        if self.has_messages() {
+            self.take_mailbox();
+            self.backlog.hold_others();
+        }
+    }
+
+    /// Takes low-priority messages and new ones after the last due timer. Returns true if there are
+    /// any.
+    #[inline]
+    pub(crate) fn take_remaining(&mut self) -> bool {
+        self.has_messages() && self.poll_mailbox()
+    }
+
+    #[inline(never)]
+    fn poll_mailbox(&mut self) -> bool {
+        self.backlog.look_again();
+        self.take_mailbox();
+        !self.backlog.is_empty()
+    }
+
+    #[inline]
+    fn has_messages(&self) -> bool {
+        !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Takes the messages that have arrived, once per kind in a pass.
+    #[inline]
+    pub(super) fn take_mailbox(&mut self) {
+        self.backlog.take_more(&self.shared.mailbox);
+        if self.backlog.must_reverse() {
+            // The request that came first is consumed first.
+            let nodes = &mut self.nodes;
+            self.backlog.reverse(|index, link| nodes.sender(index).link().exchange(link));
+        }
+    }
+
+    /// Claims the next due timer of this pass, which is running then, and calls `fire`.
+    #[inline]
+    pub(crate) fn claim_due<R>(
+        &mut self,
+        fire: impl Fn(NodeRef<'_, T>) -> R,
+    ) -> Option<(Claimed, R)> {
+        loop {
+            let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
+            let index = node.index();
+            match node.state().claim() {
+                Claim::Fires => {
+                    let fired = fire(node);
+                    self.stats.count_due(deadline, &self.time, &self.shared.gauges);
+                    return Some((Claimed { index, due: self.time.tick.start(deadline) }, fired));
+                }
+                Claim::Moved { periodic } => {
+                    self.stats.counts.resets_elsewhere += 1;
+                    if let Some(claimed) = self.apply_move(index, periodic) {
+                        return Some((claimed, fire(self.nodes.entry(index))));
+                    }
+                }
+                // Its message completes the cancel.
+                Claim::Held => (),
+            }
+        }
+    }
+
+    /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has
+    /// elapsed and the pass is past it; otherwise the pass reaches it in order.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn apply_move(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
+        for _ in 0..MOVES_APPLIED_MAX {
+            let nanos = self.nodes.entry(index).requested().read();
+            let deadline = self.time.tick.deadline(nanos);
+            if periodic {
+                self.nodes.periodic(index).due = nanos;
+            }
+            let node = self.nodes.entry(index);
+            let Err(due) = self.wheel.place_in_order(&self.nodes, node, deadline) else {
+                return None;
+            };
+            match node.state().claim() {
+                Claim::Fires => {
+                    let asked = self.time.tick.start(deadline);
+                    self.stats.count_arrived_due(asked, &self.time, &self.shared.gauges);
+                    return Some(Claimed { index, due: self.time.tick.start(due) });
+                }
+                Claim::Moved { periodic: again } => {
+                    self.stats.counts.resets_elsewhere += 1;
+                    periodic = again;
+                }
+                Claim::Held => return None,
+            }
+        }
+        // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
+        // it is reset again.
+        let node = self.nodes.entry(index);
+        let deadline = self.time.tick.deadline(node.requested().read());
+        self.wheel.relink_or_link(&self.nodes, node, deadline);
+        None
+    }
+
+    /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
+    /// [`apply_move`](Self::apply_move).
+    pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<Claimed> {
+        if is_periodic {
+            let period = self.nodes.entry(index).requested_period();
+            self.nodes.periodic(index).period = period;
+        }
+        self.nodes.entry(index).admit(|| self.time.now());
+        self.stats.counts.added += 1;
+        self.stats.live += 1;
+        // The order matters: the timer is counted in at least one of both places at any moment, see
+        // `admission`.
+        self.shared.admission.set_live(self.stats.live);
+        self.shared.admission.release();
+        self.apply_move(index, is_periodic)
+    }
+
+    /// Ends a claimed timer and takes its payload, which the caller counts by
+    /// [`count_ended`](Self::count_ended).
+    pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
+        (claimed, Ended::of(self.nodes.entry(claimed.index)))
+    }
+
+    /// Counts a timer that has fired and ended, and frees its node.
+    #[inline]
+    pub(super) fn count_ended(&mut self, index: u32, freed: Freed) {
+        self.stats.count_fired();
+        if freed == Freed::Now {
+            self.nodes.free(index);
+        }
+    }
+
+    /// Finishes the run of a claimed timer.
+    #[inline]
+    pub(crate) fn finish(&mut self, index: u32) {
+        if self.nodes.entry(index).state().finish() == Freed::Now {
+            self.nodes.free(index);
+        }
+    }
+
+    /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
+    pub(crate) fn next_run(&mut self, index: u32) -> u64 {
+        self.nodes.periodic(index).after(self.time.turn)
+    }
+
+    /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If it was cancelled
+    /// during its run, returns the payload, to be dropped before the timer is finished.
+    pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
+        let node = self.nodes.entry(index);
+        let payload = node.rearm();
+        if payload.is_none() {
+            self.wheel.link(&self.nodes, node, self.time.tick.deadline(nanos));
+        } else {
+            let elsewhere = node.state().was_stopped_elsewhere();
+            self.stats.count_cancelled();
+            self.stats.counts.cancelled_elsewhere += u64::from(elsewhere);
+        }
+        payload
+    }
+
+    /// Returns the moment at which the shard next needs a turn.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
+    }
+
+    /// Returns the moment at which the shard next needs a turn.
+    pub(crate) fn next_nanos(&self) -> Option<u64> {
+        // An urgent message may carry an elapsed deadline.
+        if !self.backlog.is_empty() || self.shared.mailbox.is_urgent() {
+            return Some(self.time.turn);
+        }
+        self.wheel.next_deadline().map(|tick| self.time.tick.start(tick))
+    }
+
+    /// Returns the time until the next deadline for a loop that is about to sleep.
+    pub(crate) fn time_until_next(&self) -> Option<Duration> {
+        self.time_until(self.next_nanos())
+    }
+
+    /// Returns the time until `turn` for a loop that is about to sleep.
+    pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
+        let now = self.time.now();
+        self.note_sleep(now, turn);
+        turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+    }
+
+    /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
+    /// long for remotely cancelled payloads to wait.
+    pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
+        let (now, next) = (self.time.latest.lo, self.next_nanos());
+        let short = now.saturating_add(self.shared.drop_within);
+        if now < self.short_sleeps_until && short < u64::MAX {
+            return (Some(next.map_or(short, |next| next.min(short))), false);
+        }
+        (next, short < u64::MAX && next.is_none_or(|next| next > short))
+    }
+
+    /// Frees empty pages if the owner is about to sleep for long, since a sleeping loop does not
+    /// turn to free them. Returns true if the sleep is long.
+    pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
+        let is_long = self.is_long_sleep(until);
+        if is_long && !self.closed {
+            self.nodes.return_nodes();
+            self.nodes.trim_fully();
+        }
+        is_long
+    }
+
+    /// Frees the pages that have been retired, as
+    /// [`trim_before_sleep`](Self::trim_before_sleep) does, if the shard is only borrowed.
+    pub(super) fn free_before_sleep(&self, until: Option<u64>) {
+        if self.is_long_sleep(until) {
+            self.nodes.free_retired();
+        }
+    }
+
+    fn is_long_sleep(&self, until: Option<u64>) -> bool {
+        until.is_none_or(|until| until.saturating_sub(self.time.latest.lo) >= LONG_SLEEP)
+    }
+
+    /// Returns the counts of the timers so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let waiting = self.backlog.left().into_iter().chain(self.shared.mailbox.waiting());
+        let (held, queued) = self.count_messages(waiting);
+        Counts { held, queued, ..self.counted() }
+    }
+
+    /// Returns the activity of the shard and the lateness of its timers.
+    pub(crate) fn metrics(&self) -> ShardMetrics {
+        self.shared.gauges.publish_levels(self.wheel.occupied());
+        ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
+    }
+
+    /// Returns where in the program the live timers were added.
+    #[cfg(feature = "origins")]
+    pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
+        let now = self.time.now();
+        crate::metrics::LiveReport::new(self.nodes.added(), now)
+    }
+
+    /// Returns the counts without the messages that wait.
+    #[inline]
+    fn counted(&self) -> Counts {
+        Counts {
+            live: self.stats.live.into(),
+            panicked: self.shared.hooks.panicked(),
+            touched: self.wheel.touched(),
+            clock_regressions: self.time.regressions,
+            ..self.stats.counts
+        }
+    }
+
+    /// Publishes the number of live timers, which limits remote adds.
+    #[inline]
+    pub(crate) fn publish_live(&self) {
+        if self.limit < INDEX_MAX {
+            self.shared.admission.set_live(self.stats.live);
+        }
+    }
+
+    /// Publishes the counts and the next deadline of a wheel that no loop has queried yet. Returns
+    /// that deadline and the present, in nanoseconds of the clock. Other threads publish the
+    /// deadlines of their requests.
+    #[cold]
+    pub(crate) fn publish_unqueried(&self) -> (u64, u64) {
+        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
+        self.publish();
+        self.shared.gauges.wants_turn_at(self.time.wake_up(next));
+        (next.unwrap_or(u64::MAX), self.time.latest.lo)
+    }
+
+    /// Ends the pass. Returns true if it has left a backlog to the next one.
+    #[inline]
+    pub(crate) fn end_pass(&mut self) -> bool {
+        let is_behind = self.is_behind();
+        if self.stats.in_pass {
+            self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
+            self.publish_live();
+            if self.stats.counts.turns >= self.stats.publish_at.get() {
+                self.publish();
+            }
+        }
+        is_behind
+    }
+
+    /// Records that the loop is about to sleep until `next`.
+    #[inline]
+    fn note_sleep(&self, now: u64, next: Option<u64>) {
+        // Timers that the loop has cancelled since its turn make room for other threads, which
+        // cannot wake it to learn of that.
+        self.publish_live();
+        if self.stats.in_pass && self.stats.passes_end {
+            return;
+        }
+        self.publish();
+        self.stats.note_sleep(self.time.wake_up(next), now, &self.time, &self.shared.gauges);
+    }
+
+    /// Declares that the driver takes every pass to its end.
+    pub(crate) fn expect_whole_passes(&mut self) {
+        self.stats.passes_end = true;
+    }
+
+    /// Notes that the next turn has work, although no pass has left it.
+    pub(crate) fn note_work(&self) {
+        self.stats.note_work();
+    }
+
+    /// Publishes the counts if they have changed.
+    #[inline]
+    pub(super) fn publish(&self) {
+        let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
+        let &Counts { overruns, turns, .. } = &self.stats.counts;
+        // `touched` counts the changes of the wheel. No counter ever decreases, so an unchanged sum
+        // means unchanged counts.
+        let apart =
+            cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
+        let changed = (self.wheel.touched() + apart, self.backlog.count());
+        self.stats.publish_at.set(turns + TURNS_UNPUBLISHED);
+        if self.stats.last_published.replace(changed) != changed {
+            let held = self.backlog.cancelled().into();
+            let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
+            self.shared.gauges.publish(&counts.to_words());
+        }
+        if self.shared.gauges.wants_levels() {
+            self.shared.gauges.publish_levels(self.wheel.occupied());
+        }
+    }
+
+    /// Ends the shard, and returns the pending payloads with their deadlines.
+    pub(crate) fn drain(&mut self) -> Vec<(Instant, T)> {
+        let pending = self.close().into_iter();
+        pending.map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload)).collect()
+    }
+
+    /// Closes the mailbox, ends every timer, and returns the pending payloads with their deadlines.
+    /// Returns nothing if the shard is closed already.
+    fn close(&mut self) -> Vec<(u64, T)> {
+        let mut found = Found { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
+        if mem::replace(&mut self.closed, true) {
+            return found.pending;
+        }
+        let _ = self.shared.mailbox.close();
+        self.backlog = Backlog::default();
+        self.nodes.adopt_all();
+        for index in self.nodes.indices() {
+            self.sweep(index, &mut found);
+        }
+        let Found { pending, cancelled, cancelled_count } = found;
+        let handed_back = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+        self.stats.live =
+            self.stats.live.saturating_sub(handed_back).saturating_sub(cancelled_count);
+        self.stats.counts.handed_back += u64::from(handed_back);
+        self.stats.counts.cancelled += u64::from(cancelled_count);
+        self.stats.counts.cancelled_elsewhere += u64::from(cancelled_count);
+        self.end_pass();
+        self.publish();
+        registry::unregister(
+            self.number,
+            self.next_generation.max(self.shared.next_remote_generation()),
+        );
+        for payload in cancelled {
+            self.shared.hooks.isolate_drop(payload);
+        }
+        pending
+    }
+
+    fn sweep(&mut self, index: u32, found: &mut Found<T>) {
+        let node = self.nodes.entry(index);
+        let (swept, payload) = node.sweep();
+        if swept == Swept::Idle {
+            return;
+        }
+        if node.is_not_admitted() {
+            self.stats.counts.added += 1;
+            self.stats.live += 1;
+        }
+        let nanos = match swept {
+            Swept::HandedBack { moved: true } => self.time.tick.round_up(node.requested().read()),
+            _ => self.due_nanos(index),
+        };
+        self.wheel.unlink_if_linked(&self.nodes, node);
+        if let Swept::Cancelled { .. } = swept {
+            found.cancelled_count += 1;
+            found.cancelled.extend(payload);
+        } else {
+            found.pending.extend(payload.map(|payload| (nanos, payload)));
+        }
+    }
+}
+
+impl Engine<Callback> {
+    /// Creates a shard that other threads may add to.
+    pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
+        Self::new(config, Slab::of_callbacks())
+    }
+
+    /// Claims the next timer that is due in this pass, and returns its callback, to run it.
+    #[inline]
+    pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
+        let (Claimed { index, .. }, callback) = self.claim_due(OwnerNodes::running)?;
+        self.count_run(&callback);
+        Some((index, callback))
+    }
+
+    /// Returns the callback of a claimed timer, to run it.
+    pub(crate) fn begin_run(&mut self, index: u32) -> Running {
+        let callback = OwnerNodes::running(self.nodes.entry(index));
+        self.count_run(&callback);
+        callback
+    }
+
+    /// Counts a one-shot timer as fired. A periodic one stays live.
+    #[inline]
+    fn count_run(&mut self, callback: &Running) {
+        if !callback.is_periodic {
+            self.stats.count_fired();
+        }
+    }
+}
+
+impl<T> Drop for Engine<T> {
+    fn drop(&mut self) {
+        for (_, payload) in self.close() {
+            self.shared.hooks.isolate_drop(payload);
+        }
+    }
+}
