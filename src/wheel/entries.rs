@@ -182,6 +182,9 @@ impl<T> Entries<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(super) fn reserve_index(&mut self) -> Option<u32> {
+        if let Some(last) = self.free.take_last() {
+            return Some(last);
+        }
         let (number, place) = self.take().or_else(|| self.find_room())?;
         Some(index_of(number, place))
     }
@@ -249,7 +252,7 @@ impl<T> Entries<T> {
         self.free.keep(as_u32(pages));
         while self.len - self.vacant.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
-            self.put(number, place);
+            self.put(index_of(number, place));
         }
     }
 
@@ -259,17 +262,30 @@ impl<T> Entries<T> {
     pub(super) fn free(&mut self, index: u32, generation: u32) {
         // An index whose generations are used up is retired.
         if generation < KEY_GENERATION_MAX {
-            self.put(page_of(index), place_of(index));
+            match self.free.replace_last(index) {
+                Some(0) => (),
+                Some(before) => self.put(before),
+                None => self.put_both(index),
+            }
         }
     }
 
+    /// Puts an index and the one that was freed before into the lists of their pages.
+    #[cold]
+    fn put_both(&mut self, index: u32) {
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
+        }
+        self.put(index);
+    }
+
     #[inline]
-    fn put(&mut self, number: usize, place: usize) {
-        if let Some((next, has_surplus)) = self.free.put(number, place) {
-            self.page(number).links[place].set(Links { previous: 0, next });
-            if has_surplus {
-                self.free_page();
-            }
+    fn put(&mut self, index: u32) {
+        let (number, place) = (page_of(index), place_of(index));
+        let (next, has_surplus) = self.free.put(number, place);
+        self.page(number).links[place].set(Links { previous: 0, next });
+        if has_surplus {
+            self.free_page();
         }
     }
 

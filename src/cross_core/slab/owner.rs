@@ -105,6 +105,9 @@ impl<T> OwnerNodes<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
+        if let Some(last) = self.free.take_last() {
+            return Some(last);
+        }
         let (number, place) = self.take().or_else(|| self.find_room())?;
         Some(index_of(number, place))
     }
@@ -126,14 +129,33 @@ impl<T> OwnerNodes<T> {
     #[allow(clippy::inline_always)] // As in `link_by`.
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self.entry(index).state().is_free());
-        match self.free.put(page_of(index), place_of(index)) {
-            Some((next, has_surplus)) => {
-                self.entry(index).set_links(Links { previous: 0, next });
-                if has_surplus {
-                    self.trim();
-                }
-            }
+        match self.free.replace_last(index) {
+            Some(0) => (),
+            Some(before) => self.put(before),
+            None if self.free.has(page_of(index)) => self.put_both(index),
             None => self.free_remote(index),
+        }
+    }
+
+    #[cold]
+    fn put_both(&mut self, index: u32) {
+        self.put_last();
+        self.put(index);
+    }
+
+    #[inline]
+    fn put(&mut self, index: u32) {
+        let (next, has_surplus) = self.free.put(page_of(index), place_of(index));
+        self.entry(index).set_links(Links { previous: 0, next });
+        if has_surplus {
+            self.trim();
+        }
+    }
+
+    /// Puts the node that was freed last into the list of its page, which may be empty then.
+    fn put_last(&mut self) {
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
         }
     }
 
@@ -265,6 +287,7 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
+        self.put_last();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
             let Some(number) = self.free.remove_surplus().or_else(|| self.take_whole_page()) else {
@@ -281,6 +304,7 @@ impl<T> OwnerNodes<T> {
     /// Frees all pages that are too many before a long sleep, in which no turn does. Another thread
     /// that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
+        self.put_last();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
             if self.has_garbage {
                 self.trim();
