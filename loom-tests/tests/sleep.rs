@@ -207,16 +207,15 @@ fn the_default_wake_up_is_never_slept_through() {
 /// of the sleep before has not yet unparked the first one.
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
-    explore_within(2, 190_000, || {
+    explore_within(1, 7_500, || {
         // The continuing thread exists from the beginning: loom does not try earlier steps for a
         // thread that begins later.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
-            let movers = [(); 2].map(|()| {
-                let handle = shard.add(TICK * 1000, ());
-                asks(move || handle.reset(Duration::ZERO))
-            });
-            drop(shard.prepare_sleep());
+            let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+            let sleep = shard.prepare_sleep();
+            let movers = timers.map(|timer| asks(move || timer.reset(Duration::ZERO)));
+            drop(sleep);
             (shard, clock, movers)
         });
         let (mut shard, _clock, movers) = before.join().unwrap();
