@@ -26,7 +26,7 @@ fn three_bits_and_22_levels() {
 
 #[test]
 fn five_bits_and_13_levels() {
-    agrees_with_the_model::<5, 13>(operations(20_000), 1_000, 400);
+    agrees_with_the_model::<5, 13>(operations(10_000), 1_000, 400);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn nine_bits_and_8_levels() {
 
 #[test]
 fn the_real_geometry() {
-    agrees_with_the_model::<11, 6>(operations(100_000), 50_000, 10_000);
+    agrees_with_the_model::<11, 6>(operations(50_000), 50_000, 10_000);
 }
 
 /// A slot boundary of every level is crossed with a live entry in every other level, from one tick
