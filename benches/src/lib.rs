@@ -16,8 +16,7 @@
 //!   [`schemes`] take turns in one process too, because only the shape of their curves matters.
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
 //!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
-//!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]). Messages of all
-//!   [`mailboxes`] name the same nodes.
+//!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]).
 //! * The cost of a task's timeout ([`timeouts`]) is the CPU time of all threads of the process. The
 //!   cost of moving one with each packet ([`workloads::packets`]) is the CPU time of one thread. The
 //!   CPU time of the same work without timeouts is subtracted; both take turns.
@@ -39,7 +38,6 @@ pub mod across;
 pub mod alloc;
 pub mod cores;
 pub mod delayed;
-pub mod mailboxes;
 pub mod measure;
 pub mod peers;
 pub mod plan;

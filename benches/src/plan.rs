@@ -71,23 +71,6 @@ pub enum Peer {
     EventFd,
     /// Waking: the standard library's `park`.
     Futex,
-    /// Mailbox: corewheel's, a stack through the nodes, all taken at once and consumed along two
-    /// chains.
-    Stack,
-    /// Mailbox: `stack` with one chain.
-    StackChain,
-    /// Mailbox: `stack-chain`, whose messages are taken one at a time.
-    StackSingle,
-    /// Mailbox: Vyukov's queue through the nodes.
-    SwapQueue,
-    /// Mailbox: `crossbeam_queue::SegQueue`.
-    SegQueue,
-    /// Mailbox: `crossbeam_queue::ArrayQueue`.
-    ArrayQueue,
-    /// Mailbox: `std::sync::mpsc`.
-    StdMpsc,
-    /// Mailbox: a ring of one sender, of the crate `rtrb`.
-    Ring,
 }
 
 /// A workload of the comparison.
@@ -209,9 +192,6 @@ pub enum Workload {
     /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
     /// after 64 cancels. `corewheel-local` stands for corewheel's other layers.
     Flood,
-    /// The cost of a message to another core, for the sender and the receiver, by the number of
-    /// nodes that may be in flight.
-    Mailbox,
     /// The gain of a second core where nothing crosses cores, as a factor. Empty: the floor of
     /// `churn`, in turns with the peer, which shows the limit of the machine. Share: the first
     /// divided by the second. By the time that the threads ran.
@@ -230,25 +210,16 @@ impl Peer {
                 | Self::CorewheelTimers
                 | Self::CorewheelPerWorker
                 | Self::CorewheelSleep
-                | Self::Stack
         )
     }
 
     /// Returns true if the peer can replace corewheel. A timer then takes any delay, is exact to
-    /// the tick, and its cancel answers for stale handles too. A mailbox takes any number of
-    /// senders.
+    /// the tick, and its cancel answers for stale handles too.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(
                 self,
-                Self::Floor
-                    | Self::FloorCas
-                    | Self::Single65536
-                    | Self::DelayQueue
-                    | Self::Channel
-                    | Self::StackChain
-                    | Self::StackSingle
-                    | Self::Ring
+                Self::Floor | Self::FloorCas | Self::Single65536 | Self::DelayQueue | Self::Channel
             )
     }
 
@@ -256,7 +227,6 @@ impl Peer {
     pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
             _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
-            Self::Stack => Some(Self::Ring),
             Self::CorewheelWheel => Some(Self::Floor),
             Self::CorewheelShard | Self::CorewheelLocal => Some(Self::FloorCas),
             _ => None,
@@ -278,7 +248,7 @@ impl Workload {
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
-            Self::Mailbox | Self::MemoryChurn => &[1000, 100_000],
+            Self::MemoryChurn => &[1000, 100_000],
             Self::Asked => &[1, 64, 1000],
             Self::Packets => &[10_000, 100_000],
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
@@ -299,7 +269,6 @@ impl Workload {
             _ if self.is_about_tasks() => "tasks",
             Self::Purgatory => "keys",
             Self::Asked => "requests at once",
-            Self::Mailbox => "nodes",
             Self::Packets => "connections",
             _ => "timers",
         }
@@ -330,8 +299,7 @@ impl Workload {
 
     /// Returns whether it needs a thread on each of two cores.
     pub fn needs_two_cores(self) -> bool {
-        self.crosses_cores()
-            || matches!(self, Self::Asked | Self::Waking | Self::Mailbox | Self::Scaling)
+        self.crosses_cores() || matches!(self, Self::Asked | Self::Waking | Self::Scaling)
     }
 }
 

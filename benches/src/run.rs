@@ -13,7 +13,7 @@ use crate::{
         Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Sleeping, Std,
         TokioDrop,
     },
-    cores, delayed, mailboxes,
+    cores, delayed,
     measure::{self, Sample},
     peers::{
         BTree, CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel,
@@ -26,7 +26,7 @@ use crate::{
     workloads::{
         asked, contended, drain, flood,
         guarded::{self, TwoCores, Workers},
-        late, mailbox, memory, operations, packets, pause, purgatory, scaling, slack,
+        late, memory, operations, packets, pause, purgatory, scaling, slack,
         waking::{self, EventFd, Futex, TokioNotify},
         xcancel,
     },
@@ -66,7 +66,6 @@ const XCANCEL: &[&[W]] = &[&[W::Xcancel, W::XcancelBoth]];
 const LOCK: &[&[W]] = &[&[W::XcancelLock]];
 const FLOOD: &[&[W]] = &[&[W::Flood]];
 const ASKED: &[&[W]] = &[&[W::Asked]];
-const MAILBOX: &[&[W]] = &[&[W::Mailbox]];
 const PACKETS: &[&[W]] = &[&[W::Packets]];
 const ASYNC: &[&[W]] = &[&[W::Async, W::AsyncReady, W::AsyncLate]];
 
@@ -149,14 +148,6 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioNotify, WAKING, waking::run::<TokioNotify>),
     (Peer::EventFd, WAKING, waking::run::<EventFd>),
     (Peer::Futex, WAKING, waking::run::<Futex>),
-    (Peer::Stack, MAILBOX, mailbox::run::<mailboxes::Chains>),
-    (Peer::StackChain, MAILBOX, mailbox::run::<mailboxes::Chain<false>>),
-    (Peer::StackSingle, MAILBOX, mailbox::run::<mailboxes::Chain<true>>),
-    (Peer::SwapQueue, MAILBOX, mailbox::run::<mailboxes::SwapQueue>),
-    (Peer::SegQueue, MAILBOX, mailbox::run::<mailboxes::Seg>),
-    (Peer::ArrayQueue, MAILBOX, mailbox::run::<mailboxes::Array>),
-    (Peer::StdMpsc, MAILBOX, mailbox::run::<mailboxes::Channel>),
-    (Peer::Ring, MAILBOX, mailbox::run::<mailboxes::Ring>),
     (Peer::CorewheelLocal, ASYNC, |job| guarded::run(job, &TwoCores(Here::<false>))),
     (Peer::CorewheelLocalFast, ASYNC, |job| guarded::run(job, &TwoCores(Here::<true>))),
     (Peer::TokioSleep, ASYNC, |job| guarded::run(job, &TwoCores(Tokio))),

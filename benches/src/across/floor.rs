@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{Alone, IN_FLIGHT, Owner, Remote, Ticks, Turned};
-use crate::{mailboxes::push, peers::Handle, timers::Payload};
+use crate::{peers::Handle, timers::Payload};
 
 const CANCELLED: u64 = u64::MAX;
 
@@ -57,8 +57,21 @@ impl Lines {
 
     /// Puts a line that the caller has claimed on the stack.
     fn push(&self, index: u32, line: &Line) {
-        let second = |head| (head >> 32) as u32;
-        push(&self.head.0, &line.second_below, second, |head| head << 32 | u64::from(index));
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        loop {
+            line.second_below.store((head >> 32) as u32, Ordering::Relaxed);
+            let pushed = head << 32 | u64::from(index);
+            // Release: publishes the link; pairs with the Acquire in `take`.
+            match self.head.0.compare_exchange_weak(
+                head,
+                pushed,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
     }
 
     /// The newest line of those that were on the stack, and the one below it; 0 if there was none.

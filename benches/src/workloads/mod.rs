@@ -8,7 +8,6 @@ pub mod drain;
 pub mod flood;
 pub mod guarded;
 pub mod late;
-pub mod mailbox;
 pub mod memory;
 pub mod operations;
 pub mod packets;
