@@ -13,8 +13,6 @@ mod lockstep;
 mod model;
 #[path = "../common/polling.rs"]
 mod polling;
-#[path = "../common/purgatory_stress.rs"]
-mod purgatory_stress;
 #[path = "../common/runtime.rs"]
 mod runtime;
 #[path = "../common/support.rs"]

@@ -22,9 +22,8 @@ use corewheel::{
 };
 
 use crate::{
-    common::{self, TICK, on_a_thread},
+    common::{TICK, on_a_thread},
     lockstep::Lockstep,
-    purgatory_stress,
     support::{Counter, Log, after_the_timer, configured, forget, on_a_core, pass, turn_after},
 };
 
@@ -1066,11 +1065,4 @@ fn a_watch_whose_key_panics_is_answered() {
         assert_eq!(waits.map(|seen| seen.looks()), [2, 2], "late: {is_late}");
         assert_eq!(cores.counts(1).watches, 1);
     }
-}
-
-// ---- in real time
-
-#[test]
-fn under_stress_each_operation_ends_once_and_no_event_is_lost() {
-    purgatory_stress::run(common::operations(1), Duration::from_secs(30));
 }

@@ -2,6 +2,9 @@
 //! waits. Every timer ends once (P2), the answers are true (P3), and no timer runs before its last
 //! deadline (P1). The counters of each shard agree with the threads' records. Each capture is
 //! dropped once, also where shards end during the run (P11).
+#![cfg(feature = "std")]
+
+mod common;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -18,7 +21,7 @@ use corewheel::{
     AddErrorReason, Cancel, Config, Cores, Counts, ShardRef, TimerHandle, local_timer,
 };
 
-use crate::common::{nanos, operations};
+use common::{nanos, operations};
 
 /// The threads' own record of one timer.
 struct Record {
@@ -418,51 +421,4 @@ fn what_races_with_the_end_of_a_shard_gets_true_answers() {
     }
     println!("{ends:?} fired, cancelled, handed back; {refused} refused");
     assert!(ends.into_iter().all(|count| count > 0));
-}
-
-/// Two threads cancel the same timers while their owner fires them: one winner each.
-#[test]
-fn of_those_who_want_to_end_a_timer_one_wins() {
-    let deadline = Instant::now() + Duration::from_millis(operations(300).min(5_000));
-    thread::scope(|scope| {
-        let (senders, receivers) = channels(2);
-        for given in receivers {
-            scope.spawn(move || {
-                for Given { handle, record, .. } in given {
-                    record.cancel(handle, false);
-                }
-            });
-        }
-        let owner = scope.spawn(move || {
-            let (begun, delay) = (Instant::now(), Duration::from_micros(20));
-            let mut records = Vec::new();
-            Config::new().tick(Duration::from_micros(1)).install().expect("a fresh thread");
-            while Instant::now() < deadline && records.len() < 1_000_000 {
-                for _ in 0..16 {
-                    let record = Record::new(begun, 0, delay);
-                    let handle = local_timer().add(delay, record.callback());
-                    for other in &senders {
-                        let record = Arc::clone(&record);
-                        let given = Given { handle, record, is_mover: false, is_sole: false };
-                        other.send(given).expect("it listens");
-                    }
-                    records.push(record);
-                    local_timer().turn();
-                }
-            }
-            while !local_timer().is_empty() {
-                local_timer().turn();
-            }
-            (local_timer().counts(), records)
-        });
-        let (counts, records) = owner.join().expect("no panic");
-        // The cancellers may still be busy with timers that have ended, but nothing is left to win.
-        let won = || records.iter().map(|record| u64::from(record.cancels.load(Ordering::Relaxed)));
-        while counts.cancelled != won().sum() {
-            let patience = deadline + Duration::from_secs(20);
-            assert!(Instant::now() < patience, "a winner did not come back");
-        }
-        assert_eq!(count(&records, Record::ending), [counts.fired, counts.cancelled, 0]);
-        assert_eq!(counts.added, records.len() as u64);
-    });
 }
