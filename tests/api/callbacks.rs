@@ -117,40 +117,6 @@ fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
 }
 
 #[test]
-fn a_period_is_at_least_a_tick_and_does_not_drift() {
-    on_a_core(|clock| {
-        for period in [0, 1, 999_999, 1_000_000, 1_001_000, 2_500_000, 3_333_000, 7_999_000] {
-            let (periodic, log) = add_logged(clock, Duration::from_nanos(period));
-            for _ in 0..4 * 1_000 {
-                clock.advance(TICK / 4);
-                local_timer().turn();
-            }
-            assert_eq!(periodic.cancel(), Cancel::Cancelled);
-            let tick = TICK.as_nanos();
-            let due = (1..).map(|run| (u128::from(period).max(tick) * run).div_ceil(tick) * tick);
-            let due: Vec<_> = due.take_while(|&due| due <= tick * 1_000).collect();
-            assert_eq!(log.take(), due, "a period of {period} ns");
-        }
-    });
-}
-
-#[test]
-fn missed_runs_are_skipped_and_the_phase_is_kept() {
-    on_a_core(|clock| {
-        let (_, log) = add_logged(clock, TICK * 10);
-        for stop in [10, 35, 36, 40, 49, 90, 91, 99, 100] {
-            clock.set(TICK * stop);
-            local_timer().turn();
-            local_timer().turn();
-        }
-        assert_eq!(log.take(), [10, 35, 40, 90, 100].map(|ticks| ticks * TICK.as_nanos()));
-        assert_eq!(local_timer().next_deadline(), Some(clock.now() + TICK * 10));
-        let counts = local_timer().counts();
-        assert_eq!((counts.added, counts.live, counts.fired, counts.runs), (1, 1, 0, 5));
-    });
-}
-
-#[test]
 fn a_run_longer_than_its_period_is_one_run_per_turn() {
     on_a_core(|clock| {
         let time = clock.clone();
@@ -164,22 +130,6 @@ fn a_run_longer_than_its_period_is_one_run_per_turn() {
             assert_eq!((turn_after(clock, 1).fired, local_timer().counts().runs), (1, runs));
         }
     });
-}
-
-#[test]
-fn a_run_that_reads_the_clock_does_not_shift_its_schedule() {
-    for adds in [false, true] {
-        on_a_core(|clock| {
-            let time = clock.clone();
-            local_timer().add_periodic(TICK * 10, move || {
-                time.advance(TICK * 15);
-                if adds {
-                    local_timer().add(TICK * 1_000, never);
-                }
-            });
-            assert_eq!((turn_after(clock, 10).fired, local_timer().turn().fired), (1, 1), "{adds}");
-        });
-    }
 }
 
 #[test]
@@ -239,31 +189,6 @@ fn a_new_period_counts_from_the_next_run_or_from_the_run_it_is_set_in() {
         let at = local_timer().deadline(slower).expect("it is pending");
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!(local_timer().deadline(slower), Some(at + TICK * 5));
-    });
-}
-
-#[test]
-fn a_reset_moves_the_phase_of_a_periodic_timer() {
-    on_a_core(|clock| {
-        let (periodic, log) = add_logged(clock, TICK * 10);
-        for tick in 1..=80 {
-            turn_after(clock, 1);
-            match tick {
-                // From 10 to 7, and from 37 to 44.
-                4 => assert!(periodic.reset(TICK * 3)),
-                30 => assert!(periodic.reset(TICK * 14)),
-                _ => {}
-            }
-        }
-        let due = [7, 17, 27, 44, 54, 64, 74].map(|ticks| ticks * TICK.as_nanos());
-        assert_eq!(log.take(), due);
-        assert_eq!(periodic.cancel(), Cancel::Cancelled);
-
-        // Within the tick of the old run. In ticks: 3, 5.5, 8, 10.5, 13, each rounded up.
-        let (periodic, log) = add_logged(clock, TICK * 5 / 2);
-        assert!(periodic.reset(TICK * 3));
-        pass(clock, 14);
-        assert_eq!(log.take(), [3, 6, 8, 11, 13].map(|ticks| ticks * TICK.as_nanos()));
     });
 }
 

@@ -63,25 +63,6 @@ fn assert_full(shard: Option<&ShardRef>) {
 // ---- on the own core
 
 #[test]
-fn the_own_core_keeps_to_the_limit_exactly() {
-    for limit in [1, 3, 600, 1_100] {
-        limited(limit as usize, |clock| {
-            let handles = fill(limit);
-            assert_eq!(local_timer().len(), limit as usize);
-            assert_full(None);
-            assert_full(Some(&local_timer().shard_ref()));
-            assert_eq!(handles[0].cancel(), Cancel::Cancelled);
-            assert!(local_timer().try_add(TICK, || {}).is_ok());
-            assert_full(None);
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            assert!(local_timer().try_add(TICK, || {}).is_ok());
-            assert_full(None);
-            assert_eq!((local_timer().len(), local_timer().counts().panicked), (limit as usize, 0));
-        });
-    }
-}
-
-#[test]
 fn a_callback_finds_the_room_of_its_own_timer() {
     limited(1, |clock| {
         local_timer().add(TICK, || assert!(local_timer().try_add(TICK, || {}).is_ok()));

@@ -1,9 +1,10 @@
 //! Periodic timers of other threads' wheels ([`ShardRef::add_periodic`]) and of shards of payloads
-//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel.
+//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the simulator
+//! every schedule.
 
 use std::{
     collections::HashSet,
-    iter, mem,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -22,16 +23,6 @@ use crate::{
         counting_wakes, manual_shard, never, on_a_core, owner, panics, turn_after,
     },
 };
-
-/// Periods in nanoseconds, with a tick of a million: shorter than a tick, and no multiples of it.
-const PERIODS: [u64; 7] = [0, 1, 999_999, 1_000_000, 1_001_000, 2_500_000, 7_999_000];
-
-/// Returns the ticks of the runs of a period, up to `last`, in nanoseconds.
-fn runs_of(period: u64, last: u64) -> Vec<u64> {
-    let tick = u64::try_from(TICK.as_nanos()).expect("short");
-    let due = (1..).map(|run| (period.max(tick) * run).div_ceil(tick) * tick);
-    due.take_while(|&due| due <= tick * last).collect()
-}
 
 // ---- added by another thread
 
@@ -60,43 +51,6 @@ impl Times {
     }
 }
 
-#[test]
-fn a_period_from_another_thread_is_at_least_a_tick_and_does_not_drift() {
-    on_a_core(|clock| {
-        for period in PERIODS {
-            let times = Times::default();
-            let handle = add_elsewhere(Duration::from_nanos(period), times.log(clock));
-            for _ in 0..4 * 200 {
-                clock.advance(TICK / 4);
-                local_timer().turn();
-            }
-            assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-            local_timer().turn();
-            assert_eq!(times.take(), runs_of(period, 200), "a period of {period} ns");
-        }
-    });
-}
-
-#[test]
-fn missed_runs_of_a_timer_from_another_thread_are_skipped() {
-    on_a_core(|clock| {
-        let times = Times::default();
-        let handle = add_elsewhere(TICK * 10, times.log(clock));
-        // The owner has not admitted it before its first run.
-        for stop in [35, 36, 40, 49, 90, 91, 99, 100] {
-            clock.set(TICK * stop);
-            local_timer().turn();
-            local_timer().turn();
-        }
-        assert_eq!(times.take(), [35, 40, 90, 100].map(|ticks| ticks * 1_000_000));
-        let next = clock.now() + TICK * 10;
-        assert_eq!(local_timer().deadline(handle), Some(next));
-        assert_eq!(local_timer().next_deadline(), Some(next));
-        let counts = local_timer().counts();
-        assert_eq!((counts.added, counts.live, counts.fired, counts.runs), (1, 1, 0, 4));
-    });
-}
-
 /// The period reaches the owner with the add, so the owner may change it before it has seen that.
 #[test]
 fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
@@ -122,28 +76,6 @@ fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
             });
             assert!(!local_timer().set_period(once, TICK), "it is not periodic");
             assert_eq!(once.cancel(), Cancel::Cancelled);
-        }
-    });
-}
-
-#[test]
-fn a_reset_moves_the_phase_of_a_timer_from_another_thread() {
-    on_a_core(|clock| {
-        for (is_admitted, is_own) in [(false, false), (false, true), (true, false), (true, true)] {
-            let times = Times::default();
-            let handle = add_elsewhere(TICK * 10, times.log(clock));
-            if is_admitted {
-                local_timer().turn();
-            }
-            let reset = move || assert!(handle.reset(TICK * 4));
-            if is_own {
-                reset();
-            } else {
-                on_a_thread(reset);
-            }
-            (0..25).for_each(|_| _ = turn_after(clock, 1));
-            assert_eq!(times.take(), [4, 14, 24].map(|ticks| ticks * 1_000_000));
-            assert_eq!(handle.cancel(), Cancel::Cancelled);
         }
     });
 }
@@ -316,17 +248,6 @@ fn a_one_shot_timer_in_the_node_of_a_periodic_one_runs_once() {
     });
 }
 
-#[test]
-fn on_its_own_thread_a_reference_adds_to_the_wheel() {
-    on_a_core(|clock| {
-        let (runs, shard) = (Counter::default(), local_timer().shard_ref());
-        let handle = shard.add_periodic(TICK * 2, runs.callback());
-        assert_eq!(local_timer().len(), 1);
-        (0..7).for_each(|_| _ = turn_after(clock, 1));
-        assert_eq!((runs.get(), handle.cancel()), (3, Cancel::Cancelled));
-    });
-}
-
 // ---- shards of payloads
 
 /// Turns, and returns the payloads of the expiries with whether they were lent.
@@ -337,48 +258,6 @@ fn expiries<T: Clone>(shard: &mut Shard<T>) -> Vec<(T, bool)> {
         all.push((expiry.as_mut().payload.clone(), matches!(expiry, Expiry::Periodic(_))));
     }
     all
-}
-
-#[test]
-fn a_period_of_a_shard_is_at_least_a_tick_and_does_not_drift() {
-    for period in PERIODS {
-        let (mut shard, clock) = manual_shard();
-        let handle = shard.add_periodic(Duration::from_nanos(period), Vec::new());
-        for _ in 0..4 * 200 {
-            clock.advance(TICK / 4);
-            shard.turn();
-            while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
-                assert!(expired.handle == handle && expired.lateness() == Duration::ZERO);
-                assert_eq!(expired.deadline(), clock.now());
-                expired.payload.push(u64::try_from(clock.elapsed().as_nanos()).expect("short"));
-            }
-        }
-        assert_eq!(shard.cancel(handle), Some(runs_of(period, 200)), "a period of {period} ns");
-    }
-}
-
-#[test]
-fn missed_expiries_are_skipped_and_the_phase_is_kept() {
-    let (mut shard, clock) = manual_shard();
-    let begun = clock.now();
-    let handle = shard.add_periodic(TICK * 10, ());
-    let mut seen = Vec::new();
-    for stop in [10, 35, 36, 40, 49, 90, 91, 99, 100] {
-        clock.set(TICK * stop);
-        for _ in 0..2 {
-            shard.turn();
-            while let Some(mut expiry) = shard.next_expiry() {
-                let expired = expiry.as_mut();
-                assert_eq!(expired.deadline() + expired.lateness(), clock.now());
-                seen.push((stop, (expired.deadline() - begun).as_millis()));
-            }
-        }
-    }
-    assert_eq!(seen, [(10, 10), (35, 20), (40, 40), (90, 50), (100, 100)]);
-    assert_eq!(shard.deadline(handle), Some(clock.now() + TICK * 10));
-    assert_eq!(shard.next_deadline(), Some(clock.now() + TICK * 10));
-    let counts = shard.counts();
-    assert_eq!((counts.added, counts.live, counts.fired, counts.runs), (1, 1, 0, 5));
 }
 
 /// A lent payload is there through a cancel by another thread, and through everything that thread
@@ -523,27 +402,6 @@ fn the_period_and_the_phase_of_a_shards_timer_change() {
     let runs = shard.cancel(handle).expect("it is pending");
     assert_eq!(runs, [10, 13, 16, 25, 28, 31, 33, 36, 37, 38]);
     assert!(!shard.set_period(handle, TICK), "it has ended");
-}
-
-/// A pass that is given up leaves due expiries to the next one, which are still one each.
-#[test]
-fn a_pass_with_periodic_timers_that_is_given_up_loses_nothing() {
-    let (mut shard, clock) = manual_shard();
-    (0..10_u32).for_each(|id| _ = shard.add_periodic(TICK * (1 + id), id));
-    clock.advance(TICK * 10);
-    shard.turn();
-    let mut seen: Vec<u32> = Vec::new();
-    let next = |shard: &mut Shard<u32>| Some(*shard.next_expiry()?.as_mut().payload);
-    seen.extend(iter::from_fn(|| next(&mut shard)).take(4));
-    assert!(shard.is_behind());
-    shard.turn_within(3);
-    seen.extend(iter::from_fn(|| next(&mut shard)));
-    shard.turn();
-    seen.extend(iter::from_fn(|| next(&mut shard)));
-    seen.sort_unstable();
-    assert_eq!(seen, (0..10).collect::<Vec<_>>());
-    assert!(!shard.is_behind());
-    assert_eq!((shard.len(), shard.counts().runs), (10, 10));
 }
 
 #[test]

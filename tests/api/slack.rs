@@ -1,15 +1,12 @@
-//! Slack and spread in virtual time: never before the delay, never after the slack (P1); slack
-//! shares wake-ups, and spread timers fire apart (P9).
+//! Slack shares wake-ups, and spread timers fire apart (P9), in virtual time. That none fires before
+//! its delay or after its slack (P1) is a part of the simulator's model.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use corewheel::{ManualClock, Shard, When};
 
 use crate::{
-    common::{TICK, TICK_NANOS, any_magnitude, nanos, operations, seeded},
+    common::{TICK, TICK_NANOS, nanos},
     support::{HOUR, expired, manual_shard},
 };
 
@@ -31,58 +28,6 @@ fn sleep_and_turn(timers: &mut Timers, clock: &ManualClock) -> (usize, HashMap<u
         }
     }
     (wakes, fired)
-}
-
-/// From less than a tick to some months.
-fn any_duration(random: &mut fastrand::Rng) -> Duration {
-    Duration::from_nanos(any_magnitude(random) >> 10)
-}
-
-/// The first and the last tick that P1 allows.
-fn window(due: Duration, slack: Duration) -> (u64, u64) {
-    let first = nanos(due).div_ceil(TICK_NANOS);
-    (first, first.max(nanos(due + slack) / TICK_NANOS))
-}
-
-#[test]
-fn it_fires_within_the_slack_and_not_before() {
-    seeded(0..operations(20), |random| {
-        let (mut timers, clock) = manual_shard();
-        let add = |id| {
-            clock.advance(Duration::from_nanos(random.u64(..3 * TICK_NANOS)));
-            // Without delay and slack, the deadline rounds down.
-            let delay = any_duration(random).max(Duration::from_nanos(1));
-            let slack = any_duration(random);
-            timers.add(When::after(delay).slack(slack), id);
-            window(clock.elapsed() + delay, slack)
-        };
-        let windows: Vec<_> = (0..200).map(add).collect();
-        // Some may be due already.
-        let now = tick(&clock);
-        let (_, fired) = sleep_and_turn(&mut timers, &clock);
-        for (id, (first, last)) in windows.into_iter().enumerate() {
-            assert!((first..=last.max(now)).contains(&fired[&id]), "{} {first} {last}", fired[&id]);
-        }
-    });
-}
-
-#[test]
-fn it_is_never_late_for_a_loop_that_always_turns() {
-    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
-    let mut windows = BTreeMap::new();
-    for id in 0..usize::try_from(operations(20_000)).expect("few") {
-        clock.advance(Duration::from_nanos(random.u64(..TICK_NANOS)));
-        let delay = Duration::from_nanos(random.u64(..3 * TICK_NANOS));
-        let slack = Duration::from_nanos(random.u64(..5 * TICK_NANOS));
-        timers.add(When::after(delay).slack(slack), id);
-        windows.insert(id, window(clock.elapsed() + delay, slack));
-        let now = tick(&clock);
-        for id in expired(&mut timers) {
-            let (first, last) = windows.remove(&id).expect("it fires once");
-            assert!((first..=last).contains(&now), "{now} is not in {first}..={last}");
-        }
-        assert!(windows.values().all(|&(_, last)| last > now), "none is overdue");
-    }
 }
 
 #[test]
@@ -113,40 +58,6 @@ fn a_timer_far_ahead_is_linked_where_it_fires() {
     assert_eq!(fired.len(), 1_000);
     assert!(wakes <= 14, "{wakes} wakes in 110 s, of which 8,192 ticks are one");
     assert_eq!(timers.counts().touched, 2_000, "each is linked once and fired once");
-}
-
-#[test]
-fn a_reset_makes_it_exact() {
-    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
-    for ticks in [1, 500, 100_000, 500_000] {
-        let (delay, slack) = (any_duration(&mut random), Duration::from_secs(1_000));
-        let within = timers.add(When::after(delay).slack(slack), 0);
-        let spread = timers.add(When::after(delay).spread(slack), 1);
-        let due = window(clock.elapsed() + TICK * ticks, Duration::ZERO).0;
-        assert!(timers.reset(within, TICK * ticks) && timers.reset(spread, TICK * ticks));
-        let (_, fired) = sleep_and_turn(&mut timers, &clock);
-        assert_eq!((fired[&0], fired[&1]), (due, due));
-    }
-}
-
-#[test]
-fn without_slack_it_is_an_ordinary_timer() {
-    seeded(0..operations(50), |random| {
-        let (mut timers, clock) = manual_shard();
-        clock.advance(Duration::from_nanos(random.u64(..10 * TICK_NANOS)));
-        timers.turn();
-        // Without a delay `add` rounds down.
-        let delay = any_duration(random).max(Duration::from_nanos(1));
-        timers.add(delay, 0);
-        timers.add(When::after(delay).slack(Duration::ZERO), 1);
-        timers.add(When::after(delay).spread(Duration::ZERO), 2);
-        // Less than the time to the next tick is none.
-        let due = nanos(clock.elapsed() + delay);
-        let less = due.next_multiple_of(TICK_NANOS) - due + TICK_NANOS - 1;
-        timers.add(When::after(delay).slack(Duration::from_nanos(less)), 3);
-        let (_, fired) = sleep_and_turn(&mut timers, &clock);
-        assert!((1..4).all(|id| fired[&id] == fired[&0]), "{fired:?}");
-    });
 }
 
 /// No tick gets more than its share plus two, however many other timers come between them.
