@@ -1,4 +1,4 @@
-//! Cases of the protocol between cores: references, wake-ups, order, clock, limit and memory when
+//! Cases of the protocol between cores: references, wake-ups, order and drops when
 //! one thread adds, moves and cancels timers of another. They run in virtual time, except the
 //! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
 //! timer's node and word, `memory/remote.rs` its memory.
@@ -259,40 +259,6 @@ fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
     });
 }
 
-// ---- the clock
-
-/// The owner holds a clock that goes back; otherwise remote timers would be early. There are three
-/// cases: the owner has seen the clock go back, has not seen it yet, or has read the clock only
-/// once.
-#[test]
-fn nothing_from_elsewhere_is_early_when_the_clock_has_gone_back() {
-    for (adds_before, turns_after) in [(true, true), (true, false), (false, false)] {
-        in_virtual_time(|clock| {
-            let _ = local_timer().shard_ref();
-            clock.set(TICK * 1_000);
-            let moved = adds_before.then(|| local_timer().add(HOUR, || ()));
-            local_timer().turn();
-            clock.set(TICK * 100);
-            if turns_after {
-                local_timer().turn();
-                assert_eq!(local_timer().counts().clock_regressions, 1);
-                local_timer().add(TICK * 100, || ());
-            }
-            elsewhere(|own| {
-                own.add(TICK * 100, || ());
-                assert!(moved.is_none_or(|moved| moved.reset(TICK * 100)));
-            });
-            for at in [100, 200, 999, 1_099] {
-                clock.set(TICK * at);
-                assert_eq!(local_timer().turn().fired, 0, "at {at}");
-            }
-            clock.set(TICK * 1_100);
-            let expected = 1 + usize::from(adds_before) + usize::from(turns_after);
-            assert_eq!(local_timer().turn().fired, expected);
-        });
-    }
-}
-
 // ---- in order
 
 /// Returns a callback that logs its name.
@@ -434,5 +400,3 @@ fn cancel_wait_returns_after_what_a_periodic_callback_captured_is_dropped() {
     assert!(is_dropped.load(Ordering::SeqCst), "who has waited may free what was captured");
     owner.join().expect("no panic");
 }
-
-// ---- the end

@@ -175,18 +175,6 @@ fn own_timers_are_dropped_once_by_the_thread_that_ends() {
 }
 
 #[test]
-fn a_due_timer_does_not_run_at_the_end() {
-    let (owner, callbacks) = (Owner::start(), Callbacks::default());
-    let first = owner.shard.add(HOUR, callbacks.small());
-    owner.turn();
-    assert!(first.reset(Duration::ZERO));
-    owner.shard.add(Duration::ZERO, callbacks.small());
-    thread::sleep(TICK * 3);
-    owner.end(End::Returns);
-    assert_eq!(callbacks.dropped_by().len(), 2);
-}
-
-#[test]
 fn a_reference_to_a_thread_that_ended_never_reaches_the_next() {
     let (mut ended, callbacks) = (Vec::<(ShardRef, TimerHandle)>::new(), Callbacks::default());
     for _ in 0..20 {
@@ -348,20 +336,6 @@ fn a_drained_shard_has_a_defined_answer_to_everything() {
     let error = shard.try_add(TICK, 4).expect_err("it has ended");
     assert_eq!((error.reason(), error.into_inner()), (AddErrorReason::ShutDown, 4));
     assert!(panics(|| shard.add(TICK, 5)));
-}
-
-/// Whether the owner has seen the reset or not.
-#[test]
-fn a_drained_timer_has_the_deadline_of_its_last_reset() {
-    let (mut shard, clock) = manual_shard();
-    let begun = clock.now();
-    let handles = [10, 20].map(|ticks| shard.add(TICK * ticks, ticks));
-    on_a_thread(|| assert!(handles[0].reset(TICK * 50)));
-    shard.turn();
-    on_a_thread(|| assert!(handles[0].reset(TICK * 5) && handles[1].reset(TICK * 90)));
-    let mut pending = shard.drain();
-    pending.sort_unstable();
-    assert_eq!(pending, [(begun + TICK * 5, 10), (begun + TICK * 90, 20)]);
 }
 
 /// Drains a shard and gives its number to the timer of another thread. Returns whether the shard

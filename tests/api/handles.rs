@@ -14,8 +14,8 @@ use corewheel::{
 use crate::{
     common::{TICK, in_virtual_time, on_a_thread},
     support::{
-        Counter, Log, assert_stale, cancel_elsewhere, expired, manual_shard, never, on_a_core,
-        pass, turn_after,
+        Counter, assert_stale, cancel_elsewhere, expired, manual_shard, never, on_a_core, pass,
+        turn_after,
     },
 };
 
@@ -346,49 +346,6 @@ fn a_cancel_elsewhere_leaves_the_callback_to_the_next_turn() {
 }
 
 #[test]
-fn a_due_timer_cancelled_elsewhere_never_runs() {
-    on_a_core(|clock| {
-        let due = local_timer().add(TICK, never);
-        clock.advance(TICK * 3);
-        assert_eq!(cancel_elsewhere(due), Cancel::Cancelled);
-        let turn = local_timer().turn();
-        assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 0));
-        // Also during the turn that would fire it.
-        let (queued, log) = (local_timer().add(TICK * 2, never), Log::new());
-        let written = log.clone();
-        local_timer().add(TICK, move || written.write(cancel_elsewhere(queued)));
-        let turn = turn_after(clock, 3);
-        assert_eq!((turn.fired, turn.collected, turn.live), (1, 1, 0));
-        assert_eq!(log.take(), [Cancel::Cancelled]);
-    });
-}
-
-#[test]
-fn a_reset_moves_the_timer_from_any_thread() {
-    on_a_core(|clock| {
-        let (log, time) = (Log::new(), clock.clone());
-        let written = log.clone();
-        let handle = local_timer().add(TICK * 5, move || written.write(time.elapsed()));
-        for delay in [5, 70_000, 2, 3, 1 << 20, 2] {
-            assert!(handle.reset(TICK * delay) && handle.is_pending());
-            assert_eq!(turn_after(clock, 1).fired, 0);
-        }
-        assert!(on_a_thread(|| handle.reset(TICK * 10)));
-        // Also from a thread with another wheel.
-        assert!(on_a_core(|_| {
-            let own = local_timer().add(TICK, never);
-            let moved = handle.reset(TICK * 7);
-            assert!(own.is_pending());
-            moved
-        }));
-        assert!(handle.is_pending());
-        pass(clock, 20);
-        assert_eq!(log.take(), [TICK * (6 + 7)]);
-        assert_stale_everywhere(&[handle]);
-    });
-}
-
-#[test]
 fn a_timer_moves_to_an_instant_of_its_own_clock() {
     on_a_core(|clock| {
         let runs = Counter::default();
@@ -417,31 +374,4 @@ fn a_timer_moves_to_an_instant_of_its_own_clock() {
     clock.advance(TICK);
     assert_eq!(expired(&mut shard), [()]);
     assert!(!shard.reset(handle, clock.now()));
-}
-
-// ---- local handles
-
-#[test]
-fn a_shared_local_handle_cancels_from_another_thread() {
-    on_a_core(|clock| {
-        let local = local_timer().add_local(TICK, never);
-        assert_eq!(cancel_elsewhere(local.share()), Cancel::Cancelled);
-        assert_eq!((local.cancel(), local.is_pending()), (Cancel::Ended, false));
-        assert!(!local.reset(TICK));
-        let turn = turn_after(clock, 1);
-        assert_eq!((turn.fired, turn.collected), (0, 1));
-    });
-}
-
-#[test]
-fn a_local_handle_stays_valid_when_it_is_shared() {
-    on_a_core(|clock| {
-        let local = local_timer().add_local(TICK, || {});
-        let shared = local.share();
-        assert!(local.reset(TICK * 3));
-        assert_eq!(turn_after(clock, 2).fired, 0);
-        assert!(shared.is_pending() && on_a_thread(|| shared.is_pending()));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!((local.cancel(), cancel_elsewhere(shared)), (Cancel::Ended, Cancel::Ended));
-    });
 }

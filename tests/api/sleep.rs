@@ -59,20 +59,6 @@ fn the_next_deadline_is_the_earliest_rounded_up_to_a_tick() {
     });
 }
 
-#[test]
-fn a_timer_is_due_after_the_timeout_and_not_a_nanosecond_before() {
-    on_a_core(|clock| {
-        clock.advance(TICK / 3);
-        for delay in [Duration::from_nanos(1), TICK, TICK * 7 / 2, TICK * 65_535] {
-            local_timer().add(delay, || {});
-            clock.advance(timeout().expect("a timer is pending") - Duration::from_nanos(1));
-            assert_eq!(local_timer().turn().fired, 0, "{delay:?}");
-            clock.advance(Duration::from_nanos(1));
-            assert_eq!(local_timer().turn().fired, 1, "{delay:?}");
-        }
-    });
-}
-
 /// Number of sleeps until the only timer has fired.
 fn wakes_until_fired(clock: &ManualClock, delay: Duration) -> usize {
     let (handle, begun) = (local_timer().add(delay, || {}), clock.now());
