@@ -104,19 +104,6 @@ fn only_the_waker_of_the_last_poll_is_called() {
     });
 }
 
-#[test]
-fn a_dropped_sleep_cancels_its_timer_and_drops_its_waker() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        let sleep = pending(&poller, TICK);
-        assert_eq!((local_timer().len(), poller.clones()), (1, 1));
-        drop(sleep);
-        assert_eq!((local_timer().len(), poller.clones()), (0, 0));
-        pass(clock, 2);
-        assert_eq!((poller.woken(), local_timer().counts().cancelled), (0, 1));
-    });
-}
-
 /// A branch of a biased select that is always ready leaves the other branch only its polls.
 #[test]
 fn a_waiting_sleep_that_is_reset_to_now_or_the_past_is_ready_at_its_next_poll() {

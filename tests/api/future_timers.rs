@@ -14,7 +14,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Config, Counts,
-    future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers, VirtualTime, sleep},
+    future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers},
     local_timer,
 };
 
@@ -69,20 +69,6 @@ fn a_sleep_may_change_threads_and_wakes_the_last() {
     cores.turn(0);
     assert_eq!(pollers.each_ref().map(Poller::woken), [0, 0, 0, 1]);
     assert_eq!(pollers.each_ref().map(Poller::clones), [0; 4]);
-}
-
-#[test]
-fn a_drop_on_any_thread_cancels_the_timer() {
-    let (cores, timers) = start(1);
-    let poller = Poller::new();
-    let sleep = pending(&timers, &poller, TICK);
-    cores.turn(0);
-    on_a_thread(move || drop(sleep));
-    assert_eq!((counts(&cores, 0).held, poller.clones()), (1, 0), "before the owner turns");
-    cores.clock.advance(TICK);
-    let turn = cores.turn(0);
-    assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 0));
-    assert_eq!((poller.woken(), poller.clones()), (0, 0));
 }
 
 #[test]
@@ -279,38 +265,6 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
     }
     assert!(Instant::now() >= deadline);
     end_second();
-}
-
-// ---- several cores
-
-/// The tasks of three virtual cores use all timers, in orders that seeds decide.
-#[test]
-fn sleeps_across_cores_end_at_their_time_in_any_order() {
-    let seeds = if cfg!(miri) { 2 } else { 100 };
-    for seed in 0..seeds {
-        let time = VirtualTime::with_cores(3, seed);
-        let timers = Timers::new(time.shards());
-        let tasks = [0, 1, 2].map(|core| {
-            let (timers, clock) = (timers.clone(), time.clock().clone());
-            let other = Timers::new(&time.shards()[(core + 1) % 3..][..1]);
-            time.spawn_on(core, move || async move {
-                let mut moments = Vec::new();
-                for step in 1..=3 {
-                    sleep(TICK * step).await;
-                    other.sleep(TICK * 2).await;
-                    assert!(other.timeout(TICK * 3, timers.sleep(TICK * 9)).await.is_err());
-                    moments.push(clock.elapsed());
-                }
-                moments
-            })
-        });
-        assert_eq!(time.run(), 0);
-        for task in tasks {
-            assert_eq!(task.take(), Some(vec![TICK * 6, TICK * 13, TICK * 21]), "seed {seed}");
-        }
-        time.settle();
-        assert_eq!(time.elapsed(), TICK * 21);
-    }
 }
 
 // ---- timers that own their threads

@@ -458,40 +458,6 @@ impl<K: WatchKey> Joined<K> {
     }
 }
 
-/// An event at each moment between the add and the last confirmation of two remote watches.
-#[test]
-fn no_event_falls_between_the_registrations() {
-    for moment in 0..12 {
-        for (key, turns) in [(1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0]), (2, [1, 2, 0])] {
-            let cores = Joined::start(3, &[0, 1, 2]);
-            let seen = cores.add(0, &[0, 1, 2], 50);
-            for (at, core) in turns.into_iter().cycle().take(12).enumerate() {
-                if at == moment {
-                    seen.set();
-                    cores.group.notify(&key);
-                }
-                cores.turn([core]);
-            }
-            cores.settle();
-            assert_eq!(seen.ended(), [Completion::Condition], "{moment} {key} {turns:?}");
-            cores.assert_empty(0..3);
-        }
-    }
-}
-
-#[test]
-fn a_core_that_does_not_turn_delays_no_event_of_another() {
-    let cores = Joined::start(3, &[0, 1, 2]);
-    let seen = cores.add(0, &[1, 2], 50);
-    cores.turn([0]);
-    seen.set();
-    cores.group.notify(&1);
-    cores.turn([1, 0, 1, 0]);
-    seen.assert_ended(Completion::Condition);
-    cores.settle();
-    cores.assert_empty(0..3);
-}
-
 #[test]
 fn an_operation_that_expires_or_is_handed_back_leaves_the_other_cores() {
     let cores = Joined::start(2, &[0, 1]);
@@ -766,24 +732,6 @@ fn every_question_before_a_sleep_sends_events() {
         cores.turn([1]);
         seen.assert_ended(Completion::Condition);
     }
-}
-
-#[test]
-fn a_group_notifies_from_any_thread() {
-    let cores = Joined::start(2, &[0, 1]);
-    let seen = cores.add(0, &[1], 50);
-    cores.settle();
-    seen.set();
-    on_a_thread(|| cores.group.notify(&1));
-    cores.settle();
-    seen.assert_ended(Completion::Condition);
-    // The thread's own event comes in its next turn.
-    let (own, group) = (cores.add(0, &[0], 50), cores.group.clone());
-    own.set();
-    cores.on(0, move |_| group.notify(&0));
-    assert_eq!(own.ended(), []);
-    cores.turn([0]);
-    own.assert_ended(Completion::Condition);
 }
 
 #[test]
