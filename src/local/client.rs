@@ -1,13 +1,14 @@
 //! What the rest of the crate is to a thread's wheel: modules that keep timers in it, and drivers.
 
-use std::{marker::PhantomData, num::NonZeroU64};
+use std::marker::PhantomData;
 
 use super::inner::Local;
+use crate::cross_core::handle::LocalHandle;
 
 /// A module that keeps many timers of a thread and has work at the end of turns.
 pub(crate) trait Client {
-    /// Expires the timer of that name.
-    fn expire(&self, timer: ClientTimer);
+    /// Expires the timer of that index.
+    fn expire(&self, index: u32);
 
     /// Sends the queued messages.
     fn flush(&self);
@@ -39,10 +40,19 @@ impl Drop for DrivesHere {
     }
 }
 
-/// The name that a client gives to a timer: its position, and a number that distinguishes it from
-/// earlier timers there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientTimer {
-    pub(crate) number: NonZeroU64,
-    pub(crate) index: u32,
+/// A timer of a client that was just added. No user code has run since.
+#[must_use = "an announced sleep may miss the timer"]
+pub(crate) struct AddedExpiry {
+    pub(crate) timer: LocalHandle,
+    pub(super) is_sleep_announced: bool,
+}
+
+impl AddedExpiry {
+    /// Ends an announced sleep that would miss the timer.
+    #[inline]
+    pub(crate) fn end_announced_sleep(self) {
+        if self.is_sleep_announced {
+            let _ = Local::with(|local| local.wake_for(self.timer.handle()));
+        }
+    }
 }

@@ -182,17 +182,32 @@ impl Local {
         due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        if self.step(|shard| shard.refusal().is_some()) {
-            self.make_room()?;
-        }
-        let handle = self.step(|shard| {
-            let due = due(shard);
-            shard.insert(due, kind, origin, callback)
-        })?;
-        if self.sleeps_until.get() != AWAKE {
-            self.end_announced_sleep(self.step(|shard| shard.due_nanos(handle.index())));
+        self.ensure_room()?;
+        let handle = self.insert(kind, origin, due, callback)?;
+        if self.is_sleep_announced() {
+            self.wake_for(handle);
         }
         Ok(handle)
+    }
+
+    #[inline]
+    pub(super) fn ensure_room(&self) -> Result<(), AddErrorReason> {
+        if self.step(|shard| shard.refusal().is_some()) { self.make_room() } else { Ok(()) }
+    }
+
+    /// Adds a timer for which there is room.
+    #[inline]
+    pub(super) fn insert<B: Build<Callback>>(
+        &self,
+        kind: Kind,
+        origin: Origin,
+        due: impl FnOnce(&mut Engine<Callback>) -> Due,
+        callback: &mut Option<B>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        self.step(|shard| {
+            let due = due(shard);
+            shard.insert(due, kind, origin, callback)
+        })
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer.
@@ -582,10 +597,21 @@ impl Local {
         ShardRef::new(self.step(|shard| shard.number()), Arc::clone(&self.shared))
     }
 
+    #[inline]
+    pub(super) fn is_sleep_announced(&self) -> bool {
+        self.sleeps_until.get() != AWAKE
+    }
+
+    /// Ends an announced sleep that would miss a timer of this thread.
+    #[cold]
+    pub(super) fn wake_for(&self, timer: TimerHandle) {
+        self.end_announced_sleep(self.step(|shard| shard.due_nanos(timer.index())));
+    }
+
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
     #[inline]
     pub(super) fn wake_if_earlier(&self, nanos: u64) {
-        if self.sleeps_until.get() != AWAKE {
+        if self.is_sleep_announced() {
             self.end_announced_sleep(nanos);
         }
     }

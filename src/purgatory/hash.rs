@@ -10,7 +10,7 @@
 //! attackers that measure single lookups. It would make an operation cost a fifth more
 //! instructions.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
@@ -23,6 +23,12 @@ pub(super) struct KeyHash {
 impl KeyHash {
     pub(super) fn new() -> Self {
         Self { point: RandomState::new().hash_one(()) >> 4 }
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // All bits of the hash are good.
+    pub(super) fn of(&self, key: &impl Hash) -> u32 {
+        self.hash_one(key) as u32
     }
 }
 
@@ -93,7 +99,7 @@ impl Hasher for KeyHasher {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashSet, hash::Hash};
+    use std::collections::HashSet;
 
     use super::*;
 

@@ -1,20 +1,17 @@
-//! The operations of one core, the keys that they watch, and nothing that runs an operation's code.
+//! The operations of one core and the watches on its keys, and nothing that runs an operation's
+//! code.
 //!
-//! An operation is one record: the operation, its timer and its first watch. Further watches have
-//! separate records, as have the watches of other cores' operations. All refer to one another by
-//! index.
+//! An operation and its first watch are one record. Its further watches, and the watches of other
+//! cores' operations, are records of their own. All refer to one another by index.
 //!
-//! The watches of a key form a doubly linked list in the order in which they came. An operation
-//! that completes leaves all its lists at once, in one step per key. An event walks along a list by
-//! a *cursor*, which moves on when its watch is unlinked, so the walk survives whatever the
-//! operations do.
+//! The watches of a key form a ring in the order in which they came. The first watch holds the key.
+//! An operation that completes leaves all its rings at once, in one step per watch. An event walks
+//! along a ring by a *cursor*, which moves on when its watch is unlinked, so the walk survives
+//! whatever the operations do.
 //!
-//! The keys form a hash table: an array of heads, and a chain through the records of the keys.
+//! The first watches form a hash table: an array of chains that run through their records.
 
-use std::{
-    mem,
-    num::{NonZeroU32, NonZeroU64},
-};
+use std::{mem, num::NonZeroU64};
 
 use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
@@ -26,19 +23,20 @@ use crate::{
 pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
-    operations: Slab<Parked<Op>>,
-    watches: Slab<FurtherWatch>,
+    operations: Slab<Parked<K, Op>>,
+    further: Slab<Watch<K>>,
     remote: Slab<RemoteWatch>,
-    keys: Slab<KeyWatches<K>>,
-    /// The first key of each chain, by the low bits of the hash. A power of two, or empty.
-    heads: Vec<u32>,
+    /// The first watch of the first key of each chain, by the low bits of the hash. A power of two,
+    /// or empty.
+    chains: Vec<WatchIndex>,
+    /// How many keys are watched, and by how many watches.
+    keys: usize,
+    watches: usize,
     /// Where the events in progress are, the outermost one first.
-    cursors: Vec<Watch>,
+    cursors: Vec<WatchIndex>,
     /// Keys that are to be dropped when the table is not borrowed.
     dropped: Vec<K>,
     last_number: NonZeroU64,
-    /// How many watches are linked.
-    linked: usize,
     /// Turns since the interval for [`trim`](Self::trim) began.
     turns: u32,
     /// The counts of endings. [`counts`](Self::counts) fills in the others.
@@ -46,16 +44,13 @@ pub(super) struct Table<K, Op> {
 }
 
 /// An operation that waits.
-pub(super) struct Parked<Op> {
-    number: NonZeroU64,
+pub(super) struct Parked<K, Op> {
+    /// It is linked if the operation watches a key of this core. It has the operation's number.
+    first_watch: Watch<K>,
     /// `None` while its `try_complete` runs: the operation is checked out.
     pub(super) operation: Option<Op>,
-    /// `None` while it is being added.
-    pub(super) timer: Option<LocalHandle>,
-    first_watch: Links,
-    /// The head of the list of its other watches on this core, the latest first.
-    further: u32,
-    /// The head of the list of its watches that other cores have confirmed, the latest first.
+    pub(super) timer: LocalHandle,
+    /// Its latest watch that another core has confirmed, from which the earlier ones follow.
     remote: u32,
     /// How it was completed while it was checked out.
     pub(super) completed: Option<Completion>,
@@ -63,83 +58,85 @@ pub(super) struct Parked<Op> {
     pub(super) check_again: bool,
 }
 
-/// A watch that is not the first one of an operation of this core.
-struct FurtherWatch {
-    number: NonZeroU64,
-    links: Links,
+/// A watch on a key of this core.
+struct Watch<K> {
+    /// The number of the operation if that is of this core. `None` if the record is free.
+    number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, [`OWN_CORE`] for this one.
     core: u32,
-    /// The next further watch of the same operation.
-    next_of_operation: u32,
+    next_of_operation: WatchIndex,
+    /// The key and its hash, if this is the first watch of the key.
+    key: Option<K>,
+    hash: u32,
+    /// The first watch of the next key of the chain, if this is the first watch of its key.
+    next_key: WatchIndex,
+    /// The neighbours in the ring of the key, which begins and ends at the first watch.
+    /// [`WatchIndex::NONE`] if it is not linked.
+    previous: WatchIndex,
+    next: WatchIndex,
 }
 
-const OWN_CORE: u32 = u32::MAX;
+/// Where a watch is: in the operation of an index, or in a record of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WatchIndex(u32);
 
-/// A watch of an operation of this core on another core.
-pub(super) struct RemoteWatch {
-    pub(super) core: u32,
-    pub(super) watch: Id,
-    /// The next remote watch of the same operation.
-    pub(super) next_of_operation: u32,
-}
-
-/// A key that is watched.
-struct KeyWatches<K> {
-    key: K,
-    hash: u64,
-    /// The next key of the chain.
-    next: u32,
-    first: Watch,
-    last: Watch,
-}
-
-/// A watch in the list of its key.
-#[derive(Clone, Copy)]
-struct Links {
-    key: u32,
-    previous: Watch,
-    next: Watch,
-}
-
-impl Links {
-    const UNLINKED: Self = Self { key: NONE, previous: Watch::NONE, next: Watch::NONE };
-}
-
-/// Where a watch is: an index plus 1, and a bit that says of which slab.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Watch(NonZeroU32);
-
-enum Place {
-    /// In the operation of this index.
-    First(u32),
-    Further(u32),
-}
-
-impl Watch {
-    /// No slab has as many slots.
-    const NONE: Self = Self(NonZeroU32::MAX);
-    const FURTHER: u32 = 1 << 31;
+impl WatchIndex {
+    const NONE: Self = Self(NONE);
 
     #[inline]
-    fn first(operation: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(operation))
+    fn in_operation(index: u32) -> Self {
+        Self(index << 1)
     }
 
     #[inline]
     fn further(index: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(index) | Self::FURTHER)
+        Self(index << 1 | 1)
     }
 
     #[inline]
-    fn place(self) -> Place {
-        let number = self.0.get();
-        if number & Self::FURTHER == 0 {
-            Place::First(number - 1)
-        } else {
-            Place::Further((number & !Self::FURTHER) - 1)
+    fn is_further(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    #[inline]
+    fn index(self) -> u32 {
+        self.0 >> 1
+    }
+}
+
+const OWN_CORE: u32 = u32::MAX;
+
+impl<K> Watch<K> {
+    #[inline]
+    fn unlinked(number: NonZeroU64, operation: Id, core: u32) -> Self {
+        Self {
+            number: Some(number),
+            operation,
+            core,
+            next_of_operation: WatchIndex::NONE,
+            key: None,
+            hash: 0,
+            next_key: WatchIndex::NONE,
+            previous: WatchIndex::NONE,
+            next: WatchIndex::NONE,
         }
     }
+}
+
+/// A watch of an operation of this core on another core.
+#[derive(Clone, Copy)]
+pub(super) struct RemoteWatch {
+    pub(super) core: u32,
+    pub(super) watch: Id,
+    pub(super) next_of_operation: u32,
+}
+
+/// A key that is to be watched, and its first watch if it is watched already.
+pub(super) struct KeyEntry<K> {
+    key: K,
+    hash: u32,
+    first: Option<WatchIndex>,
 }
 
 /// The operation of a watch that an event has reached.
@@ -166,14 +163,14 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
             operations: Slab::new(),
-            watches: Slab::new(),
+            further: Slab::new(),
             remote: Slab::new(),
-            keys: Slab::new(),
-            heads: Vec::new(),
+            chains: Vec::new(),
+            keys: 0,
+            watches: 0,
             cursors: Vec::new(),
             dropped: Vec::new(),
             last_number: NonZeroU64::MIN,
-            linked: 0,
             turns: 0,
             ended: PurgatoryCounts::default(),
         }
@@ -185,134 +182,149 @@ impl<K, Op> Table<K, Op> {
         self.last_number
     }
 
-    /// Parks an operation that has no timer yet.
+    /// Returns the index of the next operation to be parked.
     #[inline]
-    pub(super) fn insert(&mut self, operation: Op) -> Id {
-        let number = self.next_number();
-        let index = self.operations.insert(Parked {
-            number,
-            operation: Some(operation),
-            timer: None,
-            first_watch: Links::UNLINKED,
-            further: NONE,
-            remote: NONE,
-            completed: None,
-            check_again: false,
-        });
-        Id { number, index }
+    pub(super) fn next_index(&self) -> u32 {
+        self.operations.next_index()
     }
 
     /// Returns the operation at a place.
     #[inline]
-    pub(super) fn at(&mut self, index: u32) -> &mut Parked<Op> {
-        match self.operations.get_mut(index) {
-            Some(parked) => parked,
-            None => unreachable!("an operation is removed once"),
-        }
+    pub(super) fn at(&mut self, index: u32) -> &mut Parked<K, Op> {
+        self.operations.at(index)
     }
 
     /// Returns the operation of that name if it waits.
     #[inline]
-    pub(super) fn get(&mut self, id: Id) -> Option<&mut Parked<Op>> {
-        self.operations.get_mut(id.index).filter(|parked| parked.number == { id.number })
+    pub(super) fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
+        let parked = self.operations.records.get_mut(id.index as usize)?;
+        (parked.first_watch.number == Some(id.number)).then_some(parked)
     }
 
     /// Removes an operation that was taken out, with its watches on this core. Returns the latest
     /// of its watches on other cores.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let parked = self.at(index);
-        let Parked { first_watch, remote, mut further, .. } = *parked;
-        debug_assert!(parked.operation.is_none(), "it would be dropped here");
+        debug_assert!(parked.operation.is_none(), "it would stay in a free record");
+        let remote = parked.remote;
+        parked.first_watch.number = None;
+        if parked.first_watch.next != WatchIndex::NONE {
+            let mut further = self.unlink(WatchIndex::in_operation(index));
+            while further != WatchIndex::NONE {
+                let next = self.unlink(further);
+                self.further.free(further.index());
+                further = next;
+            }
+        }
         self.operations.free(index);
-        if first_watch.key != NONE {
-            self.unlink(Watch::first(index), first_watch);
-        }
-        while further != NONE {
-            let Some(FurtherWatch { links, next_of_operation, .. }) = self.watches.take(further)
-            else {
-                break;
-            };
-            self.unlink(Watch::further(further), links);
-            further = next_of_operation;
-        }
         remote
     }
 
     /// Notes a watch of an operation on another core. Returns false if the operation has completed.
     pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let Some(next_of_operation) = self.get(operation).map(|parked| parked.remote) else {
-            return false;
-        };
-        let latest = self.remote.insert(RemoteWatch { core, watch, next_of_operation });
-        self.get(operation).into_iter().for_each(|parked| parked.remote = latest);
+        let latest = self.remote.next_index();
+        let Some(parked) = self.get(operation) else { return false };
+        let next_of_operation = mem::replace(&mut parked.remote, latest);
+        self.remote.insert(latest, RemoteWatch { core, watch, next_of_operation });
         true
     }
 
     /// Removes a watch on another core.
-    pub(super) fn take_remote(&mut self, index: u32) -> Option<RemoteWatch> {
-        self.remote.take(index)
+    pub(super) fn take_remote(&mut self, index: u32) -> RemoteWatch {
+        let watch = *self.remote.at(index);
+        self.remote.free(index);
+        watch
     }
 
     /// Unlinks the watch of another core's operation, if it is still there.
     pub(super) fn unwatch(&mut self, watch: Id) {
-        let found = self.watches.get(watch.index).filter(|found| found.number == { watch.number });
-        if let Some(&FurtherWatch { links, .. }) = found {
-            self.watches.free(watch.index);
-            self.unlink(Watch::further(watch.index), links);
+        let found = self.further.records.get(watch.index as usize);
+        if found.is_some_and(|found| found.number == Some(watch.number)) {
+            self.unlink(WatchIndex::further(watch.index));
+            self.further.free(watch.index);
         }
     }
 
     #[inline]
-    fn links(&mut self, watch: Watch) -> Option<&mut Links> {
-        match watch.place() {
-            Place::First(index) => Some(&mut self.operations.get_mut(index)?.first_watch),
-            Place::Further(index) => Some(&mut self.watches.get_mut(index)?.links),
-        }
-    }
-
-    /// Takes a watch out of its list. A key that loses its last watch is dropped later.
-    #[inline]
-    fn unlink(&mut self, watch: Watch, Links { key, previous, next }: Links) {
-        self.linked -= 1;
-        for cursor in &mut self.cursors {
-            if *cursor == watch {
-                *cursor = next;
-            }
-        }
-        if previous == Watch::NONE && next == Watch::NONE {
-            self.remove_key(key);
-            return;
-        }
-        if let Some(links) = self.links(previous) {
-            links.next = next;
-        } else if let Some(watches) = self.keys.get_mut(key) {
-            watches.first = next;
-        }
-        if let Some(links) = self.links(next) {
-            links.previous = previous;
-        } else if let Some(watches) = self.keys.get_mut(key) {
-            watches.last = previous;
-        }
-    }
-
-    #[inline]
-    fn remove_key(&mut self, index: u32) {
-        let Some(KeyWatches { key, hash, next, .. }) = self.keys.take(index) else { return };
-        let head = self.chain(hash);
-        if self.heads[head] == index {
-            self.heads[head] = next;
+    fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
+        let at = index.index() as usize;
+        if index.is_further() {
+            self.further.records.get(at)
         } else {
-            let mut at = self.heads[head];
-            while let Some(other) = self.keys.get_mut(at) {
-                at = other.next;
-                if at == index {
-                    other.next = next;
-                    break;
-                }
+            self.operations.records.get(at).map(|parked| &parked.first_watch)
+        }
+    }
+
+    #[inline]
+    fn linked(&mut self, index: WatchIndex) -> &mut Watch<K> {
+        if index.is_further() {
+            self.further.at(index.index())
+        } else {
+            &mut self.operations.at(index.index()).first_watch
+        }
+    }
+
+    /// Returns the watch after this one, or none if this is the last one of its key.
+    #[inline]
+    fn after(&self, watch: &Watch<K>, index: WatchIndex) -> WatchIndex {
+        if watch.next == index {
+            return WatchIndex::NONE;
+        }
+        let next = self.watch_at(watch.next).filter(|next| next.key.is_none());
+        next.map_or(WatchIndex::NONE, |_| watch.next)
+    }
+
+    /// Takes a watch out of its ring. Returns the next watch of its operation. A key that loses its
+    /// last watch is dropped later.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    fn unlink(&mut self, index: WatchIndex) -> WatchIndex {
+        self.watches -= 1;
+        if !self.cursors.is_empty() {
+            self.move_cursors(index);
+        }
+        let watch = self.linked(index);
+        let &mut Watch { next_of_operation, hash, next_key, previous, next, .. } = watch;
+        watch.number = None;
+        let key = watch.key.take();
+        let is_last = next == index;
+        if !is_last {
+            self.linked(previous).next = next;
+            self.linked(next).previous = previous;
+        }
+        if let Some(key) = key {
+            let chain = self.chain(hash);
+            let mut link = &mut self.chains[chain];
+            while *link != index {
+                let other = *link;
+                link = &mut self.linked(other).next_key;
+            }
+            if is_last {
+                *link = next_key;
+                self.keys -= 1;
+                self.drop_later(key);
+            } else {
+                *link = next;
+                let first = self.linked(next);
+                (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
             }
         }
-        self.drop_later(key);
+        next_of_operation
+    }
+
+    /// Moves the events that are at a watch on to the next one.
+    #[cold]
+    fn move_cursors(&mut self, index: WatchIndex) {
+        let Some(watch) = self.watch_at(index) else { return };
+        // The successor of a first watch that is not the only one becomes the first.
+        let is_first_of_many = watch.key.is_some() && watch.next != index;
+        let next = if is_first_of_many { watch.next } else { self.after(watch, index) };
+        self.cursors
+            .iter_mut()
+            .filter(|cursor| **cursor == index)
+            .for_each(|cursor| *cursor = next);
     }
 
     fn drop_later(&mut self, key: K) {
@@ -327,23 +339,21 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // The low bits choose the chain.
-    fn chain(&self, hash: u64) -> usize {
-        hash as usize & self.heads.len().wrapping_sub(1)
+    fn chain(&self, hash: u32) -> usize {
+        hash as usize & self.chains.len().wrapping_sub(1)
     }
 
     #[cold]
-    fn double_heads(&mut self) {
-        let len = (self.heads.len() * 2).max(1);
-        self.heads.clear();
-        self.heads.resize(len, NONE);
-        let mask = len as u64 - 1;
-        for (slot, index) in self.keys.slots.iter_mut().zip(0..) {
-            if let Slot::Used(watches) = slot {
-                #[allow(clippy::cast_possible_truncation)] // It is below the number of heads.
-                let head = (watches.hash & mask) as usize;
-                watches.next = mem::replace(&mut self.heads[head], index);
-            }
+    fn double_chains(&mut self) {
+        let len = (self.chains.len() * 2).max(1);
+        self.chains.clear();
+        self.chains.resize(len, WatchIndex::NONE);
+        let own = self.operations.records.iter_mut().map(|parked| &mut parked.first_watch);
+        let own = own.zip((0..).map(WatchIndex::in_operation));
+        let further = self.further.records.iter_mut().zip((0..).map(WatchIndex::further));
+        for (watch, index) in own.chain(further).filter(|(watch, _)| watch.key.is_some()) {
+            let chain = &mut self.chains[watch.hash as usize & (len - 1)];
+            watch.next_key = mem::replace(chain, index);
         }
     }
 
@@ -351,9 +361,14 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     pub(super) fn step(&mut self, event: &mut Event) -> Next<Op> {
         if mem::take(&mut event.is_suspended) {
-            event.next = self.cursors.pop().unwrap_or(Watch::NONE);
+            event.next = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
-        let next = match self.next_watcher(event) {
+        let watcher = self.next_watcher(event);
+        if event.next != WatchIndex::NONE {
+            event.is_suspended = true;
+            self.cursors.push(event.next);
+        }
+        match watcher {
             Some(Watcher::Own(Id { index, .. })) => match self.check_out(index) {
                 Some(operation) => Next::Check(index, operation),
                 None => Next::Nothing,
@@ -362,19 +377,14 @@ impl<K, Op> Table<K, Op> {
                 Next::Tell { core, operation, watch }
             }
             None => Next::Nothing,
-        };
-        if event.next != Watch::NONE {
-            event.is_suspended = true;
-            self.cursors.push(event.next);
         }
-        next
     }
 
     /// Takes an operation out to check its condition. One that is checked out already will check
     /// again.
     #[inline]
     pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
-        let parked = self.operations.get_mut(index)?;
+        let parked = self.at(index);
         let operation = parked.operation.take();
         parked.check_again = operation.is_none();
         operation
@@ -383,42 +393,31 @@ impl<K, Op> Table<K, Op> {
     /// Returns the next watch of an event and moves on.
     #[inline]
     fn next_watcher(&self, event: &mut Event) -> Option<Watcher> {
-        let at = mem::replace(&mut event.next, Watch::NONE);
-        let (number, watcher, next) = match at.place() {
-            Place::First(index) => {
-                let parked = self.operations.get(index)?;
-                let number = parked.number;
-                (number, Watcher::Own(Id { number, index }), parked.first_watch.next)
-            }
-            Place::Further(index) => {
-                let &FurtherWatch { number, links, operation, core, .. } =
-                    self.watches.get(index)?;
-                let watcher = if core == OWN_CORE {
-                    Watcher::Own(operation)
-                } else {
-                    Watcher::Other { core, operation, watch: Id { number, index } }
-                };
-                (number, watcher, links.next)
-            }
-        };
+        let at = mem::replace(&mut event.next, WatchIndex::NONE);
+        let watch = self.watch_at(at)?;
         // Later watches were added during the event. An operation that was being added before the
         // event adds no watch during it, because the event is inside that call.
-        if number > event.last_number {
-            return None;
-        }
-        event.next = next;
-        Some(watcher)
+        let number = watch.number.filter(|&number| number <= event.last_number)?;
+        event.next = self.after(watch, at);
+        let &Watch { operation, core, .. } = watch;
+        Some(if core == OWN_CORE {
+            Watcher::Own(operation)
+        } else {
+            Watcher::Other { core, operation, watch: Id { number, index: at.index() } }
+        })
     }
 
     /// Returns the operations of other cores that watch a key here, once for each watch.
     pub(super) fn operations_of_others(&self) -> impl Iterator<Item = (u32, Id)> {
-        let others = self.watches.iter().filter(|(watch, _)| watch.core != OWN_CORE);
-        others.map(|(watch, _)| (watch.core, watch.operation))
+        let watches = self.further.records.iter().filter(|watch| watch.number.is_some());
+        let others = watches.filter(|watch| watch.core != OWN_CORE);
+        others.map(|watch| (watch.core, watch.operation))
     }
 
     /// Returns the names of all operations of this core.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        self.operations.iter().map(|(parked, index)| Id { number: parked.number, index })
+        let first_watches = self.operations.records.iter().map(|parked| &parked.first_watch);
+        first_watches.filter(|watch| watch.number.is_some()).map(|watch| watch.operation)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -436,8 +435,8 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn counts(&self) -> PurgatoryCounts {
         PurgatoryCounts {
             live: self.len() as u64,
-            watches: self.linked as u64,
-            keys: u64::from(self.keys.len),
+            watches: self.watches as u64,
+            keys: self.keys as u64,
             ..self.ended
         }
     }
@@ -449,10 +448,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     fn is_spacious(&self) -> bool {
-        self.operations.is_spacious()
-            || self.watches.is_spacious()
-            || self.remote.is_spacious()
-            || self.keys.is_spacious()
+        self.operations.is_spacious() || self.further.is_spacious() || self.remote.is_spacious()
     }
 
     /// Counts a turn, and at the end of an interval frees the memory that the interval did not
@@ -463,11 +459,10 @@ impl<K, Op> Table<K, Op> {
         if is_long_sleep || self.turns >= TURNS_PER_INTERVAL {
             self.turns = 0;
             self.operations.end_interval(is_long_sleep);
-            self.watches.end_interval(is_long_sleep);
+            self.further.end_interval(is_long_sleep);
             self.remote.end_interval(is_long_sleep);
-            self.keys.end_interval(is_long_sleep);
-            if self.keys.slots.capacity() == 0 {
-                self.heads = Vec::new();
+            if self.operations.records.capacity() + self.further.records.capacity() == 0 {
+                self.chains = Vec::new();
             }
         }
         self.is_spacious()
@@ -476,7 +471,7 @@ impl<K, Op> Table<K, Op> {
 
 /// An event in progress: its walk along the watches of a key.
 pub(super) struct Event {
-    next: Watch,
+    next: WatchIndex,
     /// The next watch is in the table's cursors, because other code may unlink it now.
     is_suspended: bool,
     /// Watches with later numbers were added during the event.
@@ -492,230 +487,236 @@ impl Event {
 }
 
 impl<K: Eq, Op> Table<K, Op> {
+    /// Returns the first watch of a key.
     #[inline]
-    fn find(&self, hash: u64, key: &K) -> Option<(u32, &KeyWatches<K>)> {
-        let mut at = *self.heads.get(self.chain(hash))?;
+    fn find(&self, hash: u32, key: &K) -> Option<WatchIndex> {
+        let mut at = *self.chains.get(self.chain(hash))?;
         loop {
-            let watches = self.keys.get(at)?;
-            if watches.hash == hash && watches.key == *key {
-                return Some((at, watches));
+            let watch = self.watch_at(at)?;
+            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+                return Some(at);
             }
-            at = watches.next;
+            at = watch.next_key;
         }
     }
 
-    /// Appends a watch to the list of a key, which `find` has found or not.
+    /// Finds a key of this core. The code of the key may panic here, where nothing has changed yet.
     #[inline]
-    fn link(&mut self, watch: Watch, found: Option<u32>, hash: u64, key: K) -> Links {
-        self.linked += 1;
-        let Some(watches) = found.and_then(|index| self.keys.get_mut(index)) else {
-            return self.insert_key(watch, hash, key);
-        };
-        let previous = mem::replace(&mut watches.last, watch);
-        if let Some(links) = self.links(previous) {
-            links.next = watch;
-        }
-        self.drop_later(key);
-        Links { key: found.unwrap_or(NONE), previous, next: Watch::NONE }
+    pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
+        KeyEntry { first: self.find(hash, &key), key, hash }
     }
 
-    /// Begins the list of a key.
+    /// Parks an operation at the [`next_index`](Self::next_index), with a watch on a key.
     #[inline]
-    fn insert_key(&mut self, watch: Watch, hash: u64, key: K) -> Links {
-        if self.keys.len as usize == self.heads.len() {
-            self.double_heads();
+    pub(super) fn park(
+        &mut self,
+        operation: Op,
+        timer: LocalHandle,
+        key: Option<KeyEntry<K>>,
+    ) -> Id {
+        let id = Id { number: self.next_number(), index: self.next_index() };
+        let mut first_watch = Watch::unlinked(id.number, id, OWN_CORE);
+        if let Some(key) = key {
+            first_watch = self.link(first_watch, WatchIndex::in_operation(id.index), key);
         }
-        let head = self.chain(hash);
-        let next = self.heads[head];
-        let index = self.keys.insert(KeyWatches { key, hash, next, first: watch, last: watch });
-        self.heads[head] = index;
-        Links { key: index, previous: Watch::NONE, next: Watch::NONE }
+        self.ended.added += 1;
+        let operation = Some(operation);
+        let (remote, completed, check_again) = (NONE, None, false);
+        self.operations.insert(
+            id.index,
+            Parked { first_watch, operation, timer, remote, completed, check_again },
+        );
+        id
     }
 
     /// Adds a watch of an operation of this core. Returns false if the operation has completed.
-    #[inline]
-    pub(super) fn watch(&mut self, operation: Id, hash: u64, key: K) -> bool {
+    pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
+        let key = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
-            self.drop_later(key);
+            self.drop_later(key.key);
             return false;
         };
-        let next_of_operation = parked.further;
-        if parked.first_watch.key == NONE {
-            let found = self.find(hash, &key).map(|(index, _)| index);
-            let links = self.link(Watch::first(operation.index), found, hash, key);
-            self.at(operation.index).first_watch = links;
+        let mut watch = Watch::unlinked(operation.number, operation, OWN_CORE);
+        if parked.first_watch.next == WatchIndex::NONE {
+            let index = WatchIndex::in_operation(operation.index);
+            let watch = self.link(watch, index, key);
+            self.at(operation.index).first_watch = watch;
         } else {
-            let further = self.add_further(hash, key, operation, OWN_CORE, next_of_operation).index;
-            self.at(operation.index).further = further;
+            watch.next_of_operation = parked.first_watch.next_of_operation;
+            let latest = WatchIndex::further(self.add_further(watch, key));
+            self.at(operation.index).first_watch.next_of_operation = latest;
         }
         true
     }
 
     /// Adds a watch of another core's operation.
-    pub(super) fn watch_for_other(&mut self, core: u32, operation: Id, hash: u64, key: K) -> Id {
-        self.add_further(hash, key, operation, core, NONE)
+    pub(super) fn watch_for_other(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
+        let (key, number) = (self.entry(hash, key), self.next_number());
+        Id { number, index: self.add_further(Watch::unlinked(number, operation, core), key) }
     }
 
-    fn add_further(
-        &mut self,
-        hash: u64,
-        key: K,
-        operation: Id,
-        core: u32,
-        next_of_operation: u32,
-    ) -> Id {
-        // The code of the key may panic here, where nothing has changed yet.
-        let found = self.find(hash, &key).map(|(index, _)| index);
-        let (number, links) = (self.next_number(), Links::UNLINKED);
-        let index =
-            self.watches.insert(FurtherWatch { number, links, operation, core, next_of_operation });
-        let links = self.link(Watch::further(index), found, hash, key);
-        self.watches.get_mut(index).into_iter().for_each(|watch| watch.links = links);
-        Id { number, index }
+    fn add_further(&mut self, watch: Watch<K>, key: KeyEntry<K>) -> u32 {
+        let index = self.further.next_index();
+        let watch = self.link(watch, WatchIndex::further(index), key);
+        self.further.insert(index, watch);
+        index
+    }
+
+    /// Appends a watch to the ring of a key. The caller puts it at its index.
+    #[inline]
+    fn link(&mut self, mut watch: Watch<K>, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
+        let KeyEntry { key, hash, first } = entry;
+        self.watches += 1;
+        if let Some(next) = first {
+            let previous = mem::replace(&mut self.linked(next).previous, index);
+            self.linked(previous).next = index;
+            (watch.previous, watch.next) = (previous, next);
+            self.drop_later(key);
+        } else {
+            if 2 * self.keys >= self.chains.len() {
+                self.double_chains();
+            }
+            self.keys += 1;
+            let chain = self.chain(hash);
+            watch.next_key = mem::replace(&mut self.chains[chain], index);
+            (watch.key, watch.hash) = (Some(key), hash);
+            (watch.previous, watch.next) = (index, index);
+        }
+        watch
     }
 
     /// Begins an event on a key. `None` if the key has no watch.
     #[inline]
-    pub(super) fn begin_event(&self, hash: u64, key: &K) -> Option<Event> {
-        let next = self.find(hash, key)?.1.first;
+    pub(super) fn begin_event(&self, hash: u32, key: &K) -> Option<Event> {
+        let next = self.find(hash, key)?;
         Some(Event { next, is_suspended: false, last_number: self.last_number })
     }
 
     /// Returns the watches on a key in the order in which they came.
-    pub(super) fn watchers(&self, hash: u64, key: &K) -> impl Iterator<Item = Watcher> {
+    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
         let mut event = self.begin_event(hash, key);
         std::iter::from_fn(move || self.next_watcher(event.as_mut()?))
     }
 }
 
-/// Values by index.
+/// Records by index.
 struct Slab<T> {
-    slots: Vec<Slot<T>>,
-    /// The first free slot. [`NONE`] if all are in use.
+    records: Vec<T>,
+    /// The first free record. [`NONE`] if all are in use.
     free: u32,
     len: u32,
-    /// The most slots that were needed at once in this interval, as far as the slab has become
+    /// The most records that were needed at once in this interval, as far as the slab has become
     /// empty.
     peak: usize,
 }
 
-enum Slot<T> {
-    Used(T),
-    Free { next: u32 },
+/// A record of a slab. A free one holds nothing that has a destructor.
+trait Record {
+    /// Returns the field that links the free records.
+    fn next_free(&mut self) -> &mut u32;
+}
+
+impl<K, Op> Record for Parked<K, Op> {
+    #[inline]
+    fn next_free(&mut self) -> &mut u32 {
+        &mut self.remote
+    }
+}
+
+impl<K> Record for Watch<K> {
+    #[inline]
+    fn next_free(&mut self) -> &mut u32 {
+        &mut self.hash
+    }
+}
+
+impl Record for RemoteWatch {
+    fn next_free(&mut self) -> &mut u32 {
+        &mut self.next_of_operation
+    }
 }
 
 impl<T> Slab<T> {
     const fn new() -> Self {
-        Self { slots: Vec::new(), free: NONE, len: 0, peak: 0 }
+        Self { records: Vec::new(), free: NONE, len: 0, peak: 0 }
     }
 
     #[inline]
-    fn insert(&mut self, value: T) -> u32 {
-        self.len += 1;
-        let index = self.free;
-        match self.slots.get_mut(index as usize) {
-            Some(slot) => {
-                if let Slot::Free { next } = *slot {
-                    self.free = next;
-                }
-                *slot = Slot::Used(value);
-                index
-            }
-            None => self.push(value),
-        }
-    }
-
-    fn push(&mut self, value: T) -> u32 {
-        let index =
-            u32::try_from(self.slots.len()).ok().filter(|&index| index < Watch::FURTHER - 2);
-        self.slots.push(Slot::Used(value));
-        index.unwrap_or_else(|| panic!("2^31 operations or watches"))
-    }
-
-    #[inline]
-    fn get(&self, index: u32) -> Option<&T> {
-        match self.slots.get(index as usize)? {
-            Slot::Used(value) => Some(value),
-            Slot::Free { .. } => None,
-        }
-    }
-
-    #[inline]
-    fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        match self.slots.get_mut(index as usize)? {
-            Slot::Used(value) => Some(value),
-            Slot::Free { .. } => None,
-        }
-    }
-
-    /// Drops the value of a slot that is in use, and frees the slot.
-    #[inline]
-    fn free(&mut self, index: u32) {
-        self.slots[index as usize] = Slot::Free { next: self.free };
-        self.note_free(index);
-    }
-
-    /// Frees a slot and returns its value.
-    #[inline]
-    fn take(&mut self, index: u32) -> Option<T> {
-        let slot = self.slots.get_mut(index as usize)?;
-        let value = match mem::replace(slot, Slot::Free { next: self.free }) {
-            Slot::Used(value) => value,
-            Slot::Free { .. } => unreachable!("a slot is freed once"),
-        };
-        self.note_free(index);
-        Some(value)
-    }
-
-    #[inline]
-    fn note_free(&mut self, index: u32) {
-        self.free = index;
-        self.len -= 1;
-        if self.len == 0 && self.slots.len() > SLOTS_KEPT {
-            self.clear();
-        }
-    }
-
-    /// Forgets the slots of an empty slab, so that their number says again how many were needed.
-    #[cold]
-    fn clear(&mut self) {
-        self.peak = self.peak.max(self.slots.len());
-        self.slots.clear();
-        self.free = NONE;
+    fn at(&mut self, index: u32) -> &mut T {
+        &mut self.records[index as usize]
     }
 
     fn is_spacious(&self) -> bool {
-        self.len == 0 && self.slots.capacity() > SLOTS_KEPT
+        self.len == 0 && self.records.capacity() > SLOTS_KEPT
     }
 
     /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if
     /// `all` of it is to be freed.
     fn end_interval(&mut self, all: bool) {
-        let used = if self.len == 0 { 0 } else { self.slots.len() };
+        let used = if self.len == 0 { 0 } else { self.records.len() };
         let peak = mem::replace(&mut self.peak, used);
         let needed = if all { 0 } else { 2 * peak };
-        if self.is_spacious() && self.slots.capacity() > needed {
+        if self.is_spacious() && self.records.capacity() > needed {
             *self = Self::new();
         }
     }
+}
 
-    fn iter(&self) -> impl Iterator<Item = (&T, u32)> {
-        self.slots.iter().zip(0..).filter_map(|(slot, index)| match slot {
-            Slot::Used(value) => Some((value, index)),
-            Slot::Free { .. } => None,
-        })
+impl<T: Record> Slab<T> {
+    /// Returns the index of the next record to be inserted.
+    #[inline]
+    fn next_index(&self) -> u32 {
+        if self.free == NONE { self.fresh_index() } else { self.free }
+    }
+
+    fn fresh_index(&self) -> u32 {
+        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < NONE >> 1);
+        index.unwrap_or_else(|| panic!("2^31 operations or watches"))
+    }
+
+    /// Inserts a record at the [`next_index`](Self::next_index).
+    #[inline]
+    fn insert(&mut self, index: u32, record: T) {
+        self.len += 1;
+        match self.records.get_mut(index as usize) {
+            Some(free) => {
+                self.free = *free.next_free();
+                *free = record;
+            }
+            None => self.records.push(record),
+        }
+    }
+
+    /// Frees a record, which its user has emptied.
+    #[inline]
+    fn free(&mut self, index: u32) {
+        let free = mem::replace(&mut self.free, index);
+        *self.at(index).next_free() = free;
+        self.len -= 1;
+        if self.len == 0 && self.records.len() > SLOTS_KEPT {
+            self.clear();
+        }
+    }
+
+    /// Forgets the records of an empty slab, so that their number says again how many were needed.
+    #[cold]
+    fn clear(&mut self) {
+        self.peak = self.peak.max(self.records.len());
+        self.records.clear();
+        self.free = NONE;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cross_core::handle::TimerHandle;
 
     /// Operations and keys are numbers, and the hash of a key has two bits.
     type Numbers = Table<u32, u32>;
 
-    fn hash(key: u32) -> u64 {
-        u64::from(key % 4)
+    fn hash(key: u32) -> u32 {
+        key % 4
     }
 
     fn watch(table: &mut Numbers, operation: Id, keys: &[u32]) {
@@ -725,7 +726,7 @@ mod tests {
     }
 
     fn add(table: &mut Numbers, keys: &[u32]) -> Id {
-        let id = table.insert(0);
+        let id = table.park(0, LocalHandle::new(TimerHandle::new(0, 0, 0)), None);
         watch(table, id, keys);
         id
     }
@@ -747,14 +748,14 @@ mod tests {
     fn assert_empty(table: &Numbers) {
         let PurgatoryCounts { live, watches, keys, .. } = table.counts();
         assert_eq!((live, watches, keys, table.cursors.len()), (0, 0, 0, 0));
-        assert!(table.heads.iter().all(|&head| head == NONE));
+        assert!(table.chains.iter().all(|&first| first == WatchIndex::NONE));
     }
 
     #[test]
     fn records_are_small() {
-        assert_eq!(size_of::<Slot<Parked<[u64; 3]>>>(), size_of::<Option<[u64; 3]>>() + 48);
-        assert_eq!(size_of::<Slot<FurtherWatch>>(), 40);
-        assert_eq!(size_of::<Slot<KeyWatches<u64>>>(), 32);
+        assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 48);
+        assert_eq!(size_of::<Parked<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 56);
+        assert_eq!(size_of::<RemoteWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
@@ -863,9 +864,9 @@ mod tests {
         }
     }
 
-    fn capacities(table: &Numbers) -> [usize; 4] {
-        let (keys, heads) = (table.keys.slots.capacity(), table.heads.len());
-        [table.operations.slots.capacity(), table.watches.slots.capacity(), keys, heads]
+    fn capacities(table: &Numbers) -> [usize; 3] {
+        let (operations, watches) = (&table.operations.records, &table.further.records);
+        [operations.capacity(), watches.capacity(), table.chains.len()]
     }
 
     #[test]
@@ -891,7 +892,7 @@ mod tests {
             table.trim(false);
         }
         assert!(!table.trim(false), "there is nothing to free");
-        assert_eq!(capacities(&table), [0; 4]);
+        assert_eq!(capacities(&table), [0; 3]);
     }
 
     #[test]
@@ -899,10 +900,18 @@ mod tests {
         let mut table = Numbers::new();
         round(&mut table, 100);
         let stays = add(&mut table, &[5]);
+        let goes = add(&mut table, &[]);
+        (0..2_000).for_each(|_| assert!(table.add_remote(goes, 3, goes)));
+        table.at(goes.index).operation = None;
+        let mut latest = table.remove(goes.index);
+        while latest != NONE {
+            latest = table.take_remote(latest).next_of_operation;
+        }
+        assert!(table.remote.records.capacity() > 0);
         table.trim(true);
-        assert_eq!((table.watches.slots.capacity(), watchers(&table, 5)), (0, vec![stays]));
+        assert_eq!((table.remote.records.capacity(), watchers(&table, 5)), (0, vec![stays]));
         remove(&mut table, stays);
         assert!(!table.trim(true));
-        assert_eq!(capacities(&table), [0; 4]);
+        assert_eq!(capacities(&table), [0; 3]);
     }
 }
