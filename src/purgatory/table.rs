@@ -751,6 +751,7 @@ mod tests {
         assert!(table.chains.iter().all(|&first| first == WatchIndex::NONE));
     }
 
+    #[cfg(target_pointer_width = "64")]
     #[test]
     fn records_are_small() {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 48);
