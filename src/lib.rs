@@ -72,9 +72,8 @@
 //!   whether that call ended the timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
 //!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
-//!   to 32 bytes are stored inline. Remote cancels and resets are lock-free. Remote adds are too,
-//!   except that one in every 524,288 allocates a table under a mutex. The owner never waits for
-//!   another core.
+//!   to 32 bytes are stored inline. Remote adds, cancels and resets are lock-free. The owner never
+//!   waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
 //!   reset, and even turn. A turn inside a callback does nothing and says so.
 //! * **Panics are contained.** A panic is caught and reported ([`Config::on_panic`]), and the rest

@@ -62,11 +62,11 @@ pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 
 /// reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// The generation bit of timers that another thread armed, so that the owner's counter and the
-/// adders' counter never meet.
+/// The generation bit of timers that another thread armed, so that the owner's generations and
+/// theirs never meet.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
 
-/// The last generation of either counter: 55 bits, beside the bit above and the 8 bits of the
+/// The last generation of either side: 55 bits, beside the bit above and the 8 bits of the
 /// phase. At a hundred million timers a second it lasts 11 years. A shard that has used it up
 /// refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;

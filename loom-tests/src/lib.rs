@@ -4,9 +4,9 @@
 //! interface, so loom explores the code that users run. Without `--cfg loom` this package is empty.
 //!
 //! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. It does
-//! not see the ledger of shard numbers (`Mutex`) or the middle tables of pages (`OnceLock`).
-//! Without the feature `epoch` it does not see the pointers to pages, nor the epochs that keep
-//! pages and shards alive. `sync` models the guarantees of these tables and pointers.
+//! not see the ledger of shard numbers (`Mutex`). Without the feature `epoch` it does not see the
+//! pointers to pages, nor the epochs that keep pages and shards alive. `sync` models the guarantees
+//! of these pointers.
 #![cfg(loom)]
 
 use std::{

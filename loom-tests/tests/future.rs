@@ -241,7 +241,7 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
 /// The owner's thread ends while another one begins to wait there. That one is woken with an error.
 #[test]
 fn nothing_hangs_when_the_owner_ends() {
-    explore(14_000, || {
+    explore(800, || {
         let owner = race(|| {
             let (_clock, mut sleep) = sleep(1);
             race(move || wait_for(&mut sleep))
@@ -254,7 +254,7 @@ fn nothing_hangs_when_the_owner_ends() {
 /// The owner's thread ends while another one waits there and changes its waker.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
-    explore(8_600, || {
+    explore(5_400, || {
         let owner = race(|| {
             let (_clock, mut sleep) = polled(&Task::new(), 1);
             race(move || wait_for(&mut sleep))
@@ -267,7 +267,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// The owner may fire the sleep before it ends. Both tasks are woken and get an answer.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore(24_000, || {
+    explore(3_100, || {
         let owner = race(|| {
             let (clock, mut sleep) = sleep(1);
             let sleeping = race(move || wait_for(&mut sleep));

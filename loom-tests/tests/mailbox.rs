@@ -30,7 +30,7 @@ fn no_message_is_lost_and_none_comes_twice() {
 /// A node that was in the mailbox is reused for the next timer, and may be in the mailbox again.
 #[test]
 fn a_node_is_reused_after_its_message() {
-    explore(110, || {
+    explore(29, || {
         let (mut shard, _clock) = shard();
         let first = shard.add(TICK, 1);
         let canceller = thread::spawn(move || first.cancel());

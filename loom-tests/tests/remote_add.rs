@@ -86,7 +86,7 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
 /// adder: after its own message, or after the message of the add.
 #[test]
 fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
-    for (is_met, floor) in [(true, 66), (false, 380)] {
+    for (is_met, floor) in [(true, 63), (false, 240)] {
         explore(floor, move || {
             let (clock, core) = core();
             let payloads = [(); 2].map(|()| Arc::new(()));
@@ -195,7 +195,7 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
 /// period reaches the owner with the add.
 #[test]
 fn a_periodic_timer_cancelled_around_its_first_run_makes_no_further_one() {
-    explore(4_500, || {
+    explore(3_300, || {
         let (clock, core) = core();
         let (captured, drops) = Drops::watched();
         let adder = race(move || {
@@ -247,7 +247,7 @@ fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
 /// The owner changes the period before or after it admits the timer, while another thread moves it.
 #[test]
 fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
-    explore(2_000, || {
+    explore(1_300, || {
         let (clock, core) = core();
         let post = Arc::new(Mutex::new(None::<TimerHandle>));
         let posted = Arc::clone(&post);
@@ -362,7 +362,7 @@ fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
 /// tells a stalled first thread that the pool has changed.
 #[test]
 fn no_node_is_taken_twice_from_the_pool() {
-    explore_within(1, 16_000, || {
+    explore_within(1, 4_200, || {
         let (clock, core) = core();
         stage(|| with_two_nodes(&core));
         let adders = [core.clone(), core.clone()];
@@ -410,7 +410,7 @@ fn add_in_a_new_page(core: ShardRef, stale: TimerHandle) -> [TimerHandle; 3] {
 /// Pages of remote timers are retired and replaced like pages of the owner's timers.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
-    explore(680, || {
+    explore(250, || {
         let (clock, core, stale) = stage(with_a_page_to_spare);
         let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire();
@@ -424,7 +424,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
 /// A thread looks at the first node of the pool while the owner retires that node and its page.
 #[test]
 fn no_node_is_taken_from_a_page_that_goes() {
-    explore(110, || {
+    explore(26, || {
         let (clock, core, _) = stage(with_a_page_to_spare);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
@@ -473,7 +473,7 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
 /// owner drops it.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
-    explore(19_000, || {
+    explore(1_200, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
             let (_clock, core) = core();

@@ -65,7 +65,7 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
 /// message of the reset is on the way.
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
-    explore(53, || {
+    explore(46, || {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK * 3, ());
         let mover = race(move || {
@@ -84,7 +84,7 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
 /// consumes the message of an earlier reset.
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
-    explore(50, || {
+    explore(34, || {
         let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add(TICK * 3, payload);
@@ -215,7 +215,7 @@ fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
 /// stays.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
-    explore(970, || {
+    explore(910, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let mover = race(move || first.reset(TICK * 3));

@@ -121,7 +121,7 @@ fn a_payload_behind_the_message_of_another_is_never_slept_over_for_long() {
 /// Two threads together make up the backlog. The one that completes it wakes.
 #[test]
 fn a_debt_of_two_threads_is_never_slept_through() {
-    explore(8_500, || {
+    explore(3_900, || {
         let (mut shard, _clock) = shard_that_sleeps_over_payloads();
         let cancellers = [(); DEBT].map(|()| {
             let handle = shard.add(TICK * 1000, ());
@@ -189,7 +189,7 @@ fn an_add_from_elsewhere_is_never_slept_through() {
 /// before.
 #[test]
 fn the_default_wake_up_is_never_slept_through() {
-    explore(50_000, || {
+    explore(42_000, || {
         let (mut shard, _clock) = shard();
         // The timers exist, so the threads contend at the mailbox and the lock only.
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -207,7 +207,7 @@ fn the_default_wake_up_is_never_slept_through() {
 /// of the sleep before has not yet unparked the first one.
 #[test]
 fn the_default_wake_up_finds_the_thread_that_sleeps() {
-    explore_within(1, 7_500, || {
+    explore_within(1, 3_000, || {
         // The continuing thread exists from the beginning: loom does not try earlier steps for a
         // thread that begins later.
         let before = thread::spawn(|| {
@@ -346,7 +346,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
 /// The delayed waker has no message in the mailbox: its add was refused, and it requests room.
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
-    explore(52_000, || {
+    explore(26_000, || {
         let clock = ManualClock::new();
         let (refused, owner) = (Arc::new(Mutex::new(None)), thread::current());
         let is_awake = Arc::new(AtomicUsize::new(0));

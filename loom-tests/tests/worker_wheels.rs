@@ -78,7 +78,7 @@ fn fall_asleep(watcher: &mut Watcher) {
 /// Two threads add and cancel at the same time; then the wheel has both timers, or none.
 #[test]
 fn threads_that_add_and_cancel_at_the_same_time() {
-    explore(600, || {
+    explore(230, || {
         let (clock, timers, mut watcher) = wheel();
         let tasks = [Task::new(), Task::new()];
         let (other, poller) = (timers.clone(), Arc::clone(&tasks[0]));
@@ -280,7 +280,7 @@ fn the_end_of_the_timers_is_never_slept_through() {
 /// The watcher ends while a future begins to wait. The future is woken with an error.
 #[test]
 fn no_future_hangs_when_the_watcher_ends() {
-    explore(4_000, || {
+    explore(280, || {
         let (_clock, timers, watcher) = wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
         let sleeping = race(move || wait_for(&mut sleep));

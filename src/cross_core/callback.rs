@@ -300,34 +300,15 @@ impl Once {
 /// A callback that may move to another thread.
 pub(crate) struct Sent(Callback);
 
-// SAFETY: the callback was made of a closure that is `Send` (`Sent::new`, `Sent::again`), or comes
-// from one that was (`Sent::of`).
+// SAFETY: the callback was made of a closure that is `Send` (`Sent::of`).
 unsafe impl Send for Sent {}
 
 impl Sent {
-    pub(crate) fn new<F: FnOnce() + Send + 'static>(callback: F) -> Self {
-        Self(Once::new(callback).into())
-    }
-
-    /// Makes the callback of a periodic timer.
-    pub(crate) fn again<F: FnMut() + Send + 'static>(callback: F) -> Self {
-        Self(Callback(if fits::<F>() {
-            Closure::new::<_, CallAgain>(callback)
-        } else {
-            Closure::new::<_, CallAgain>(Box::new(callback))
-        }))
-    }
-
     /// # Safety
     ///
-    /// The callback comes from [`into_callback`](Self::into_callback).
+    /// The callback was made of a closure that is `Send`.
     pub(crate) unsafe fn of(callback: Callback) -> Self {
         Self(callback)
-    }
-
-    /// Returns the callback on the thread that runs it.
-    pub(crate) fn into_callback(self) -> Callback {
-        self.0
     }
 
     /// Returns the closure of type `F` that it was made of.
@@ -416,20 +397,6 @@ mod tests {
         comes_back::<0>();
         comes_back::<24>();
         comes_back::<1000>();
-    }
-
-    #[test]
-    fn a_callback_that_was_sent_runs_on_another_thread() {
-        let (ran, sent) = (std::sync::Arc::new(()), std::sync::Mutex::new(None));
-        let captured = std::sync::Arc::clone(&ran);
-        *sent.lock().unwrap() = Some(Sent::new(move || drop(captured)));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let sent = sent.lock().unwrap().take().expect("it was sent once");
-                run(&mut MaybeUninit::new(sent.into_callback()));
-            });
-        });
-        assert_eq!(std::sync::Arc::strong_count(&ran), 1);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::{
     mem,
     num::NonZeroU64,
     panic::{self, AssertUnwindSafe},
-    sync::Arc,
     thread,
     time::Duration,
 };
@@ -18,6 +17,7 @@ use crate::{
     cross_core::{
         callback::Sent,
         hooks::{PanicPlace, contain},
+        parker::Asleep,
         reclaim::Seen,
         registry,
         shared::{Remote, Shared},
@@ -205,6 +205,22 @@ impl TimerHandle {
     }
 
     fn cancel_from_elsewhere(self) -> Cancel {
+        if self.is_remote() {
+            return self.cancel_slow();
+        }
+        let likely = registry::with(self.shard(), |shared| {
+            shared.and_then(|shared| shared.cancel_likely(self.index(), self.generation))
+        });
+        let Some(Remote { answer, wake }) = likely else { return self.cancel_slow() };
+        if let Some(asleep) = wake {
+            self.wake(asleep);
+        }
+        answer
+    }
+
+    /// Cancels a timer that a canceller takes the payload of, or that is in an unlikely state.
+    #[inline(never)]
+    fn cancel_slow(self) -> Cancel {
         self.ask_elsewhere(|shared, taken| shared.cancel(self.index(), self.generation, taken))
             .unwrap_or(Cancel::Ended)
     }
@@ -214,16 +230,13 @@ impl TimerHandle {
     #[inline]
     fn ask_elsewhere<R>(
         self,
-        ask: impl FnOnce(&Seen<'_, Shared>, &mut Option<Sent>) -> Remote<R>,
+        ask: impl FnOnce(Seen<'_, Shared>, &mut Option<Sent>) -> Remote<R>,
     ) -> Option<R> {
         let mut taken = None;
-        let (answer, sleeper) = registry::with(self.shard(), |shared| {
-            let shared = shared?;
-            let Remote { answer, wake } = ask(shared, &mut taken);
-            Some((answer, wake.map(|asleep| (Arc::clone(shared), asleep))))
-        })?;
-        if let Some((shared, asleep)) = sleeper {
-            shared.wake(asleep);
+        let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut taken)));
+        let Remote { answer, wake } = asked?;
+        if let Some(asleep) = wake {
+            self.wake(asleep);
         }
         if let Some(payload) = taken {
             self.drop_cancelled(payload);
@@ -231,11 +244,21 @@ impl TimerHandle {
         Some(answer)
     }
 
+    /// Wakes the owner, unless its shard has ended since.
+    #[cold]
+    #[inline(never)]
+    fn wake(self, asleep: Asleep) {
+        let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
+        if let Some(shared) = shared {
+            shared.wake(asleep);
+        }
+    }
+
     /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
     #[cold]
     fn drop_cancelled(self, payload: Sent) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
-        let shared = registry::with(self.shard(), |shared| Some(Arc::clone(shared?)));
+        let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
             Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
             // The shard has ended, and nothing can be reported.
@@ -385,8 +408,9 @@ impl TimerHandle {
     }
 
     fn move_from_elsewhere(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
-        let reset = |shared: &Seen<'_, Shared>, taken: &mut Option<Sent>| {
-            shared.reset(self.index(), self.generation, nanos(shared), taken)
+        let reset = |shared: Seen<'_, Shared>, taken: &mut Option<Sent>| {
+            let nanos = nanos(&shared);
+            shared.reset(self.index(), self.generation, nanos, taken)
         };
         self.ask_elsewhere(reset).unwrap_or(false)
     }
@@ -630,6 +654,7 @@ impl Owner {
     }
 
     /// Returns true if this thread owns the shard of this number.
+    #[inline]
     pub(crate) fn is_of(shard: u32) -> bool {
         Self::here().is_some_and(|owner| owner.shard == shard)
     }

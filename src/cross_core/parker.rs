@@ -35,7 +35,7 @@
 //!
 //! `loom-tests/tests/sleep.rs`.
 
-use crate::util::sync::{AtomicU64, Ordering, fence};
+use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
 /// The number of announced sleeps, times eight. The low bits say that the last one is in progress,
 /// that it is long, and that no loop drives the owner.
@@ -134,7 +134,8 @@ impl Parker {
     /// Returns the announced sleep, or the lack of a loop, for the owner or a thread that was the
     /// owner after the announcement.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
-        // Relaxed: the caller has seen the owner's announcement; a waker may have ended it.
+        // Relaxed: the caller has seen the owner's announcement, or has passed F2; a waker may have
+        // ended it.
         Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 
@@ -151,15 +152,23 @@ impl Parker {
     }
 
     /// Returns the sleep from which a thread must wake the owner, if it lasts beyond the moment
-    /// that `deadline` returns.
+    /// that `deadline` returns. The last operation of the caller was the swap of its request.
+    #[inline]
     pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this check.
-        fence(Ordering::SeqCst);
+        fence_after_swap(Ordering::SeqCst);
         // Acquire: `until` belongs to this sleep, or to a later one, before which the owner has
         // seen the request.
         let asleep = Asleep::of(self.announced.load(Ordering::Acquire))?;
         // Relaxed: published by the announcement, which was acquired above.
         (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
+    }
+
+    /// Returns the announced sleep if it is long, for a thread that has just called
+    /// [`must_wake_before`](Self::must_wake_before).
+    #[inline]
+    pub(crate) fn asleep_for_long(&self) -> Option<Asleep> {
+        self.asleep().filter(|asleep| asleep.0 & LONG != 0)
     }
 }
 

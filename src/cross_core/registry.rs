@@ -1,9 +1,9 @@
 //! The table of shards, through which a plain handle finds its shard.
 //!
 //! A handle names its shard by a number. Numbers are reused, so they never run out. The generation
-//! keeps a stale handle from a newer shard of its number: the registry stores the old shard's
-//! counters, and the new shard continues from them. So no two timers of one number ever share a
-//! generation. Remote timers have another counter, and a generation bit that says so.
+//! keeps a stale handle from a newer shard of its number: the registry stores a generation after all
+//! of the old shard, and the new shard continues from there. So no two timers of one number and
+//! index ever share a generation. A bit marks the generations of remote timers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,15 +15,18 @@ use crate::{
     },
     error::ConfigError,
     limits::{GENERATION_MAX, SHARDS_MAX},
-    util::sync::global,
+    util::sync::constant,
 };
 
-global! {
-    static REGISTRY: Registry = Registry::new();
+constant! {
+    static REGISTRY: Registry = Registry {
+        places: Published::empty_cells(),
+        free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, made: 0 }),
+    };
 }
 
 struct Registry {
-    places: Box<[Published<Shared>]>,
+    places: [Published<Shared>; SHARDS_MAX as usize],
     /// Locked when a shard is created and when it ends, never by a handle.
     free_numbers: Mutex<FreeNumbers>,
 }
@@ -44,13 +47,6 @@ struct FreeNumber {
 }
 
 impl Registry {
-    fn new() -> Self {
-        Self {
-            places: (0..SHARDS_MAX).map(|_| Published::default()).collect(),
-            free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, made: 0 }),
-        }
-    }
-
     fn free_numbers(&self) -> std::sync::MutexGuard<'_, FreeNumbers> {
         // No critical section can panic half-way, so a poisoned lock guards sound data.
         self.free_numbers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +83,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
         )
     };
     shared.gauges.set_serial(made, free.number);
-    shared.start_remote_generations_at(free.next_generation);
+    shared.slab.begin_generations_at(free.next_generation);
     REGISTRY.places[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
@@ -106,14 +102,14 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
 
 /// Calls `look` with the shard `number`, if it exists, while this thread is pinned.
 #[inline]
-pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<&Seen<'_, Shared>>) -> R) -> R {
-    REGISTRY.places[number as usize].with(look)
+pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Seen<'_, Shared>>) -> R) -> R {
+    REGISTRY.places[number as usize % SHARDS_MAX as usize].with(look)
 }
 
 /// Returns the shared part of the shard `number`, if it exists.
 #[cfg(feature = "metrics")]
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
-    with(number, |seen| seen.map(|shared| Arc::clone(shared)))
+    with(number, |seen| seen.map(|shared| shared.to_arc()))
 }
 
 /// Returns the numbers that were ever used.

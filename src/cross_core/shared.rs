@@ -11,18 +11,18 @@ use crate::{
     },
     cross_core::{
         admission::AdmissionLimit,
-        callback::Sent,
+        callback::{Callback, Sent},
         hooks::{Hooks, contain},
-        mailbox::{Mailbox, Priority, Push},
+        mailbox::{Link, Mailbox, Priority, Push},
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
         reclaim::{Seen, pin},
-        slab::{NodeView, RemoteNode, Slab},
+        slab::{Build, NodeView, RemoteNode, Slab},
         state::{Cancel, FollowUp, Move, TimerStatus},
     },
     error::AddErrorReason,
     gauges::{Gauges, Turns},
-    limits::{GENERATION_MAX, REMOTE_GENERATION, WAKE_BACKLOG},
+    limits::WAKE_BACKLOG,
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest,
@@ -42,8 +42,6 @@ pub(crate) struct Shared {
     pub(crate) slab: Arc<Slab>,
     pub(crate) mailbox: Line<Mailbox>,
     pub(crate) parker: Line<Parker>,
-    /// The generation of the next remote timer, without the bit that marks remote timers.
-    remote_generation: Line<AtomicU64>,
     pub(crate) spread: Line<Spread>,
     pub(crate) admission: Line<AdmissionLimit>,
     pub(crate) gauges: Line<Gauges>,
@@ -81,6 +79,14 @@ pub(crate) struct RemoteTimer {
     pub(crate) generation: u64,
 }
 
+/// The result of a remote add that was refused.
+pub(crate) enum Refused<B> {
+    /// The callback was not touched.
+    Before(AddErrorReason, B),
+    /// The owner has ended since.
+    ShutDown(Sent),
+}
+
 impl<R> Remote<R> {
     fn quiet(answer: R) -> Self {
         Self { answer, wake: None }
@@ -108,7 +114,6 @@ impl Shared {
             slab,
             mailbox: Line::default(),
             parker: Line::default(),
-            remote_generation: Line(AtomicU64::new(1)),
             spread: Line::default(),
             admission: Line(AdmissionLimit::new(limit)),
             gauges: Line(Gauges::new(has_name)),
@@ -192,99 +197,65 @@ impl Shared {
         self.held_reading.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer that is due at `nanos` from a remote thread. The error carries the callback
-    /// back.
-    pub(crate) fn add(
-        &self,
-        nanos: u64,
-        origin: Origin,
-        callback: Sent,
-    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
-        self.add_armed(nanos, callback, |node, generation, callback| {
-            node.arm(generation, nanos, origin, callback);
-        })
-    }
-
-    /// Adds a periodic timer, with its first run and its period in nanoseconds, from a remote
-    /// thread. The error carries the callback back.
-    pub(crate) fn add_periodic(
+    /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` admits
+    /// it to a full shard.
+    #[inline]
+    pub(crate) fn add<B: Build<Callback> + Send>(
         &self,
         schedule: Schedule,
         origin: Origin,
-        callback: Sent,
-    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
-        self.add_armed(schedule.due, callback, |node, generation, callback| {
-            node.arm_periodic(generation, schedule, origin, callback);
+        callback: B,
+        beyond_limit: bool,
+    ) -> Result<Remote<RemoteTimer>, Refused<B>> {
+        let node = match self.reserve(beyond_limit) {
+            Ok(node) => node,
+            Err(reason) => return Err(Refused::Before(reason, callback)),
+        };
+        let generation = node.arm(schedule, origin, callback);
+        self.push_armed(node, generation, schedule.due).map_err(Refused::ShutDown)
+    }
+
+    /// Admits a remote timer and takes a node for it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
+    fn reserve(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
+        if self.mailbox.is_closed() {
+            return Err(AddErrorReason::ShutDown);
+        }
+        if beyond_limit {
+            self.admission.admit_beyond_limit();
+        } else if !self.admission.try_admit(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
+            return Err(AddErrorReason::Full);
+        }
+        let node = self.slab.take_remote(pin());
+        node.ok_or_else(|| {
+            self.admission.release();
+            AddErrorReason::Full
         })
     }
 
-    /// Adds a timer that `arm` arms. Without that function, a one-shot add would pay for the period.
-    #[inline]
-    fn add_armed(
+    /// Pushes a node that was armed with a timer due at `nanos`. The error carries its callback
+    /// back.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it returns 40 bytes in memory")]
+    fn push_armed(
         &self,
+        node: RemoteNode,
+        generation: u64,
         nanos: u64,
-        callback: Sent,
-        arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
-    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
-        if self.mailbox.is_closed() {
-            return Err((AddErrorReason::ShutDown, callback));
-        }
-        if !self.admission.try_admit(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
-            return Err((AddErrorReason::Full, callback));
-        }
-        self.arm_and_push(nanos, callback, arm).inspect_err(|_| self.admission.release())
-    }
-
-    /// Adds a timer that is due at once, even beyond the limit.
-    pub(crate) fn post(
-        &self,
-        origin: Origin,
-        callback: Sent,
-    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
-        self.admission.admit_beyond_limit();
-        let arm = |node: &RemoteNode<'_>, generation, callback| {
-            node.arm(generation, 0, origin, callback);
-        };
-        self.arm_and_push(0, callback, arm).inspect_err(|_| self.admission.release())
-    }
-
-    #[inline]
-    fn arm_and_push(
-        &self,
-        nanos: u64,
-        callback: Sent,
-        arm: impl FnOnce(&RemoteNode<'_>, u64, Sent),
-    ) -> Result<Remote<RemoteTimer>, (AddErrorReason, Sent)> {
-        // Relaxed: the values need only be distinct, and later than the node's previous one.
-        let counted = self.remote_generation.fetch_add(1, Ordering::Relaxed);
-        let pinned = pin();
-        let free = (counted <= GENERATION_MAX).then(|| self.slab.take_remote(&pinned)).flatten();
-        let Some(node) = free else { return Err((AddErrorReason::Full, callback)) };
-        let armed = RemoteTimer { index: node.index(), generation: counted | REMOTE_GENERATION };
-        arm(&node, armed.generation, callback);
+    ) -> Result<Remote<RemoteTimer>, Sent> {
+        let armed = RemoteTimer { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             Push::Queued { depth, .. } => {
                 Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
-            // The node stays taken: after the end, no node is reused.
-            Push::Closed => match node.disarm() {
-                Some(callback) => Err((AddErrorReason::ShutDown, callback)),
-                // The add took effect, and the timer has ended with the shard.
-                None => Ok(Remote::quiet(armed)),
-            },
+            Push::Closed => {
+                self.admission.release();
+                // The node stays taken: after the end, no node is reused. Without a callback, the
+                // add took effect, and the timer has ended with the shard.
+                node.disarm().map_or(Ok(Remote::quiet(armed)), Err)
+            }
         }
-    }
-
-    /// Sets the first generation of remote timers. Called before any is added.
-    pub(crate) fn start_remote_generations_at(&self, generation: u64) {
-        // Relaxed: published with the shard.
-        self.remote_generation.store(generation, Ordering::Relaxed);
-    }
-
-    /// Returns the generation after the last one of a remote timer.
-    pub(crate) fn next_remote_generation(&self) -> u64 {
-        // Relaxed: a later adder finds the mailbox closed, and gives its generation to no handle.
-        self.remote_generation.load(Ordering::Relaxed)
     }
 
     /// The reading of the clock at `delay` from now.
@@ -336,6 +307,7 @@ impl Shared {
 
     /// Returns the sleep from which this thread must wake the owner. The thread has pushed the
     /// mailbox's `depth`-th message about a deadline.
+    #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
         let mut due = 0;
         let asleep = self.parker.must_wake_before(|| {
@@ -361,37 +333,48 @@ impl Shared {
     /// sleep later checks the backlog itself.
     #[inline]
     fn must_wake_for_backlog(&self, depth: u32) -> Option<Asleep> {
-        if depth > 0 && depth.is_multiple_of(WAKE_BACKLOG) { self.parker.must_wake() } else { None }
+        if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
     }
 }
 
 /// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
 impl Seen<'_, Shared> {
+    /// Cancels a timer in its likely state by one swap and one push: the owner has added it, and no
+    /// message of it is queued. Otherwise returns `None`.
+    #[inline]
+    pub(crate) fn cancel_likely(&self, index: u32, generation: u64) -> Option<Remote<Cancel>> {
+        let node = self.look(index)?;
+        let is_cancelled = node.state.cancel_likely(generation);
+        is_cancelled.then(|| Remote {
+            answer: Cancel::Cancelled,
+            wake: self.push_cancelled(index, node.link, Priority::Low),
+        })
+    }
+
     /// Cancels a timer: one swap, and one push if the cancel wins. It takes two swaps if this
     /// thread takes the payload.
-    #[inline]
     pub(crate) fn cancel(
         &self,
         index: u32,
         generation: u64,
         taken: &mut Option<Sent>,
     ) -> Remote<Cancel> {
-        let cancelled = self.look(index, |node| {
-            let (answer, next) = node.cancel(generation, taken);
-            let priority =
-                if taken.is_some() { Priority::LowWithoutPayload } else { Priority::Low };
-            let is_behind = answer == Cancel::Cancelled && next == FollowUp::Nothing;
-            let wake = if is_behind && taken.is_none() {
-                // The payload waits behind a message about the deadline. That may be far away.
-                self.parker.must_wake_from_long()
-            } else {
-                self.push_cancelled(index, &node, next, priority)
-            };
-            Remote { answer, wake }
-        });
         // Without a page, the timer and its page have ended, or an earlier shard of this number had
         // more pages.
-        cancelled.unwrap_or(Remote::quiet(Cancel::Ended))
+        let Some(node) = self.look(index) else { return Remote::quiet(Cancel::Ended) };
+        let (answer, next) = node.cancel(generation, taken);
+        let wake = match next {
+            FollowUp::Push if taken.is_some() => {
+                self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
+            }
+            FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
+            // The payload waits behind a message about the deadline. That may be far away.
+            _ if answer == Cancel::Cancelled && taken.is_none() => {
+                self.parker.must_wake_from_long()
+            }
+            _ => None,
+        };
+        Remote { answer, wake }
     }
 
     /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push if no
@@ -404,51 +387,45 @@ impl Seen<'_, Shared> {
         nanos: u64,
         taken: &mut Option<Sent>,
     ) -> Remote<bool> {
-        let moved = self.look(index, |node| match node.state.begin_move(generation) {
-            Move::Refused => Remote::quiet(false),
-            Move::Superseded => Remote::quiet(true),
-            Move::Begun => {
-                node.requested.write(nanos);
-                let (answer, next) = node.end_move(taken);
-                if taken.is_some() {
-                    // It was cancelled during the move.
-                    let wake = self.push_cancelled(index, &node, next, Priority::LowWithoutPayload);
-                    return Remote { answer, wake };
-                }
-                let depth = match next {
-                    FollowUp::Push => match self.mailbox.push(index, node.link, Priority::Urgent) {
-                        Push::Queued { depth, .. } => depth,
-                        Push::Closed => return Remote::quiet(answer),
-                    },
-                    _ => 0,
-                };
-                // Reads the requested deadline again: another thread may have written a new one,
-                // and relied on this thread's message.
-                let mut wake = self.must_wake(depth, || node.requested.read());
-                // Reads the word after the fence of that: a thread that has cancelled the timer
-                // relies on this message too, and the payload must not wait for a long sleep.
-                if wake.is_none() && !node.state.is_pending(generation) {
-                    wake = self.parker.must_wake_from_long();
-                }
-                Remote { answer, wake }
+        let Some(node) = self.look(index) else { return Remote::quiet(false) };
+        match node.state.begin_move(generation) {
+            Move::Refused => return Remote::quiet(false),
+            Move::Superseded => return Remote::quiet(true),
+            Move::Begun => (),
+        }
+        node.requested().write(nanos);
+        let (answer, next) = node.end_move(taken);
+        if taken.is_some() {
+            // It was cancelled during the move.
+            let push = || self.push_cancelled(index, node.link, Priority::LowWithoutPayload);
+            let wake = (next == FollowUp::Push).then(push).flatten();
+            return Remote { answer, wake };
+        }
+        let mut depth = 0;
+        if next == FollowUp::Push {
+            match self.mailbox.push(index, node.link, Priority::Urgent) {
+                Push::Queued { depth: pushed, .. } => depth = pushed,
+                Push::Closed => return Remote::quiet(answer),
             }
-        });
-        moved.unwrap_or(Remote::quiet(false))
+        }
+        // Reads the requested deadline again: another thread may have written a new one, and relied
+        // on this thread's message.
+        let mut wake = self.must_wake(depth, || node.requested().read());
+        // Reads the word after the fence of that: a thread that has cancelled the timer relies on
+        // this message too, and the payload must not wait for a long sleep.
+        if wake.is_none()
+            && let Some(asleep) = self.parker.asleep_for_long()
+            && !node.state.is_pending(generation)
+        {
+            wake = Some(asleep);
+        }
+        Remote { answer, wake }
     }
 
-    /// Pushes the message of a cancelled timer, if one is needed.
+    /// Pushes the message of a cancelled timer.
     #[inline]
-    fn push_cancelled(
-        &self,
-        index: u32,
-        node: &NodeView<'_>,
-        next: FollowUp,
-        priority: Priority,
-    ) -> Option<Asleep> {
-        if next != FollowUp::Push {
-            return None;
-        }
-        match self.mailbox.push(index, node.link, priority) {
+    fn push_cancelled(&self, index: u32, link: &Link, priority: Priority) -> Option<Asleep> {
+        match self.mailbox.push(index, link, priority) {
             // It is the first payload since the owner's last look: the owner must not sleep long
             // before it drops the payload.
             Push::Queued { depth, is_first_payload: true } => {
@@ -461,20 +438,20 @@ impl Seen<'_, Shared> {
 
     /// Returns what a timer is doing.
     pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
-        self.look(index, |node| node.state.status(generation)).unwrap_or(TimerStatus::Ended)
+        self.look(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
-        self.look(index, |node| node.state.is_pending(generation)).unwrap_or(false)
+        self.look(index).is_some_and(|node| node.state.is_pending(generation))
     }
 
     pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
-        self.look(index, |node| node.state.is_running(generation)).unwrap_or(false)
+        self.look(index).is_some_and(|node| node.state.is_running(generation))
     }
 
     #[inline]
-    fn look<R>(&self, index: u32, look: impl FnOnce(NodeView<'_>) -> R) -> Option<R> {
-        self.slab.with(index, self.pinned(), look)
+    fn look(&self, index: u32) -> Option<NodeView<'_>> {
+        self.slab.look(index, self.pinned())
     }
 }
 
@@ -483,7 +460,7 @@ mod tests {
     use std::mem::offset_of;
 
     use super::*;
-    use crate::limits::INDEX_MAX;
+    use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
 
     /// The size that processors fetch at a time.
     const LINES: usize = 128;
@@ -502,7 +479,6 @@ mod tests {
         let parts = [
             lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
             lines(offset_of!(Shared, parker), |shared| &shared.parker),
-            lines(offset_of!(Shared, remote_generation), |shared| &shared.remote_generation),
             lines(offset_of!(Shared, spread), |shared| &shared.spread),
             lines(offset_of!(Shared, admission), |shared| &shared.admission),
             lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
@@ -541,12 +517,12 @@ mod tests {
         let callback = Arc::new(());
         for _ in 0..5 {
             let captured = Arc::clone(&callback);
-            let arm = |node: &RemoteNode<'_>, generation, callback| {
-                node.arm(generation, 0, Origin::caller(), callback);
-            };
-            let sent = shared.arm_and_push(0, Sent::new(move || drop(captured)), arm);
-            assert!(matches!(sent, Err((AddErrorReason::ShutDown, _))));
-            drop(sent);
+            let node = shared.slab.take_remote(pin()).expect("there is a node");
+            let run = RunOnce(move || drop(captured));
+            let generation = node.arm(Schedule { due: 0, period: 0 }, Origin::caller(), run);
+            let refused = shared.push_armed(node, generation, 0).map(drop);
+            assert!(refused.is_err());
+            drop(refused);
             assert_eq!(Arc::strong_count(&callback), 1);
         }
     }

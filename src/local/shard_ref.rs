@@ -10,10 +10,11 @@ use super::{LocalTimer, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::Sent,
+        callback::{Callback, RunAgain, RunOnce},
         handle::{Owner, TimerHandle},
         origin::Origin,
-        shared::{Remote, RemoteTimer, Shared},
+        shared::{Refused, Remote, RemoteTimer, Shared},
+        slab::Build,
     },
     error::{AddError, AddErrorReason},
     metrics::ShardMetrics,
@@ -67,10 +68,9 @@ impl ShardRef {
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
-    /// Cost: constant; some compare-and-swaps and no allocation in the steady state. It takes no
-    /// lock, except that one in every 524,288 adds allocates a table under a mutex. It allocates
-    /// another page for 4,096 remote timers, and for a callback that captures more than 32 bytes. If
-    /// the owner sleeps beyond the new deadline, it is woken.
+    /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. It
+    /// allocates another page for 4,096 remote timers, and for a callback that captures more than 32
+    /// bytes. If the owner sleeps beyond the new deadline, it is woken.
     ///
     /// # Panics
     ///
@@ -105,7 +105,7 @@ impl ShardRef {
             Some(delay) => self.shared.due_after(delay),
             None => self.shared.due_when(when),
         };
-        self.send(nanos, Origin::caller(), callback)
+        self.send_once(nanos, Origin::caller(), callback)
     }
 
     /// Runs `callback` on the thread that owns the wheel every `period` until it is cancelled, for
@@ -183,12 +183,7 @@ impl ShardRef {
         }
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        let callback = Sent::again(callback);
-        self.finish_add(self.shared.add_periodic(
-            Schedule { due, period },
-            Origin::caller(),
-            callback,
-        ))
+        self.send(Schedule { due, period }, Origin::caller(), callback, RunAgain, |run| run.0)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
@@ -221,16 +216,17 @@ impl ShardRef {
         if self.is_own() {
             return LocalTimer::try_run(Origin::caller(), callback);
         }
-        self.send(0, Origin::caller(), callback)
+        self.send_once(0, Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn or the rest of this
     /// one, even if the wheel is full. Drops it if the thread has ended. A sleeping owner is woken.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
+        let due_at_once = Schedule { due: 0, period: 0 };
         // An error drops the callback.
         if let Ok(Remote { wake: Some(asleep), .. }) =
-            self.shared.post(Origin::caller(), Sent::new(callback))
+            self.shared.add(due_at_once, Origin::caller(), RunOnce(callback), true)
         {
             self.shared.wake(asleep);
         }
@@ -246,7 +242,7 @@ impl ShardRef {
         if self.is_own() {
             return LocalTimer::try_add_to(nanos, origin, callback);
         }
-        self.send(nanos, origin, callback)
+        self.send_once(nanos, origin, callback)
     }
 
     /// Returns the present time of that wheel's clock: real, or virtual if its
@@ -273,38 +269,47 @@ impl ShardRef {
 
     /// Returns true if it refers to this thread's own wheel, and not to an earlier one with the
     /// same number.
+    #[inline]
     pub(crate) fn is_own(&self) -> bool {
         Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)
     }
 
-    fn send<F: FnOnce() + Send + 'static>(
+    #[inline]
+    fn send_once<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.finish_add(self.shared.add(nanos, origin, Sent::new(callback)))
+        self.send(Schedule { due: nanos, period: 0 }, origin, callback, RunOnce, |run| run.0)
     }
 
-    /// Wakes the owner if it must see an add. Returns the handle, or the callback that was made of
-    /// an `F`.
+    /// Adds a remote timer, and wakes the owner if it must see it. `wrap` makes what is built in the
+    /// node, and `unwrap` returns the callback from it.
     #[inline]
-    fn finish_add<F: Send + 'static>(
+    fn send<F: Send + 'static, B: Build<Callback> + Send>(
         &self,
-        added: Result<Remote<RemoteTimer>, (AddErrorReason, Sent)>,
+        schedule: Schedule,
+        origin: Origin,
+        callback: F,
+        wrap: impl FnOnce(F) -> B,
+        unwrap: impl FnOnce(B) -> F,
     ) -> Result<TimerHandle, AddError<F>> {
-        match added {
+        match self.shared.add(schedule, origin, wrap(callback), false) {
             Ok(Remote { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }
                 Ok(TimerHandle::new(self.number, index, generation))
             }
-            Err((reason, callback)) => {
+            Err(Refused::Before(reason, callback)) => {
                 if reason == AddErrorReason::Full {
                     self.shared.ask_for_room();
                 }
-                Err(AddError::new(reason, callback.into_own()))
+                Err(AddError::new(reason, unwrap(callback)))
+            }
+            Err(Refused::ShutDown(callback)) => {
+                Err(AddError::new(AddErrorReason::ShutDown, callback.into_own()))
             }
         }
     }

@@ -232,6 +232,6 @@ impl ShardMetrics {
 /// assert_eq!(live, 1);
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
-    let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, seen?)));
+    let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, &*seen?)));
     registry::numbers().filter_map(read).collect()
 }

@@ -161,7 +161,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
     while !over.within(interval) {
         for number in registry::numbers() {
             let found =
-                registry::with(number, |seen| seen.and_then(|shared| look(number, shared, limit)));
+                registry::with(number, |seen| seen.and_then(|shared| look(number, &shared, limit)));
             let turns = found.as_ref().map(|(turns, _)| *turns);
             if known.insert(number, turns) == Some(turns) {
                 continue;

@@ -903,7 +903,7 @@ impl<T> Engine<T> {
         self.publish();
         registry::unregister(
             self.number,
-            self.next_generation.max(self.shared.next_remote_generation()),
+            self.next_generation.max(self.nodes.next_remote_generation()),
         );
         for payload in cancelled {
             self.shared.hooks.isolate_drop(payload);

@@ -233,7 +233,8 @@ impl<T> Engine<T> {
             let node = self.nodes.entry(index);
             return (node.link().get(), !node.is_not_admitted() && node.state().is_held());
         }
-        let link = self.shared.slab.with(index, &pin(), |node| node.link.get());
-        (link.unwrap_or(0), false)
+        let pinned = pin();
+        let node = self.shared.slab.look(index, &pinned);
+        (node.map_or(0, |node| node.link.get()), false)
     }
 }

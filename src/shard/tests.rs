@@ -4,12 +4,13 @@ use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    clock::ManualClock,
+    clock::{ManualClock, schedule::Schedule},
     cross_core::{
-        callback::{Callback, Sent},
+        callback::{Callback, RunOnce},
         mailbox::Priority,
         origin::Origin,
         reclaim::tests::attempts,
+        shared::{Refused, Remote, RemoteTimer, Shared},
         state::{Cancel, FollowUp, Kind, Move, Mover},
     },
     error::AddErrorReason,
@@ -29,15 +30,29 @@ fn callback() -> Callback {
     crate::cross_core::callback::Once::new(|| ()).into()
 }
 
+/// Adds a timer due at `nanos`, on any thread.
+fn add_remote(
+    shared: &Shared,
+    nanos: u64,
+    callback: impl FnOnce() + Send + 'static,
+) -> Result<Remote<RemoteTimer>, AddErrorReason> {
+    let schedule = Schedule { due: nanos, period: 0 };
+    shared.add(schedule, Origin::caller(), RunOnce(callback), false).map_err(
+        |refused| match refused {
+            Refused::Before(reason, _) => reason,
+            Refused::ShutDown(_) => AddErrorReason::ShutDown,
+        },
+    )
+}
+
 /// Adds a timer as another thread would.
 fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.engine.shared();
     let added = thread::scope(|scope| {
         scope
             .spawn(|| {
-                shared
-                    .add(shared.nanos_after(TICK * ticks), Origin::caller(), Sent::new(|| ()))
-                    .map_err(|(reason, _)| reason)
+                let due = shared.nanos_after(TICK * ticks);
+                add_remote(shared, due, || ())
             })
             .join()
             .expect("no panic")
@@ -131,7 +146,7 @@ fn a_remote_add_without_a_node_left_is_refused() {
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
     let shared = Arc::clone(shard.engine.shared());
-    let add = || shared.add(0, Origin::caller(), Sent::new(|| ())).map_err(|(reason, _)| reason);
+    let add = || add_remote(&shared, 0, || ());
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
     assert!(attempts().any(|_| {
@@ -159,9 +174,8 @@ fn the_owner_cancels_and_moves_a_timer_that_it_has_not_met() {
 /// Adds a remote timer whose callback counts as long as it lives.
 fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
-    let added =
-        shared.add(shared.nanos_after(TICK), Origin::caller(), Sent::new(move || drop(captured)));
-    let armed = added.map_err(|(reason, _)| reason).expect("there is room").answer;
+    let added = add_remote(shared, shared.nanos_after(TICK), move || drop(captured));
+    let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
@@ -173,10 +187,10 @@ fn while_moving(
 ) -> bool {
     let shared = Arc::clone(shard.engine.shared());
     let pinned = crate::cross_core::reclaim::pin();
-    let moved = shared.slab.with(timer.index(), &pinned, |node| {
+    let moved = shared.slab.look(timer.index(), &pinned).map(|node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         between(shard);
-        node.requested.write(3_000_000);
+        node.requested().write(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Other);
         if next == FollowUp::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
@@ -195,11 +209,9 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
         let timer = add_counted(&shard, &callback);
         let moved = while_moving(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
-                shard.engine.shared().slab.with(
-                    timer.index(),
-                    &crate::cross_core::reclaim::pin(),
-                    |node| node.state.cancel(timer.generation()),
-                )
+                let pinned = crate::cross_core::reclaim::pin();
+                let node = shard.engine.shared().slab.look(timer.index(), &pinned);
+                node.map(|node| node.state.cancel(timer.generation()))
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, FollowUp::Nothing)));
             assert_eq!(fired(shard), 0);
@@ -307,15 +319,11 @@ fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
     let (shared, callback) = (shard.engine.shared(), Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
-        shared
-            .add(0, Origin::caller(), Sent::new(move || drop(captured)))
-            .map(drop)
-            .map_err(|(reason, _)| reason)
+        add_remote(shared, 0, move || drop(captured)).map(drop)
     };
-    shared.start_remote_generations_at(GENERATION_MAX + 1);
+    shared.slab.begin_generations_at(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {
         assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
     }
-    shared.start_remote_generations_at(GENERATION_MAX);
-    assert_eq!([(); 2].map(|()| add()), [Ok(()), Err(AddErrorReason::Full)]);
+    assert_eq!(shared.slab.first_generation(), GENERATION_MAX + 1);
 }

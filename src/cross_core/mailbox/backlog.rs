@@ -125,12 +125,16 @@ impl Backlog {
             return;
         }
         let (mut from, mut to) = (self.unreversed, self.reversed);
-        while from.first != 0 && self.reversible != 0 {
+        let (reversible, mut reversed) = (self.reversible, 0);
+        while from.first != 0 && reversed as usize != reversible {
             let third = exchange(from.first, to.second);
-            to = Messages { first: from.first, second: to.first, count: (to.count + 1).min(MANY) };
-            from = from.rest(third);
-            self.reversible -= 1;
+            (to.first, to.second) = (from.first, to.first);
+            (from.first, from.second) = (from.second, third);
+            reversed += 1;
         }
+        from.count = from.less(reversed);
+        to.count = (to.count + reversed).min(MANY);
+        self.reversible -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
             self.left[URGENT] = mem::take(&mut self.reversed);

@@ -68,6 +68,8 @@ const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
+/// Both indices.
+const INDICES: u64 = PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
 /// Counts from here on are lower bounds.
 const MANY: u32 = MESSAGES_COUNTED - WAKE_BACKLOG;
@@ -166,6 +168,7 @@ impl Mailbox {
     }
 
     /// Returns true if the owner has ended.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: a hint; a push decides.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
@@ -216,14 +219,14 @@ impl Stack {
             }
             // Relaxed: published by the swap below.
             link.0.store(second_of(head), Ordering::Relaxed);
-            let depth = one_more(depth_of(head));
-            let new = pack(depth, newest_of(head), index) | head & PAYLOAD | payload;
+            let second = u64::from(newest_of(head)) << INDEX_BITS;
+            let new = one_more(head) & !INDICES | second | u64::from(index) | payload;
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
             // returns another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let is_first_payload = payload & !head != 0;
-                    return Push::Queued { depth, is_first_payload };
+                    return Push::Queued { depth: depth_of(new), is_first_payload };
                 }
                 Err(found) => head = found,
             }
@@ -283,12 +286,17 @@ impl Messages {
         Self { first: newest_of(head), second: second_of(head), count: depth_of(head).min(MANY) }
     }
 
-    /// Returns the messages after the first, whose link is `third`. A count of `MANY` stays,
-    /// because it is a lower bound.
+    /// Returns the messages after the first, whose link is `third`.
     #[inline]
     pub(crate) const fn rest(self, third: u32) -> Self {
-        let count = if self.count < MANY { self.count.wrapping_sub(1) } else { MANY };
-        Self { first: self.second, second: third, count }
+        Self { first: self.second, second: third, count: self.less(1) }
+    }
+
+    /// Returns the count without some messages. A count of `MANY` stays, because it is a lower
+    /// bound.
+    #[inline]
+    const fn less(self, messages: u32) -> u32 {
+        if self.count < MANY { self.count.wrapping_sub(messages) } else { MANY }
     }
 
     /// Returns the number of messages; `MANY` is a lower bound.
@@ -325,15 +333,16 @@ impl Link {
     }
 }
 
-/// Returns the count after one more message.
+/// Returns a head that counts one more message.
 #[inline]
-const fn one_more(depth: u32) -> u32 {
-    if depth + 1 == MESSAGES_COUNTED { MANY } else { depth + 1 }
+fn one_more(head: u64) -> u64 {
+    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrapped(head))
 }
 
-#[inline]
-const fn pack(depth: u32, second: u32, newest: u32) -> u64 {
-    ((depth as u64) << COUNT_SHIFT) | ((second as u64) << INDEX_BITS) | newest as u64
+#[cold]
+#[inline(never)]
+fn wrapped(head: u64) -> u64 {
+    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(MANY) << COUNT_SHIFT
 }
 
 #[inline]

@@ -5,6 +5,10 @@ use std::iter;
 use super::*;
 use crate::limits::REVERSED_MAX;
 
+fn pack(depth: u32, second: u32, newest: u32) -> u64 {
+    u64::from(depth) << COUNT_SHIFT | u64::from(second) << INDEX_BITS | u64::from(newest)
+}
+
 /// A budget without a limit.
 const ALL: usize = usize::MAX;
 

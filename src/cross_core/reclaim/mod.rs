@@ -23,7 +23,7 @@
 //! itself again if another thread holds it, so it never waits.
 
 use std::{
-    mem::{self, ManuallyDrop},
+    mem,
     ops::Deref,
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError, TryLockError},
@@ -69,8 +69,8 @@ pub(crate) struct Published<T>(Atomic<T>);
 /// A published value as a pinned thread sees it.
 #[derive(Debug)]
 pub(crate) struct Seen<'p, T> {
-    /// The cell's reference, borrowed.
-    value: ManuallyDrop<Arc<T>>,
+    /// It is in an `Arc`, of which the cell has a reference.
+    value: &'p T,
     pinned: &'p Pinned,
 }
 
@@ -79,9 +79,17 @@ pub(crate) struct Seen<'p, T> {
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
-impl<T> Default for Published<T> {
-    fn default() -> Self {
-        Self(Atomic::null())
+#[cfg(not(crossbeam_loom))]
+impl<T> Published<T> {
+    pub(crate) const fn empty_cells<const N: usize>() -> [Self; N] {
+        [const { Self(Atomic::null()) }; N]
+    }
+}
+
+#[cfg(crossbeam_loom)]
+impl<T> Published<T> {
+    pub(crate) fn empty_cells<const N: usize>() -> [Self; N] {
+        std::array::from_fn(|_| Self(Atomic::null()))
     }
 }
 
@@ -119,17 +127,13 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// Calls `look` with the value, if there is one, while this thread is pinned.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&Seen<'_, T>>) -> R) -> R {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Seen<'_, T>>) -> R) -> R {
         let pinned = pin();
-        let pointer = self.load(&pinned);
-        if pointer.is_null() {
-            return look(None);
-        }
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive: the cell's reference is
         // released only after this thread has unpinned (`retract`), or when no thread borrows the
-        // cell (`drop`). It is not dropped here, so the reference stays the cell's.
-        let value = ManuallyDrop::new(unsafe { Arc::from_raw(pointer.as_raw()) });
-        look(Some(&Seen { value, pinned: &pinned }))
+        // cell (`drop`).
+        let value = unsafe { self.load(&pinned).as_ref() };
+        look(value.map(|value| Seen { value, pinned: &pinned }))
     }
 
     #[inline]
@@ -155,17 +159,28 @@ impl<T> Drop for Published<T> {
 }
 
 impl<'p, T> Seen<'p, T> {
+    #[inline]
     pub(crate) fn pinned(&self) -> &'p Pinned {
         self.pinned
+    }
+
+    /// Returns another reference to the value.
+    #[allow(unsafe_code)]
+    pub(crate) fn to_arc(&self) -> Arc<T> {
+        // SAFETY: `publish` made the pointer from an `Arc`, which is alive while the thread is
+        // pinned (`with`).
+        unsafe { Arc::increment_strong_count(self.value) };
+        // SAFETY: as above; the new count is this one's.
+        unsafe { Arc::from_raw(self.value) }
     }
 }
 
 impl<T> Deref for Seen<'_, T> {
-    type Target = Arc<T>;
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &Arc<T> {
-        &self.value
+    fn deref(&self) -> &T {
+        self.value
     }
 }
 
@@ -180,12 +195,12 @@ impl<T> PublishedPointer<T> {
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
-        // Release: publishes the target of the pointer (pairs with `look`). Relaxed: a failure is
-        // not used.
+        // Release: publishes the target of the pointer (pairs with `look`). Acquire: the owner's
+        // work before it emptied the cell (pairs with `retract`). Relaxed: a failure is not used.
         let swapped = self.0.compare_exchange(
             Shared::null(),
             new,
-            Ordering::Release,
+            Ordering::AcqRel,
             Ordering::Relaxed,
             &pinned.0,
         );

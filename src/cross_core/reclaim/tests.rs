@@ -18,8 +18,8 @@ pub(crate) fn attempts() -> impl Iterator<Item = u32> {
 
 #[test]
 fn it_shows_what_is_published_until_it_is_retracted() {
-    let place = Published::default();
-    let look = || place.with(|seen| seen.map(|value| ***value));
+    let [place] = Published::<i32>::empty_cells();
+    let look = || place.with(|seen| seen.map(|value| *value));
     assert_eq!(look(), None);
     place.publish(Arc::new(5));
     assert_eq!(look(), Some(5));
@@ -31,10 +31,10 @@ fn it_shows_what_is_published_until_it_is_retracted() {
 #[test]
 fn what_one_thread_publishes_another_one_sees_whole() {
     for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
-        let place = Published::default();
+        let [place] = Published::empty_cells();
         thread::scope(|scope| {
             scope.spawn(|| place.publish(Arc::new(vec![1, 2, 3])));
-            while !place.with(|seen| seen.is_some_and(|value| ***value == [1, 2, 3])) {
+            while !place.with(|seen| seen.is_some_and(|value| *value == [1, 2, 3])) {
                 thread::yield_now();
             }
         });
@@ -43,16 +43,16 @@ fn what_one_thread_publishes_another_one_sees_whole() {
 
 #[test]
 fn what_is_seen_can_be_kept() {
-    let place = Published::default();
+    let [place] = Published::empty_cells();
     place.publish(Arc::new(5));
-    let kept = place.with(|seen| seen.map(|value| Arc::clone(value))).expect("published");
+    let kept = place.with(|seen| seen.map(|value| value.to_arc())).expect("published");
     drop(place);
     assert_eq!((*kept, Arc::strong_count(&kept)), (5, 1));
 }
 
 #[test]
 fn a_place_that_goes_lets_go_of_its_value() {
-    let (place, value) = (Published::default(), Arc::new(()));
+    let ([place], value) = (Published::empty_cells(), Arc::new(()));
     place.publish(Arc::clone(&value));
     assert_eq!(Arc::strong_count(&value), 2);
     drop(place);
@@ -61,7 +61,7 @@ fn a_place_that_goes_lets_go_of_its_value() {
 
 #[test]
 fn a_value_that_is_looked_at_is_not_let_go_of() {
-    let (place, value) = (Published::default(), Arc::new(()));
+    let ([place], value) = (Published::empty_cells(), Arc::new(()));
     place.publish(Arc::clone(&value));
     place.with(|seen| {
         place.retract(drop);
@@ -76,7 +76,7 @@ fn a_value_that_is_looked_at_is_not_let_go_of() {
 
 #[test]
 fn what_is_buried_is_freed_when_nobody_looks() {
-    let (place, value) = (Published::default(), Arc::new(()));
+    let ([place], value) = (Published::empty_cells(), Arc::new(()));
     let freed = attempts().any(|_| {
         place.publish(Arc::clone(&value));
         place.retract(defer_free);

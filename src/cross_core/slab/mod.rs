@@ -4,9 +4,8 @@
 //! its position in the wheel and its payload belong to the owner. So a cancel from another core
 //! touches one line of the node's page and one of the mailbox.
 //!
-//! There are two views of the pages. Other threads use the [`Slab`], a table two steps deep, while
-//! they are pinned. The owner uses [`OwnerNodes`], a private vector of the same pages, one step
-//! deep.
+//! There are two views of the pages. Other threads use the [`Slab`], a table of pointers, while
+//! they are pinned. The owner uses [`OwnerNodes`], a private vector of the same pages.
 //!
 //! # Ownership of pages
 //!
@@ -20,7 +19,14 @@
 //! ended and no message of it is queued, the owner returns the node to its page, in batches of one
 //! page.
 //!
-//! One generation bit says which side has armed the node, so that the two counters never meet.
+//! # Generations
+//!
+//! One generation bit says which side has armed the node, so that the generations of both never
+//! meet. The owner counts its own. An adder gives its timer the node's last generation plus one, so
+//! it needs no counter that all adders write. A new page begins after all generations of the pages
+//! that have retired: the owner counts how often it returns a node to a page, which bounds them.
+//! The adder that publishes a page first acquires the retraction of the last page of that number.
+//! Then it reads the first generation and gives the nodes to all adders.
 //!
 //! # Publication and retirement
 //!
@@ -30,7 +36,7 @@
 //! the adders, it first takes all nodes at once. An adder that stalls while it holds a node keeps
 //! that page, and nothing else.
 //!
-//! *No freed page is used.* Another thread reaches a node only through [`Slab::with`] and
+//! *No freed page is used.* Another thread reaches a node only through [`Slab::look`] and
 //! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes a
 //! page, an epoch marks it when every thread that was pinned then has unpinned, and the owner frees
 //! it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with
@@ -58,8 +64,8 @@
 //! nodes to an empty list. R1: setting releases and clearing acquires, so the second check sees a
 //! node that was returned before the bit was cleared.
 //!
-//! The table itself stays until the shard goes: some 1 KiB for each 524,288 nodes that were ever
-//! there together.
+//! The table itself stays until the shard goes. Its 64 KiB of zeros are resident where a page was
+//! published.
 //!
 //! # Models
 //!
@@ -73,7 +79,7 @@ mod owner;
 mod page;
 mod retired;
 
-use std::{array, marker::PhantomData, ptr::NonNull, sync::Arc};
+use std::{array, ptr::NonNull, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PagePtr, Requested, Shape};
 pub(crate) use self::{
@@ -89,10 +95,10 @@ use crate::{
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Kind, Mover, StateWord},
     },
-    limits::{INDEX_MAX, PAGE_BITS, PAGES_KEPT},
+    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, PAGES_KEPT},
     util::{
         pages::{PAGE, as_u32, index_of, page_of, place_of},
-        sync::{AtomicU64, Handover, Hint, Ordering, SetOnce},
+        sync::{AtomicU64, Handover, Hint, IS_MODEL, Ordering},
     },
 };
 
@@ -143,27 +149,8 @@ unsafe impl<F: FnMut() + 'static> Build<Callback> for RunAgain<F> {
     }
 }
 
-/// Index bits: root, directory, page.
-const INDEX_BITS: u32 = INDEX_MAX.ilog2() + 1;
-const DIRECTORY_BITS: u32 = (INDEX_BITS - PAGE_BITS).div_ceil(2);
-const ROOT_BITS: u32 = INDEX_BITS - PAGE_BITS - DIRECTORY_BITS;
-
-const DIRECTORY_PAGES: usize = 1 << DIRECTORY_BITS;
-const ROOT: usize = 1 << ROOT_BITS;
-const PAGES: usize = page_count();
-const ROOM_WORDS: usize = DIRECTORY_PAGES.div_ceil(64);
-
-const fn page_count() -> usize {
-    (INDEX_MAX as usize >> PAGE_BITS) + 1
-}
-
-/// Pages next to each other in the table.
-#[derive(Debug)]
-struct Directory {
-    pages: [PageSlot; DIRECTORY_PAGES],
-    /// Which pages may have free nodes for adders.
-    room: [AtomicU64; ROOM_WORDS],
-}
+const PAGES: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
+const ROOM_WORDS: usize = PAGES.div_ceil(64);
 
 /// The slot in which a page is published.
 #[derive(Debug, Default)]
@@ -178,7 +165,9 @@ struct PageSlot {
 /// added later, perhaps by a newer shard of its number.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    root: [SetOnce<Box<Directory>>; ROOT],
+    pages: Box<[PageSlot]>,
+    /// Which pages may have free nodes for adders.
+    room: [AtomicU64; ROOM_WORDS],
     shape: Shape,
     /// Payloads are callbacks, so other threads may add some.
     takes_callbacks: bool,
@@ -192,10 +181,12 @@ pub(crate) struct Slab {
 struct Hints {
     /// The number of a page: earlier pages are likely to be published.
     vacant: Hint,
-    /// The number of a page: earlier directories are likely to have no room.
+    /// The number of the page that is likely to have room.
     room: Hint,
     /// The number of whole pages of the adders, whose nodes are all free.
     whole: Hint,
+    /// The generation with which the nodes of a new page of the adders begin.
+    first_generation: AtomicU64,
 }
 
 /// A node, as any thread sees it.
@@ -203,31 +194,32 @@ struct Hints {
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
     pub(crate) link: &'p Link,
-    pub(crate) requested: &'p Requested,
+    shape: &'p Shape,
     page: PagePtr,
     place: usize,
 }
 
-/// A free node that this thread has taken, to add a timer to another core.
+/// A free node that this thread has taken, to add a timer to another core. It keeps the thread
+/// pinned.
 #[derive(Debug)]
-pub(crate) struct RemoteNode<'p> {
+pub(crate) struct RemoteNode {
     page: PagePtr,
     index: u32,
-    pinned: PhantomData<&'p Pinned>,
+    _pinned: Pinned,
 }
 
-impl Directory {
-    /// Records that an adder may find a free node in this page.
-    fn note_room(&self, number: usize) {
-        // Release (R1): the nodes that were returned, and the page.
-        self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
-    }
-
-    /// Records that this page has no free node, or does not exist.
-    fn clear_room(&self, number: usize) {
-        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was
-        // set.
-        self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
+impl PageSlot {
+    /// Returns the table of a new slab.
+    fn table() -> Box<[Self]> {
+        if IS_MODEL {
+            return (0..PAGES).map(|_| Self::default()).collect();
+        }
+        const { assert!(size_of::<Self>() == size_of::<usize>() || IS_MODEL) };
+        const { assert!(align_of::<Self>() == align_of::<usize>() || IS_MODEL) };
+        // The memory is zero without being written.
+        let table = Box::into_raw(vec![0_usize; PAGES].into_boxed_slice());
+        // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
+        unsafe { Box::from_raw(table as *mut [Self]) }
     }
 }
 
@@ -252,106 +244,101 @@ impl Slab {
 
     fn with_shape<T>(takes_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
         let slab = Arc::new(Self {
-            root: array::from_fn(|_| SetOnce::new()),
+            pages: PageSlot::table(),
+            room: array::from_fn(|_| AtomicU64::new(0)),
             shape: Shape::of::<T>(),
             takes_callbacks,
-            hints: Hints { vacant: Hint::new(1), room: Hint::new(1), whole: Hint::new(0) },
+            hints: Hints {
+                vacant: Hint::new(1),
+                room: Hint::new(1),
+                whole: Hint::new(0),
+                first_generation: AtomicU64::new(1),
+            },
         });
-        // Every shard needs the first directory, so no adder has to wait for it.
-        slab.directory(0);
         // SAFETY: the slab has the shape for `T`; it is new.
         let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
 
-    /// Calls `look` with the node `index`, if its page is published.
+    /// Returns the node `index`, if its page is published.
     #[inline]
-    pub(crate) fn with<R>(
-        &self,
-        index: u32,
-        pinned: &Pinned,
-        look: impl FnOnce(NodeView<'_>) -> R,
-    ) -> Option<R> {
+    pub(crate) fn look<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_of(index), pinned)?;
         // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of
         // this slab have its shape.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
-        // SAFETY: as above.
-        let requested = unsafe { page.requested(&self.shape, place_of(index)) };
-        let seen = look(NodeView { state, link, requested, page, place: place_of(index) });
-        // SAFETY: as above.
-        unsafe { page.header() }.looks.were_allowed();
-        Some(seen)
+        Some(NodeView { state, link, shape: &self.shape, page, place: place_of(index) })
     }
 
     #[inline]
     fn page(&self, number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        self.root.get(number / DIRECTORY_PAGES)?.get()?.pages[number % DIRECTORY_PAGES].look(pinned)
+        self.pages.get(number)?.look(pinned)
     }
 
-    /// Takes a free node for a remote timer. Returns `None` if no index is left, or if the slab
-    /// takes no remote adds.
-    pub(crate) fn take_remote<'p>(&self, pinned: &'p Pinned) -> Option<RemoteNode<'p>> {
-        if !self.takes_callbacks {
-            return None;
-        }
-        let (page, index) = self.take_from_pages(pinned).or_else(|| self.add_remote_page())?;
-        Some(RemoteNode { page, index, pinned: PhantomData })
+    /// Takes a free node for a remote timer. Returns `None` if no index or generation is left, or
+    /// if the slab takes no remote adds.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
+    pub(crate) fn take_remote(&self, pinned: Pinned) -> Option<RemoteNode> {
+        let hinted = self.hints.room.get() as usize;
+        let taken = self.take_from_page(hinted, &pinned);
+        let (page, index) = taken.or_else(|| self.take_elsewhere(&pinned))?;
+        Some(RemoteNode { page, index, _pinned: pinned })
     }
 
-    fn take_from_pages(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let hint = self.hints.room.get() as usize / DIRECTORY_PAGES;
-        let at = |step: usize| (hint + step) % ROOT;
-        (0..ROOT).map(at).find_map(|at| self.take_from_directory(at, pinned))
-    }
-
-    fn take_from_directory(&self, at: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let directory = self.root[at].get()?;
-        for (word, room) in directory.room.iter().enumerate() {
+    /// Takes a free node after the hinted page had none.
+    #[cold]
+    #[inline(never)]
+    fn take_elsewhere(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+        let first = self.hints.room.get() as usize / 64;
+        for word in (first..ROOM_WORDS).chain(0..first) {
             // Relaxed: a hint; the page and its free nodes are acquired.
-            let mut bits = room.load(Ordering::Relaxed);
+            let mut bits = self.room[word].load(Ordering::Relaxed);
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
-                if let Some((page, place)) = self.take_from_page(directory, number, pinned) {
-                    self.hints.room.set(as_u32(at * DIRECTORY_PAGES));
-                    return Some((page, index_of(at * DIRECTORY_PAGES + number, place)));
+                if let Some(taken) = self.take_from_page(number, pinned) {
+                    self.hints.room.set(as_u32(number));
+                    return Some(taken);
                 }
+                self.note_empty(number, pinned);
                 bits &= bits - 1;
             }
         }
-        None
+        self.add_remote_page()
     }
 
-    /// Takes a free node of the page with this number in its directory.
-    fn take_from_page(
-        &self,
-        directory: &Directory,
-        number: usize,
-        pinned: &Pinned,
-    ) -> Option<(PagePtr, usize)> {
-        let slot = &directory.pages[number];
-        let taken = slot.look(pinned).and_then(|page| {
-            // SAFETY: a page that was found stays while the thread is pinned, and pages of this
-            // slab have its shape.
-            let link = |place| unsafe { &page.node(&self.shape, place).link };
-            // SAFETY: as above.
-            let (place, left) = unsafe { page.header() }.free.pop(link)?;
-            Some((page, place, left))
-        });
-        if taken.is_none_or(|(.., left)| left == 0) {
-            directory.clear_room(number);
-            // The page may have been replaced, or have got nodes back.
-            let page = taken.map(|(page, ..)| page).or_else(|| slot.look(pinned));
-            // SAFETY: as above.
-            if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
-                directory.note_room(number);
-            }
+    /// Takes a free node of the page with this number.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `take_remote`")]
+    fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+        let page = self.page(number, pinned)?;
+        // SAFETY: a page that was found stays while the thread is pinned, and pages of this slab
+        // have its shape.
+        let link = |place| unsafe { &page.node(&self.shape, place).link };
+        // SAFETY: as above.
+        let (place, left) = unsafe { page.header() }.free.pop(link)?;
+        if left == 0 {
+            self.note_empty(number, pinned);
         }
-        let (page, place, left) = taken?;
         if left + 1 == PAGE {
             self.hints.whole.decrement();
         }
-        Some((page, place))
+        Some((page, index_of(number, place)))
+    }
+
+    /// Records that this page has no free node, or does not exist.
+    #[cold]
+    #[inline(never)]
+    fn note_empty(&self, number: usize, pinned: &Pinned) {
+        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was
+        // set.
+        self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
+        // The page may have been replaced, or have got nodes back.
+        let page = self.page(number, pinned);
+        // SAFETY: a page that was found stays while the thread is pinned.
+        if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
+            self.note_room(number);
+        }
     }
 
     /// Returns true if more pages of the adders are whole than stay.
@@ -359,25 +346,49 @@ impl Slab {
         self.hints.whole.get() > PAGES_KEPT
     }
 
-    /// Records that a page has a free node again.
+    /// Records that an adder may find a free node in this page.
     fn note_room(&self, number: usize) {
-        self.directory(number).note_room(number % DIRECTORY_PAGES);
+        // Release (R1): the nodes that were returned, and the page.
+        self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
         self.hints.room.lower(as_u32(number));
     }
 
     /// Publishes a page whose first node belongs to the caller.
-    #[cold]
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        let page = page::Page::<Callback>::allocate(true);
+        // A page of these generations would be the last one. No page runs out of generations.
+        if !self.takes_callbacks || self.first_generation() > GENERATION_MAX / 2 {
+            return None;
+        }
+        let page = page::Page::<Callback>::allocate();
         let Some(number) = self.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
+        // SAFETY: the page stays, because this thread has taken its first node.
+        let header = unsafe { page.header() };
+        // The number belongs to the page now, so no later page of it has retired yet.
+        header.open(self.first_generation());
         if PAGE > 1 {
             self.note_room(number);
+            self.hints.room.set(as_u32(number));
         }
         Some((page, index_of(number, 0)))
+    }
+
+    /// Returns the generation with which the nodes of a new page of the adders begin.
+    pub(crate) fn first_generation(&self) -> u64 {
+        // Relaxed: an adder that has published a page of some number has acquired the retraction of
+        // the last one.
+        self.hints.first_generation.load(Ordering::Relaxed)
+    }
+
+    /// Lets the nodes of new pages of the adders begin with at least this generation. Called by the
+    /// owner, or before any other thread has the slab.
+    pub(crate) fn begin_generations_at(&self, generation: u64) {
+        let generation = generation.max(self.first_generation());
+        // Relaxed: the retraction of a page publishes it, or the publication of the shard.
+        self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
     /// Publishes a page in an empty slot: slot 0 for the owner's first page, any slot otherwise.
@@ -394,23 +405,14 @@ impl Slab {
     }
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
-        let slot = &self.directory(number).pages[number % DIRECTORY_PAGES];
+        let slot = &self.pages[number];
         slot.handover.change();
         slot.page.publish_if_empty(page.pointer())
     }
 
-    fn directory(&self, number: usize) -> &Directory {
-        self.root[number / DIRECTORY_PAGES].get_or_set(|| {
-            Box::new(Directory {
-                pages: array::from_fn(|_| PageSlot::default()),
-                room: array::from_fn(|_| AtomicU64::new(0)),
-            })
-        })
-    }
-
     /// Takes a page out of the table. The owner keeps it until it is marked.
     fn retract(&self, number: usize) {
-        let slot = &self.directory(number).pages[number % DIRECTORY_PAGES];
+        let slot = &self.pages[number];
         slot.handover.change();
         slot.page.retract(retired::mark_unseen);
         self.hints.vacant.lower(as_u32(number));
@@ -425,9 +427,8 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let directories = self.root.iter_mut().filter_map(SetOnce::get_mut);
-        let pages = directories.flat_map(|directory| &mut directory.pages);
-        let pages: Vec<NonNull<PageHeader>> = pages.filter_map(|slot| slot.page.take()).collect();
+        let pages = self.pages.iter_mut().filter_map(|slot| slot.page.take());
+        let pages: Vec<NonNull<PageHeader>> = pages.collect();
         for page in pages {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
             // slab has the page.
@@ -436,7 +437,21 @@ impl Drop for Slab {
     }
 }
 
+impl Drop for NodeView<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the page stays while the thread is pinned.
+        unsafe { self.page.header() }.looks.were_allowed();
+    }
+}
+
 impl NodeView<'_> {
+    #[inline]
+    pub(crate) fn requested(&self) -> &Requested {
+        // SAFETY: the page stays while the thread is pinned, and has the slab's shape.
+        unsafe { self.page.requested(self.shape, self.place) }
+    }
+
     /// Cancels the timer. Its payload goes to `taken`, if it may leave the owner's thread.
     #[inline]
     pub(crate) fn cancel(&self, generation: u64, taken: &mut Option<Sent>) -> (Cancel, FollowUp) {
@@ -462,73 +477,69 @@ impl NodeView<'_> {
         let page: &page::Page<Callback> = unsafe { self.page.typed() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
-        // SAFETY: the timer was armed with a `Sent` (`RemoteNode::arm`).
+        // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
         *taken = Some(unsafe { Sent::of(callback) });
         self.state.end_move(Mover::Other).1
     }
 }
 
-impl<'p> RemoteNode<'p> {
+impl RemoteNode {
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    fn page(&self) -> &'p page::Page<Callback> {
-        // SAFETY: a node that was taken keeps its page, the thread is pinned for `'p`, and payloads
-        // of a slab that others may add to are callbacks.
+    #[inline]
+    fn page(&self) -> &page::Page<Callback> {
+        // SAFETY: a node that was taken keeps its page, and payloads of a slab that others may add
+        // to are callbacks.
         unsafe { self.page.typed() }
     }
 
-    pub(crate) fn link(&self) -> &'p Link {
-        &self.header().link
-    }
-
-    /// Arms the node: the timer is due when the clock shows `nanos`. The caller must push it.
     #[inline]
-    pub(crate) fn arm(&self, generation: u64, nanos: u64, origin: Origin, callback: Sent) {
-        self.fill(nanos, origin, callback);
-        self.header().state.arm_remote(generation, Kind::Shared);
+    fn node(&self) -> &page::Node<Callback> {
+        &self.page().nodes[place_of(self.index)]
     }
 
-    /// Arms the node with a periodic timer. The caller must push it.
-    pub(crate) fn arm_periodic(
+    #[inline]
+    pub(crate) fn link(&self) -> &Link {
+        &self.node().header.link
+    }
+
+    /// Arms the node: the timer is due when the clock shows `due`, and periodic if `period` is not
+    /// zero. The caller must push it. Returns its generation.
+    #[inline]
+    pub(crate) fn arm<B: Build<Callback> + Send>(
         &self,
-        generation: u64,
-        schedule: Schedule,
+        Schedule { due, period }: Schedule,
         origin: Origin,
-        callback: Sent,
-    ) {
-        self.fill(schedule.due, origin, callback);
-        // SAFETY: this thread has taken the node.
-        unsafe { self.header().deadline.set(schedule.period) };
-        self.header().state.arm_remote(generation, Kind::Periodic);
-    }
-
-    fn header(&self) -> &'p NodeHeader {
-        &self.page().nodes[place_of(self.index)].header
-    }
-
-    /// Writes what the timer consists of, apart from the word.
-    #[inline]
-    fn fill(&self, nanos: u64, origin: Origin, callback: Sent) {
-        let (page, place) = (self.page(), place_of(self.index));
-        let node = &page.nodes[place];
+        callback: B,
+    ) -> u64 {
+        let (page, node, place) = (self.page(), self.node(), place_of(self.index));
         // SAFETY: this thread has taken the node, which is free, so it has no payload; `build`
         // initialises it.
-        unsafe { node.put_payload(|place| Ready(callback.into_callback()).build(place)) };
+        unsafe { node.put_payload(|place| callback.build(place)) };
         // SAFETY: this thread has taken the node.
         unsafe { page.added[place].set(Added::new(origin, || 0)) };
-        page.requested[place].write(nanos);
+        page.requested[place].write(due);
+        let kind = if period == 0 { Kind::Shared } else { Kind::Periodic };
+        if kind == Kind::Periodic {
+            // SAFETY: this thread has taken the node.
+            unsafe { node.header.deadline.set(period) };
+        }
+        let state = &node.header.state;
+        let generation = page.header.first_generation().max(state.generation() + 1);
+        state.arm_remote(generation, kind);
+        generation
     }
 
     /// Ends the timer that this thread has armed and could not push, because the owner has ended.
     /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
     pub(crate) fn disarm(self) -> Option<Sent> {
-        let node = &self.page().nodes[place_of(self.index)];
+        let node = self.node();
         node.header.state.disarm_remote().then(|| {
             // SAFETY: the transition has given the payload to this thread.
             let callback = unsafe { node.take_payload() };
-            // SAFETY: this thread had armed the node with a `Sent`.
+            // SAFETY: this thread had armed the node with a callback that is `Send`.
             unsafe { Sent::of(callback) }
         })
     }

@@ -69,7 +69,7 @@ impl<T> OwnerNodes<T> {
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
-        let first = Page::<T>::allocate(false);
+        let first = Page::<T>::allocate();
         let is_published = slab.publish(first, true) == Some(0);
         debug_assert!(is_published, "the slab is new");
         Self {
@@ -163,17 +163,21 @@ impl<T> OwnerNodes<T> {
     /// nodes of that page.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
-        self.entry(index).set_location(NOT_ADMITTED);
-        if self.returning.page != page_of(index) {
+        let (number, place) = (page_of(index), place_of(index));
+        // SAFETY: as in `page_at`.
+        let page: &Page<T> = unsafe { self.pages.get(number).typed() };
+        let header = &page.nodes[place].header;
+        // SAFETY: this is the owner.
+        unsafe { header.location.set(NOT_ADMITTED) };
+        if self.returning.page != number {
             self.return_nodes();
         }
         let Returning { page, first, last, count } = &mut self.returning;
         if *count == 0 {
-            (*page, *last) = (page_of(index), index);
+            (*page, *last) = (number, index);
         }
-        let below = mem::replace(first, index);
+        header.link.set(link_to(place, place_of(mem::replace(first, index))));
         *count += 1;
-        self.entry(index).link().set(link_to(place_of(index), place_of(below)));
     }
 
     /// Returns free nodes of remote timers to their page.
@@ -184,6 +188,7 @@ impl<T> OwnerNodes<T> {
             let header = &self.page_at(page_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
+            header.count_returned(count);
             if before == 0 {
                 self.slab.note_room(page_of(first));
             }
@@ -210,7 +215,7 @@ impl<T> OwnerNodes<T> {
 
     /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let page = Page::<T>::allocate(false);
+        let page = Page::<T>::allocate();
         let Some(number) = self.slab.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
@@ -328,7 +333,17 @@ impl<T> OwnerNodes<T> {
         let is_taken = |&number: &usize| self.page_at(number).header.free.take_all();
         let at = self.remote.iter().position(is_taken)?;
         self.slab.hints.whole.decrement();
-        Some(self.remote.swap_remove(at))
+        let number = self.remote.swap_remove(at);
+        self.slab.begin_generations_at(self.page_at(number).header.end_of_generations());
+        Some(number)
+    }
+
+    /// Returns a generation after the last one that a remote timer has. The mailbox is closed: a
+    /// later adder gives its generation to no handle.
+    pub(crate) fn next_remote_generation(&self) -> u64 {
+        let ends =
+            self.remote.iter().map(|&number| self.page_at(number).header.end_of_generations());
+        ends.fold(self.slab.first_generation(), u64::max)
     }
 
     fn take_away(&mut self, number: usize) {

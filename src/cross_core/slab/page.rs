@@ -4,6 +4,7 @@ use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
     cross_core::{mailbox::Link, origin::Added, state::StateWord},
+    limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE, as_u32},
         sync::{AtomicU64, IS_MODEL, Looks, Ordering, UnsafeCell, Unseen},
@@ -67,11 +68,13 @@ pub(crate) struct Requested(AtomicU64);
 impl Requested {
     /// Called by the thread with exclusive use of the node, before it publishes the deadline by the
     /// word.
+    #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
         self.0.store(nanos, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn read(&self) -> u64 {
         // Relaxed: the word was acquired (S3 in `state`). The value may belong to a later move that
         // has not ended yet.
@@ -85,6 +88,10 @@ impl Requested {
 pub(super) struct PageHeader {
     /// The free nodes of a page that belongs to the adders.
     pub(super) free: FreeHead,
+    /// In a page of the adders, the generation with which the nodes begin.
+    first_generation: AtomicU64,
+    /// How often the owner has returned a node to the adders.
+    returned: AtomicU64,
     pub(super) looks: Looks,
     /// The page has been retracted, and no thread can read it any more.
     pub(super) unseen: Unseen,
@@ -136,13 +143,44 @@ impl Shape {
     }
 }
 
+impl PageHeader {
+    /// Gives the nodes to the adders: all but the first, which the caller takes.
+    pub(super) fn open(&self, first_generation: u64) {
+        // Relaxed: the free list publishes it, and the caller itself has the first node.
+        self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
+        self.free.open();
+    }
+
+    /// Counts nodes that the owner has returned to the adders.
+    pub(super) fn count_returned(&self, count: u32) {
+        // Relaxed, both: the owner alone uses it.
+        let returned = self.returned.load(Ordering::Relaxed) + u64::from(count);
+        self.returned.store(returned, Ordering::Relaxed);
+    }
+
+    /// Returns a generation after the last one of a timer of the adders in this page. Each add of a
+    /// node counts one, and a node in use has been added once more than returned.
+    pub(super) fn end_of_generations(&self) -> u64 {
+        // Relaxed: the owner's own.
+        let returned = self.returned.load(Ordering::Relaxed);
+        (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE as u64
+    }
+
+    #[inline]
+    pub(super) fn first_generation(&self) -> u64 {
+        // Relaxed: the caller has acquired the free list (G1), or has opened the page.
+        self.first_generation.load(Ordering::Relaxed)
+    }
+}
+
 impl<T> Page<T> {
-    /// Allocates a page. All nodes are idle and have no payload. In a page for adders all nodes but
-    /// the first are in the free list; the caller takes the first.
-    pub(super) fn allocate(is_remote: bool) -> PagePtr {
+    /// Allocates a page. All nodes are idle and have no payload.
+    pub(super) fn allocate() -> PagePtr {
         let page = pages::allocate::<Self>();
         let header = PageHeader {
-            free: FreeHead::new(if is_remote { PAGE - 1 } else { 0 }),
+            free: FreeHead::new(),
+            first_generation: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             looks: Looks::default(),
             unseen: Unseen::default(),
             drop: Self::free,
@@ -318,10 +356,15 @@ pub(super) struct FreeHead(AtomicU64);
 const _: () = assert!(PAGE < 1 << 16, "a place fits a head");
 
 impl FreeHead {
-    /// The nodes of a new page from the second on, if there are any.
-    fn new(count: usize) -> Self {
-        let first = if count == 0 { 0 } else { 2 };
-        Self(AtomicU64::new((count as u64) << 16 | first))
+    fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds the nodes of a new page from the second on.
+    fn open(&self) {
+        let head = if PAGE == 1 { 0 } else { (PAGE as u64 - 1) << 16 | 2 };
+        // Release (G1): the first generation.
+        self.0.store(head, Ordering::Release);
     }
 
     /// Takes the first node, whose link `link` returns. Also returns how many are left.
@@ -418,7 +461,8 @@ mod tests {
     /// Otherwise a thread that has seen an earlier head could take it for the same one.
     #[test]
     fn a_head_that_comes_back_has_another_tag() {
-        let (head, links) = (FreeHead::new(PAGE - 1), [Link::new(0), Link::new(0)]);
+        let (head, links) = (FreeHead::new(), [Link::new(0), Link::new(0)]);
+        head.open();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
             // Relaxed: one thread.

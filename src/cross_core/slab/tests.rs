@@ -4,7 +4,9 @@ use std::{cell::Cell, rc::Rc};
 
 use super::*;
 use crate::{
+    clock::schedule::Schedule,
     cross_core::{
+        callback::RunOnce,
         reclaim::{pin, tests::attempts},
         state::{Cancel, Collected, Freed, Kind, Swept},
     },
@@ -28,11 +30,11 @@ fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
 }
 
 fn is_there(slab: &Slab, index: u32) -> bool {
-    slab.with(index, &pin(), |_| ()).is_some()
+    slab.look(index, &pin()).is_some()
 }
 
 fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
-    slab.with(index, &pin(), |node| node.state.cancel(generation).0)
+    slab.look(index, &pin()).map(|node| node.state.cancel(generation).0)
 }
 
 /// Trims until `done` returns true.
@@ -54,7 +56,7 @@ fn every_index_has_its_own_node_in_both_views() {
     for (&index, generation) in indices.iter().zip(1..) {
         assert!(own.entry(index).state().is_pending(generation));
         let seen =
-            slab.with(index, &pin(), |node| std::ptr::eq(node.state, own.entry(index).state()));
+            slab.look(index, &pin()).map(|node| std::ptr::eq(node.state, own.entry(index).state()));
         assert_eq!(seen, Some(true));
     }
     indices.sort_unstable();
@@ -167,7 +169,7 @@ fn a_page_that_is_looked_at_is_not_freed() {
         (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     let last = indices[18];
     let pinned = pin();
-    let answer = slab.with(last, &pinned, |node| {
+    let answer = slab.look(last, &pinned).map(|node| {
         for (&index, generation) in indices.iter().zip(1..) {
             end(&mut own, index, generation);
         }
@@ -183,24 +185,28 @@ fn a_page_that_is_looked_at_is_not_freed() {
 }
 
 /// Adds a timer as another thread would.
-fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>, generation: u64) -> u32 {
-    let pinned = pin();
-    let node = slab.take_remote(&pinned).expect("there is a node");
-    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
+    let node = slab.take_remote(pin()).expect("there is a node");
+    let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
     let index = node.index();
     own.sender(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested().read(), 5);
-    index
+    (index, generation)
 }
+
+const DUE: Schedule = Schedule { due: 5, period: 0 };
 
 #[test]
 fn a_node_taken_by_an_adder_comes_back() {
     let (slab, mut own) = Slab::of_callbacks();
     let mut seen = std::collections::HashSet::new();
-    for generation in 1..200 {
-        let index = add_and_collect(&slab, &mut own, generation);
+    let mut last_generations = std::collections::HashMap::new();
+    for _ in 1..200 {
+        let (index, generation) = add_and_collect(&slab, &mut own);
         seen.insert(index);
+        let last = last_generations.insert(index, generation);
+        assert!(last.is_none_or(|last| last < generation), "a generation repeats");
         own.entry(index).admit(|| 0);
         assert!(!own.entry(index).is_not_admitted());
         assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
@@ -210,17 +216,15 @@ fn a_node_taken_by_an_adder_comes_back() {
     }
     assert!(seen.len() <= 2, "{seen:?}");
     let other = Slab::new::<u64>().0;
-    assert!(other.take_remote(&pin()).is_none(), "its payloads are no callbacks");
+    assert!(other.take_remote(pin()).is_none(), "its payloads are no callbacks");
 }
 
 #[test]
 fn an_adder_that_stalls_keeps_one_page() {
     let (slab, mut own) = Slab::of_callbacks();
-    let pinned = pin();
-    let stalled = slab.take_remote(&pinned).expect("there is a node");
-    let indices: Vec<u32> =
-        (1..20).map(|generation| add_and_collect(&slab, &mut own, generation)).collect();
-    for (index, generation) in indices.into_iter().zip(1..) {
+    let stalled = slab.take_remote(pin()).expect("there is a node");
+    let timers: Vec<_> = (1..20).map(|_| add_and_collect(&slab, &mut own)).collect();
+    for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
         own.free(index);
@@ -232,36 +236,30 @@ fn an_adder_that_stalls_keeps_one_page() {
     assert!(is_there(&slab, stalled.index()));
     // The stalled adder is pinned as well, so no more can be retired for now.
     assert_eq!(own.retired(), RETIRED_MAX);
-    stalled.arm(50, 5, Origin::caller(), Sent::new(|| ()));
+    stalled.arm(DUE, Origin::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());
 }
 
 /// Threads take nodes and the owner returns them.
 #[test]
 fn no_node_is_taken_twice() {
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-        mpsc,
-    };
+    use std::sync::{Mutex, mpsc};
 
     let (slab, mut own) = Slab::of_callbacks();
-    let (generation, used) = (AtomicU64::new(1), Mutex::new(std::collections::HashSet::new()));
+    let used = Mutex::new(std::collections::HashSet::new());
     let rounds = if cfg!(miri) { 20 } else { 3_000 };
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         for _ in 0..2 {
-            let (slab, generation, used, sender) = (&slab, &generation, &used, sender.clone());
+            let (slab, used, sender) = (&slab, &used, sender.clone());
             scope.spawn(move || {
                 for _ in 0..rounds {
-                    let pinned = pin();
-                    let Some(node) = slab.take_remote(&pinned) else {
+                    let Some(node) = slab.take_remote(pin()) else {
                         std::thread::yield_now();
                         continue;
                     };
                     assert!(used.lock().unwrap().insert(node.index()), "it is in use");
-                    let generation = generation.fetch_add(1, SeqCst);
-                    node.arm(generation, 5, Origin::caller(), Sent::new(|| ()));
+                    let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
                     sender.send((node.index(), generation)).unwrap();
                 }
             });

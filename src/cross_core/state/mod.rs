@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The *generation* identifies the timer. It comes from a counter of the shard that never repeats,
-//! and that the registry passes on to the next shard of the same number. Remote timers have another
-//! counter, and a generation bit that marks them. A handle is stale if the word has another
-//! generation.
+//! and that the registry passes on to the next shard of the same number. The generation of a remote
+//! timer is the node's last one plus one, with a bit that marks it (`slab`). A handle is stale if
+//! the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|

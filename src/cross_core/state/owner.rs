@@ -165,27 +165,38 @@ impl StateWord {
     pub(crate) fn collect(&self) -> Collected {
         // Acquire (S1): the canceller may be another thread than the pusher.
         let word = self.0.load(Ordering::Acquire);
-        if Phase::of(word) == Phase::Cancelled {
-            // Release (S2): a stale handle may read this word, as in `arm`; only the owner leaves
-            // `Cancelled`.
-            self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
-            return if word & BY_OWNER == 0 {
-                Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
-            } else {
-                Collected::Freed
-            };
+        match Phase::of(word) {
+            Phase::Cancelled => {
+                // Release (S2): a stale handle may read this word, as in `arm`; only the owner
+                // leaves `Cancelled`.
+                self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
+                if word & BY_OWNER == 0 {
+                    Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                } else {
+                    Collected::Freed
+                }
+            }
+            // AcqRel, Relaxed: as in `collect_slow`.
+            Phase::Armed
+                if word & MOVED != 0
+                    && self
+                        .swap(word, consumed(word), Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok() =>
+            {
+                Collected::Moved { periodic: word & PERIODIC != 0 }
+            }
+            _ => self.collect_slow(),
         }
-        self.collect_slow()
     }
 
     #[cold]
+    #[inline(never)]
     fn collect_slow(&self) -> Collected {
         loop {
             let word = self.load_relaxed();
-            let periodic = word & PERIODIC != 0;
             let (to, collected) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => {
-                    (word & !(QUEUED | MOVED), Collected::Moved { periodic })
+                    (consumed(word), Collected::Moved { periodic: word & PERIODIC != 0 })
                 }
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
@@ -324,9 +335,16 @@ impl StateWord {
         }
     }
 
+    #[inline]
     pub(super) fn load_relaxed(&self) -> u64 {
         // Relaxed: the owner's own last write, or another thread's write that a swap or the
         // caller's answer confirms.
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the word of a moved timer after the owner has consumed its message.
+#[inline]
+fn consumed(word: u64) -> u64 {
+    word & !(QUEUED | MOVED)
 }

@@ -31,11 +31,21 @@ impl StateWord {
                 .is_ok()
     }
 
-    /// Cancels from another thread.
+    /// Cancels from another thread, if the owner added the timer and no message of it is queued.
+    /// If it returns true, the caller must push the node.
     #[inline]
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
+    pub(crate) fn cancel_likely(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
         // twice, once to read and once to write.
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        let to = Phase::Cancelled.set_in(likely) | QUEUED;
+        debug_assert_eq!(generation & REMOTE_GENERATION, 0);
+        // AcqRel: as in `cancel`. Relaxed: a failure is not used.
+        self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Cancels from another thread.
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
@@ -74,8 +84,17 @@ impl StateWord {
 
     /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
     /// deadline beside the word until [`end_move`](Self::end_move).
+    #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> Move {
-        let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        // Acquire, both: as in `begin_move_of`.
+        let begun =
+            self.swap(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
+        begun.map_or_else(|found| self.begin_move_of(found, generation), |()| Move::Begun)
+    }
+
+    #[inline(never)]
+    fn begin_move_of(&self, mut word: u64, generation: u64) -> Move {
         loop {
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
@@ -96,7 +115,21 @@ impl StateWord {
     /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
     /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
     /// may go to another thread.
+    #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
+        let word = self.load_relaxed();
+        if Phase::of(word) == Phase::Moving {
+            let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
+            // AcqRel, Relaxed: as in `end_move_slow`.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return (true, FollowUp::unless_queued(word));
+            }
+        }
+        self.end_move_slow(by)
+    }
+
+    #[inline(never)]
+    fn end_move_slow(&self, by: Mover) -> (bool, FollowUp) {
         loop {
             // Relaxed: the swap confirms it.
             let word = self.0.load(Ordering::Relaxed);
@@ -139,7 +172,7 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer describes the past, and no other access depends on it; the owner sees
         // its own last write.
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
     }

@@ -27,6 +27,7 @@ impl Hint {
         Self(AtomicU32::new(value))
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> u32 {
         // Relaxed: it orders nothing.
         self.0.load(Ordering::Relaxed)

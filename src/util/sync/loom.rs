@@ -4,7 +4,7 @@ use std::sync::{Mutex, OnceLock};
 
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, fence as fence_after_swap},
     thread::{Thread, current as this_thread, yield_now},
 };
 
@@ -65,10 +65,6 @@ impl<T> SetOnce<T> {
         self.value.get()
     }
 
-    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
-        self.value.get_mut()
-    }
-
     pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         // Release: the guarantee of `OnceLock::get_or_init`; pairs with the Acquire of `get`.
@@ -91,8 +87,9 @@ pub(crate) struct Handover {
 impl Handover {
     pub(crate) fn change(&self) {
         if !EPOCHS_ARE_LOOMS {
-            // Release: the guarantee of the pointer's store; pairs with the Acquire of `look`.
-            self.changes.fetch_add(1, Ordering::Release);
+            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `look`, and
+            // with other changes.
+            self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -145,6 +142,18 @@ macro_rules! global {
     };
 }
 
+/// Declares a global with a constant initial value. If loom sees the epochs, it is initialised
+/// once per execution of a model.
+#[cfg(not(crossbeam_loom))]
+macro_rules! constant {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: $type = $value;
+    };
+}
+
+#[cfg(crossbeam_loom)]
+pub(crate) use global as constant;
+
 /// Declares a thread local that is initialised by its first use. If loom sees the epochs, it
 /// belongs to a thread of the model.
 #[cfg(not(crossbeam_loom))]
@@ -168,6 +177,8 @@ macro_rules! per_thread {
     };
 }
 
+#[cfg(not(crossbeam_loom))]
+pub(crate) use constant;
 pub(crate) use global;
 pub(crate) use lazy_per_thread;
 pub(crate) use per_thread;

@@ -3,7 +3,7 @@
 //! shuttle runs all threads of a test in turn on one real thread and switches only at its own
 //! atomics. So the other primitives of `std` and the epochs stay correct under shuttle.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, atomic::compiler_fence};
 pub(crate) use std::thread::{Thread, current as this_thread, yield_now};
 
 #[cfg(all(shuttle, feature = "shuttle"))]
@@ -18,6 +18,16 @@ pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "shuttle"));
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const EPOCHS_ARE_LOOMS: bool = false;
+
+/// A fence that directly follows a swap. On x86 the swap is one for the processor.
+#[inline]
+pub(crate) fn fence_after_swap(ordering: Ordering) {
+    if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
+        compiler_fence(ordering);
+    } else {
+        fence(ordering);
+    }
+}
 
 /// A lock that is only ever tried.
 #[derive(Debug)]
@@ -63,10 +73,6 @@ impl<T> SetOnce<T> {
         self.0.get()
     }
 
-    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
-        self.0.get_mut()
-    }
-
     pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }
@@ -106,6 +112,13 @@ macro_rules! global {
     };
 }
 
+/// Declares a global with a constant initial value.
+macro_rules! constant {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: $type = $value;
+    };
+}
+
 /// Declares a thread local that is initialised by its first use.
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -128,6 +141,7 @@ macro_rules! per_thread {
     };
 }
 
+pub(crate) use constant;
 pub(crate) use global;
 pub(crate) use lazy_per_thread;
 pub(crate) use per_thread;
