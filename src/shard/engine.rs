@@ -610,9 +610,19 @@ impl<T> Engine<T> {
 
     /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has
     /// elapsed and the pass is past it; otherwise the pass reaches it in order.
-    #[cold]
+    #[inline]
+    pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<Claimed> {
+        let node = self.nodes.entry(index);
+        let deadline = self.time.tick.deadline(node.requested().read());
+        if periodic || deadline <= self.wheel.now() {
+            return self.apply_move_slow(index, periodic);
+        }
+        self.wheel.relink_or_link(&self.nodes, node, deadline);
+        None
+    }
+
     #[inline(never)]
-    pub(super) fn apply_move(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
+    fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
         for _ in 0..MOVES_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested().read();
             let deadline = self.time.tick.deadline(nanos);
