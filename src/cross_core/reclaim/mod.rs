@@ -195,7 +195,7 @@ impl<T> PublishedPointer<T> {
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
-        // Release: publishes the target of the pointer (pairs with `look`). Acquire: the owner's
+        // AcqRel: publishes the target of the pointer (pairs with `look`), and acquires the owner's
         // work before it emptied the cell (pairs with `retract`). Relaxed: a failure is not used.
         let swapped = self.0.compare_exchange(
             Shared::null(),
