@@ -139,7 +139,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
 /// Two threads notify of an event.
 #[test]
 fn two_events_complete_it_once() {
-    explore_within(1, 7_000, || {
+    explore_within(1, 2_900, || {
         let (group, seen, purgatory) = stage(|| {
             let (_clock, shard) = core();
             let group = group();
