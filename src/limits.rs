@@ -40,9 +40,9 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 /// because a walk along one list waits for each entry's cache line.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Entries that may come to a slot, since it was empty, before it counts as crowded. A reset to
-/// later leaves an entry in its slot, and the slot's tick relinks it. In a crowded slot the reset
-/// relinks it at once, so that no tick has more than this many to relink.
+/// A slot counts as crowded once this many entries have been linked into it since it was last
+/// empty. A reset to later leaves an entry in its slot, and the slot's tick relinks it. In a
+/// crowded slot the reset relinks it at once, so that no tick has more than this many to relink.
 pub(crate) const CROWD: u32 = if TINY { 2 } else { 96 };
 
 /// Entries of upper levels that one pass may move down ahead of time (P7).
@@ -74,9 +74,9 @@ pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
-/// How often the end of a shard flushes the epoch, which ends in at most three steps. So memory and
-/// hooks are freed at once, unless another thread reads them. Under loom, where each step
-/// multiplies the interleavings, one.
+/// Number of epoch flushes at the end of a shard. Three suffice for an epoch to end if no thread is
+/// pinned. So memory and hooks are freed at once, unless another thread reads them. Under loom,
+/// where each step multiplies the interleavings, one.
 pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
 /// Retired pages that are freed in one step. It is more than one step retires, so the backlog
@@ -84,8 +84,8 @@ pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 pub(crate) const FREED_MAX: usize = 4;
 
 /// Retired pages that may wait for readers: 2.5 MiB, a few steps' worth unless a reader stalls.
-/// While one stalls, further pages stay in use, so a shard never needs more memory than its timers
-/// did at once, and this (P8).
+/// While a reader stalls, further empty pages stay in the table. So a shard never uses more memory
+/// than its peak of live timers needed, plus these pages (P8).
 pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 8 };
 
 /// Shards that can exist at the same time. The number of an ended shard is reused.
@@ -95,8 +95,8 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 /// for its next deadline (P8).
 pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
-/// Where the count of queued messages of a kind wraps, to its last `WAKE_BACKLOG`. Below those it is
-/// exact.
+/// The count of queued messages of one kind wraps at this value, back by `WAKE_BACKLOG`. Counts
+/// below that range are exact.
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
 /// Messages of a purgatory to one other core that are sent together at most.

@@ -123,7 +123,7 @@ pub enum Workload {
     /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call`
     /// have settled.
     MemoryAllocations,
-    /// `churn30` by the machine's clock, which adding reads: ns per pair.
+    /// `churn30` on the machine's clock, which each add reads: ns per pair.
     Call,
     /// Tasks that wrap one short operation after the other in a timeout. The operation is pending
     /// once. Timeout: the next column less the one after, stretch by stretch. Left: timeouts that

@@ -403,7 +403,7 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
-        // A deadline that has elapsed may become the tick of the last turn.
+        // An elapsed deadline may be clamped to the tick of the last turn.
         timer.ticks = [first, if own { last.max(shard.target) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));

@@ -3,9 +3,9 @@
 //! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
 //! admission, and when its loop is about to sleep. Remote timers are counted here until their
 //! admission. A remote add is admitted while their number and the owner's published number stay
-//! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the limit
-//! by the number of timers that the owner has added since its last publication. A shard without a limit has no
-//! gate, and nothing is written here.
+//! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the
+//! limit by the number of timers that the owner has added since its last publication. A shard
+//! without a limit admits every add and writes nothing here.
 
 use crate::{
     limits::INDEX_MAX,
@@ -26,7 +26,7 @@ impl AdmissionLimit {
 
     /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
     /// cancelled timers that the owner still counts. If true, the timer is counted here until
-    /// [`left`](Self::left).
+    /// [`release`](Self::release).
     pub(crate) fn try_admit(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_open() {
             return true;
@@ -51,8 +51,7 @@ impl AdmissionLimit {
         }
     }
 
-    /// Ends the count of a remote timer here: the owner has admitted and counted it, or it has been
-    /// dropped.
+    /// Stops counting a remote timer here, after the owner has admitted it or it was dropped.
     pub(crate) fn release(&self) {
         if !self.is_open() {
             // Release: publishes the owner's count to `try_admit`.

@@ -141,7 +141,7 @@ impl TimerHandle {
         u128::from(self.generation) << 64 | u128::from(self.place.get())
     }
 
-    /// Returns the handle that [`to_bits`](Self::to_bits) made a number of, if its timer is live.
+    /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
     ///
     /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. A
     /// number that was made up may name any live timer of the process, and reaches nothing else.

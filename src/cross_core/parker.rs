@@ -20,8 +20,8 @@
 //! A request may be a new deadline of a node whose message another thread has queued, and perhaps
 //! not pushed yet. Then two threads check for a sleeper after their own F2. The thread that wrote
 //! the deadline checks with that deadline. The thread that pushes checks with the deadline it then
-//! reads. So for each deadline, a thread checks the sleep at a time when the owner can find the
-//! message.
+//! reads. So for each deadline, at least one thread checks for a sleeper after the message has been
+//! pushed.
 //!
 //! A waker ends the sleep after its call has returned, and not before. Other requesting threads
 //! still find the sleep announced, and wake as well. So no thread relies on a waker that stalls or
@@ -47,7 +47,7 @@ pub(crate) struct Parker {
 }
 
 const ASLEEP: u64 = 1;
-/// No payload may wait for the end of this sleep.
+/// The sleep is long: a remotely cancelled payload must end it.
 const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. A thread that would wake it
 /// publishes its deadline instead.
@@ -115,7 +115,7 @@ impl Parker {
         self.end(announcement.0);
     }
 
-    /// Ends a sleep from which the owner has been woken.
+    /// Marks the sleep `asleep` as over after its waker has called the hook.
     pub(crate) fn was_woken(&self, asleep: Asleep) {
         self.end(asleep.0);
     }

@@ -368,7 +368,8 @@ impl Seen<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The payload waits behind a message about the deadline. That may be far away.
+            // The node's queued message is about a deadline, which may be far away. The payload
+            // must not wait for it.
             _ if answer == Cancel::Cancelled && taken.is_none() => {
                 self.parker.must_wake_from_long()
             }

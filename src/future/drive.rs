@@ -14,16 +14,18 @@ use crate::{
     local::{DrivesHere, LocalTimer, local_timer},
 };
 
-/// A sleep that is not over at its first poll, but when the executor looks at its timers.
+/// A delay so short that it elapses as soon as the executor checks its timers, but not at the first
+/// poll.
 const SOON: Duration = Duration::from_micros(1);
 
 /// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
 /// the thread, and drop it to stop.
 ///
-/// `sleep` returns a future of the executor's own timer that ends after a time. When that has
-/// ended, the task turns the wheel, once more after the other woken tasks, and then waits until the
-/// next deadline. An earlier timer of this thread wakes the task. So does every remote request that
-/// calls [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is called too.
+/// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
+/// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
+/// until the next deadline. An earlier timer of this thread wakes the task. So does every remote
+/// request that calls [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is
+/// called too.
 ///
 /// The thread is driven from this call on, until the future is dropped: tasks that were spawned
 /// before may wait. One task is enough. If two tasks drive the wheel, the one that began to wait

@@ -33,14 +33,14 @@
 //! A watcher that finds a wheel claimed cannot announce its sleep. It tries again shortly.
 //!
 //! A deadline that has woken the watcher limits its sleeps until it elapses, even if its timer has
-//! been cancelled. So steady traffic of timeouts that do not elapse wakes the watcher once in the
-//! time of one timeout.
+//! been cancelled. So a steady stream of cancelled timeouts wakes the watcher once per timeout
+//! period, not once per add.
 //!
 //! # The end
 //!
-//! The last future or clone of the timers says so and wakes the watcher, which then ends. If the
-//! watcher ends first, it ends the wheels: it waits for the claim of each, runs the pending wakers,
-//! and later adds are refused.
+//! Dropping the last future or clone of the timers sets `is_over` and wakes the watcher, which then
+//! ends. If the watcher ends first, it ends the wheels: it waits for the claim of each, runs the
+//! pending wakers, and later adds are refused.
 //!
 //! # Models
 //!

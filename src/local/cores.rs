@@ -327,9 +327,10 @@ impl<R> Cores<R> {
     /// [`join`](Self::join) waits for them. Further calls, and threads that have ended, change
     /// nothing.
     ///
-    /// Adds and resets that the caller made before are processed first. A closure given to
-    /// [`ShardRef::run`] has run when the loop sees the request, also if the caller is one of the
-    /// threads. Work that the budgets of two turns defer is not waited for.
+    /// Adds and resets that the caller made before are processed first. Closures that the caller
+    /// submitted with [`ShardRef::run`] before this call run before the loop sees the request, even
+    /// if the caller is one of these threads. Work that the budgets of two turns defer is not
+    /// waited for.
     ///
     /// The request goes twice through each mailbox, and counts as two timers.
     ///
@@ -475,8 +476,8 @@ impl CoresBuilder {
     ///
     /// A seat is a value that was prepared for the thread, such as a poll whose waker the
     /// configuration uses. The number of seats is the number of threads; [`shards`](Self::shards)
-    /// is for [`start`](Self::start). No thread enters `run` before all threads are pinned, as far
-    /// as possible, and have their wheels. [`Cores`] has an example.
+    /// is for [`start`](Self::start). `run` starts only after every thread has its wheel and, where
+    /// possible, is pinned. [`Cores`] has an example.
     ///
     /// # Errors
     ///

@@ -451,7 +451,8 @@ impl Local {
         }
     }
 
-    /// Publishes the room of a cancelled timer, if other threads may need to know.
+    /// Publishes the lower number of live timers after a cancel, if the owner is asleep and remote
+    /// adds may need the capacity.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
         if self.sleeps_until.get() != AWAKE {

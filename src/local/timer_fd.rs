@@ -12,10 +12,10 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A thread that arms at once, but after the owner's arming, had found an earlier sleep.
-//! Its request was there before, so the owner has seen it in a turn or sees it now. After the
-//! announcement every arming is at once. Timers that the owner adds while a sleep is announced take
-//! the requesting thread's path.
+//! A remote thread may arm the descriptor for an earlier sleep, after the owner has armed it. Its
+//! request was already queued, so the owner has consumed it or finds it in the check after the
+//! announcement. Once a sleep is announced, all further armings expire at once. Timers that the
+//! owner adds while a sleep is announced take the requesting thread's path.
 
 use std::{
     cell::Cell,
@@ -52,9 +52,10 @@ use crate::{
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// It belongs to its thread. Dropping it ends the announced sleep, after which other threads no
-/// longer make it readable. Another `TimerFd` of the same thread, which is the same descriptor,
-/// becomes readable then. The thread has [a driver](LocalTimer::register_driver) until the last one
-/// is dropped. The descriptor stays open until the thread's wheel has ended and no
+/// longer make it readable. All `TimerFd`s of a thread share one descriptor. Dropping the one that
+/// announced the sleep makes the descriptor readable, so that the holder of another one turns and
+/// arms it again. The thread has [a driver](LocalTimer::register_driver) until the last one is
+/// dropped. The descriptor stays open until the thread's wheel has ended and no
 /// [`ShardRef`](crate::ShardRef) of it is left. It is closed by `exec`, and does not block.
 ///
 /// # Examples

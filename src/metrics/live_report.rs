@@ -7,9 +7,8 @@ use crate::cross_core::origin::Added;
 /// The live timers of a shard, by the call that added them.
 ///
 /// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A timer that a
-/// program adds again and again without cancelling is the first line, or has the oldest timer. `{}`
-/// prints a table.
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A leak shows up
+/// as the call with the most live timers, or with the oldest one. `{}` prints a table.
 ///
 /// # Examples
 ///

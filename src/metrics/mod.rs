@@ -18,9 +18,9 @@
 //!
 //! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
 //!   that fired it, if no turn came earlier. It shows the cost of the loop's other work. If it
-//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, the
-//!   callbacks take the time, or the loop's work between its turn and its next question. If it is
-//!   short, other work takes the time.
+//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, callbacks
+//!   take the time, or the loop's work after the turn and before its next call of `prepare_sleep`
+//!   or `time_until_next`. If it is short, the time goes to work outside this span.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
 //!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if

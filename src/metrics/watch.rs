@@ -57,8 +57,9 @@ pub struct Stall {
 ///
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
 /// is late by more than the limit, according to its last question (`prepare_sleep`,
-/// `time_until_next`, a `TimerFd`). A loop that never asks is watched in its turns only, and a
-/// [`Shard`](crate::Shard) that was never turned or asked not at all. A thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
+/// `time_until_next`, a `TimerFd`). For a loop that never calls these, only the length of its turns
+/// is watched. A [`Shard`](crate::Shard) that has neither turned nor been asked is not watched. A
+/// thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
 /// one that another thread has added or moved.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the

@@ -63,7 +63,7 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // The end is marked, because zeros may follow.
+            // Appends a length mark, because trailing zeros would not change the sum.
             word[chunk.len()] = 1;
             self.append(u64::from_le_bytes(word));
         }

@@ -222,7 +222,8 @@ impl<K, Op> Table<K, Op> {
         remote
     }
 
-    /// Notes a watch of an operation on another core. Returns false if the operation has completed.
+    /// Records the watch that core `core` holds for an operation of this core. Returns false if the
+    /// operation has completed.
     pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote.next_index();
         let Some(parked) = self.get(operation) else { return false };

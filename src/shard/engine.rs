@@ -852,7 +852,7 @@ impl<T> Engine<T> {
         self.stats.note_sleep(self.time.wake_up(next), now, &self.time, &self.shared.gauges);
     }
 
-    /// Declares that the driver takes every pass to its end.
+    /// Declares that the driver never abandons a pass.
     pub(crate) fn expect_whole_passes(&mut self) {
         self.stats.passes_end = true;
     }

@@ -36,8 +36,8 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Returns true if a turn in which nothing is due has nothing to do: no pass has left a
-    /// backlog, the loop did not announce this turn, and the counts were published recently.
+    /// Returns true if a turn without due timers can skip all other work: no backlog is left, the
+    /// loop did not schedule this turn, and the counts were published recently.
     #[inline]
     pub(super) fn is_quiet(&self, now: u64) -> bool {
         now < self.quiet_until.get() && self.counts.turns < self.publish_at.get()
@@ -130,7 +130,8 @@ impl Stats {
         let by = match (due > time.turn_before, self.has_left) {
             (true, _) => LateBy::Loop,
             (false, true) => LateBy::Turn,
-            // They had elapsed when they were added or moved, to run at once: nothing is late.
+            // These timers were already due when they were added or moved, so they count as on
+            // time.
             (false, false) => return,
         };
         gauges.fired_late(by, time.turn.saturating_sub(due), timers);

@@ -1,18 +1,18 @@
 //! Tables of pages: which page an index is in, and which places of the pages are free.
 //!
 //! The storage of a wheel and the nodes of a shard use the same rules. Pages have a fixed size, so
-//! nothing ever moves and no vector of entries doubles. Each page has its own list of free places,
-//! so that a page can go without a search. The place that was freed last is used first, because it
-//! is still in the cache. Until another place is freed, it is in no list: most timers are added
-//! after another has ended.
+//! nothing ever moves and no vector of entries doubles. Each page has its own free list, so that a
+//! page can be freed without a search of other lists. The place that was freed last is used first,
+//! because it is still in the cache. Until another place is freed, it is in no list: most timers
+//! are added after another has ended.
 //!
 //! # When memory goes back
 //!
 //! A page comes from the allocator with all bytes zero, and its places get into use a few at a
-//! time. So the process has no memory for places that were never used. The operation that empties a
-//! page frees one, unless few are empty (P8). Equal batches of timers, added and cancelled each
-//! round, find the empty pages again (P4). On Linux the memory of a page goes back to the system at
-//! once, wherever it is in the allocator's heap.
+//! time. So the process has no memory for places that were never used. An operation that empties a
+//! page frees one empty page, if more than the minimum number of spare pages exist (P8). Equal
+//! batches of timers, added and cancelled each round, find the empty pages again (P4). On Linux the
+//! memory of a page goes back to the system at once, wherever it is in the allocator's heap.
 
 #![allow(unsafe_code)]
 
@@ -51,8 +51,8 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner by number. Every number leads to a page, so that a lookup has no branch:
-/// where there is none, the first page stands in.
+/// The pages of one owner by number. A lookup has no branch: an absent number yields the first
+/// page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
     /// As many as a power of two.
@@ -234,8 +234,8 @@ impl FreePlaces {
         (link, has_surplus)
     }
 
-    /// A page became empty, or has room and is not in `available`. Returns true if a page is to be
-    /// freed.
+    /// Records that a page became empty, or has room again and is not in `available`. Returns true
+    /// if a page is to be freed.
     #[cold]
     #[inline(never)]
     fn note_room(&mut self, number: usize) -> bool {
@@ -270,8 +270,7 @@ impl FreePlaces {
         None
     }
 
-    /// Counts a page that is there from now on, and whose places are all free. Index 0 is never
-    /// used.
+    /// Registers a new page whose places are all free. Index 0 is never used.
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, FreePage::default());

@@ -5,10 +5,10 @@
 //! again. If it has not changed, the writer at most filled the other copy. So a writer never waits,
 //! and a reader tries again only if the writer published during the read.
 //!
-//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that saw a
-//! word of the next but one version sees that the version has changed. The writer's fence is
-//! between raising the version and overwriting the copy that it no longer selects. The reader's
-//! fence is between the copy and its second look at the version.
+//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that read a
+//! word overwritten by a second publish also reads a changed version. The writer's fence is between
+//! raising the version and overwriting the copy that it no longer selects. The reader's fence is
+//! between the copy and its second look at the version.
 //!
 //! loom: `what_is_counted_is_read_together`.
 

@@ -121,7 +121,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::start(1, Self::number(1, tick))
     }
 
-    /// Returns true if the first level reaches a deadline from the revolution that starts there.
+    /// Returns true if the first level reaches `deadline` while the wheel is in the revolution that
+    /// starts at `revolution_start`.
     #[inline]
     pub(super) fn is_near(revolution_start: u64, deadline: u64) -> bool {
         deadline - revolution_start < NEAR_REVOLUTIONS << BITS
@@ -144,9 +145,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::revolution(level, deadline) - Self::revolution(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline beyond the first level. There it is neither
-    /// in the current slot nor in the next, whose entries have been handed down or are being handed
-    /// down.
+    /// Returns the lowest level that reaches a deadline beyond the first level. Its slot there is
+    /// neither the current one, which has cascaded, nor the next one, which is being cascaded.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::upper_level_of(now, deadline) }

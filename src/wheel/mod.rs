@@ -114,9 +114,9 @@ impl Key {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Returns the key that [`to_bits`](Self::to_bits) made a number of.
+    /// Returns the key that [`to_bits`](Self::to_bits) encoded.
     ///
-    /// A number that was made up gives a key that finds nothing, or any entry.
+    /// An arbitrary number gives a key that finds no entry, or an unrelated one.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "the lower half is the index")]
     pub const fn from_bits(bits: u64) -> Self {

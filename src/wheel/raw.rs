@@ -54,8 +54,9 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) position: u64,
     /// How far the current pass, or the last one, may go.
     pub(super) target: u64,
-    /// A pass to a target before this tick only stores it: no occupied slot starts, no late entry
-    /// waits, no slot is cascaded, no revolution ends. It may be too early.
+    /// Lower bound of the next tick with work. A pass to an earlier target only stores the target:
+    /// before this tick no occupied slot starts, no late entry waits, no slot cascades and no
+    /// revolution ends.
     pub(super) idle_until: u64,
     /// The first tick of the position's revolution.
     pub(super) revolution_start: u64,
@@ -190,7 +191,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        // It is near in that it is never cascaded.
+        // An aligned slot uses `link_near`, because its entries expire in place and never cascade.
         let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
         self.slots.link_near(storage, slot, entry, chosen);
         self.occupy_far(level, chosen);
@@ -267,9 +268,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry, in a slot or not, where the present pass or a later one finds it. If the
-    /// pass is already at its deadline or beyond, the entry is left unlinked with that deadline,
-    /// and the error is the tick of the pass.
+    /// Links or relinks an entry so that this pass or a later one pops it. If the pass is already
+    /// at its deadline or beyond, the entry is left unlinked with that deadline, and the error is
+    /// the tick of the pass.
     #[cfg(feature = "std")]
     pub(crate) fn place_in_order<S: Storage>(
         &mut self,
@@ -426,10 +427,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries, which were inserted since the last pass began, to the slot of their
-    /// deadline, which is that pass's target. If the position is far behind, the slot of that tick is in
-    /// an upper level. The late entries stay in it as near ones and are not counted in `waiting`: a
-    /// tick hands down at least one of them, and the cascade the rest. Of the two crowd counts, the
-    /// slot keeps the late one.
+    /// deadline, which is that pass's target. If the position is far behind, the slot of that tick
+    /// is in an upper level. There, late entries keep their near location and are not counted in
+    /// `waiting`. The portion of a tick moves at least one of them, and the final cascade the rest.
+    /// The slot keeps the entry count of the late slot, not its own.
     #[cold]
     fn join_late(&mut self, storage: &impl Storage) {
         let tick = self.target;
@@ -498,7 +499,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves on from an empty slot to the aligned slots that start at the position, if any.
+    /// Continues after an emptied slot with the aligned slots that start at the position, if any.
     #[inline]
     fn slot_has_expired(&mut self) {
         let next = if let Here::Expiring(level) = self.here { level + 1 } else { 1 };
@@ -592,7 +593,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Computes how long the wheel stays idle, when nothing is left at this position.
+    /// Updates `idle_until` after all work at the position is done.
     #[inline(never)]
     fn note_idle(&mut self) {
         self.idle_until = if self.handing_down || self.has_late() {

@@ -1,10 +1,10 @@
 //! Slots: each is a list through the links of its entries.
 //!
-//! A new entry goes to the front. An entry's links name its neighbours, and the first entry's the
-//! slot, so unlinking an entry touches its own links and theirs. An entry is in at most one slot,
-//! so no leftover can fire a second time. Neighbours are only written to, which a processor does
-//! not wait for, and no branch depends on where in a list of several an entry is, which it could not
-//! predict.
+//! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
+//! `previous` is the slot. So unlinking writes only to the entry and its neighbours. An entry is in
+//! at most one slot, so no leftover can fire a second time. Neighbours are only written to, which a
+//! processor does not wait for, and no branch depends on where in a list of several an entry is,
+//! which it could not predict.
 //!
 //! ```text
 //!   head of a slot    entries linked since it was empty (7 bits, up to `CROWD`) | first entry, 0: none
@@ -29,7 +29,8 @@ const _: () =
 #[derive(Debug)]
 pub(super) struct Slots {
     heads: Box<[u32]>,
-    /// The slot whose last entry is known, so that it can be spliced as a whole.
+    /// The only slot whose last entry is tracked, so that the whole list can be spliced in constant
+    /// time.
     spliced: u32,
     /// The last entry of that slot; 0 if there is none, or if the first one is.
     last: u32,
@@ -162,8 +163,8 @@ impl Slots {
             self.heads[slot as usize] = 0;
         } else {
             storage.set_previous(next, previous);
-            // Both writes are made, one of them to a sink: where in a list of several an entry is
-            // cannot be predicted.
+            // Makes both writes, one of them to the sink: the branch on the entry's position in the
+            // list would be unpredictable.
             storage.set_next(select_unpredictable(is_first, 0, previous), next);
             let head = &mut self.heads[select_unpredictable(is_first, slot, 0) as usize];
             *head = select_unpredictable(is_first, next | *head & !FIRST, *head);

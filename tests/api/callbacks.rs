@@ -456,7 +456,7 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
 
 // ---- destructors that use the timer
 
-/// A callback whose destructor uses all of the timer and logs its turn.
+/// A callback whose destructor adds, cancels, resets and turns, and logs the result of that turn.
 fn busy_when_dropped(log: &Log<Turn>, victim: TimerHandle) -> impl FnOnce() + 'static {
     let log = log.clone();
     when_dropped(move || {

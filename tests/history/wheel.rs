@@ -117,7 +117,8 @@ fn a_slot_of_many_revolutions<const BITS: u32, const LEVELS: usize>(ring: usize,
     for deadlines in [rising, falling, mixed] {
         let mut wheel = Wheel::<u64, BITS, LEVELS>::starting_at(0);
         for (place, &deadline) in deadlines.iter().enumerate() {
-            // Every other one was reset, and stands in the first one's slot until then.
+            // Every other entry is inserted at tick 5 and reset, so it stays in the slot of tick 5
+            // until that tick.
             let first = if place % 2 == 0 { deadline } else { 5 };
             let key = wheel.insert(first, deadline);
             assert!(wheel.reset(key, deadline));
@@ -166,8 +167,8 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
 }
 
 /// folly c53bda78: a slot was used for the next revolution while it still held timers of this one,
-/// which then fired with them, or made those fire at once. Here the wheel lags behind by up to
-/// three revolutions when timers come for the ones ahead.
+/// which then fired with them, or made those fire at once. Here timers are added for later
+/// revolutions while the wheel lags by up to three revolutions.
 #[test]
 fn bug_21_a_lagging_wheel_fired_timers_of_the_next_revolution() {
     for lag in [1, 2, RING - 2, RING - 1, RING, RING + 1, 3 * RING] {

@@ -127,7 +127,7 @@ fn skip_literal(after_quote: &str) -> &str {
     }
 }
 
-/// Empties the lines of modules called `tests`, or of `all`.
+/// Blanks the lines of modules called `tests`; blanks every line if `all` is true.
 fn erase_tests(lines: &mut [Line], all: bool) {
     let mut inside = None;
     for line in lines {

@@ -47,7 +47,8 @@ impl Delay {
 /// Requests that end long before their timeout: a random timer is cancelled, a new one added. Time moves on by one tick
 /// every thousand pairs. The few timers that fire on the way are added anew.
 ///
-/// With `RESET`, packets on idle connections: instead, a random timer moves to a full timeout from now.
+/// With `RESET`, models packets on idle connections: each step resets a random timer to the full
+/// timeout, instead of a cancel and an add.
 pub struct Churn<T: Timers, const RESET: bool = false> {
     timers: T,
     handles: Vec<T::Handle>,

@@ -27,7 +27,7 @@ use crate::{
 /// The longest time that it is armed for, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// No deadline, and a count that does not occur.
+/// Sentinel for both fields: no deadline is armed, or no count is known.
 const NONE: u64 = u64::MAX;
 
 /// Becomes readable when it expires, and unreadable when it is armed again. Nothing has to be read

@@ -49,8 +49,8 @@ impl Backlog {
 
     /// If a message is urgent, consumes only urgent ones until the pass [looks
     /// again](Self::look_again). Half of the budget is held for low-priority messages, if enough of
-    /// them wait. So no flood of urgent messages starves them. The larger half of an odd budget
-    /// alternates between the kinds, since the budget may be one.
+    /// them wait. So no flood of urgent messages starves them. With an odd budget, the extra
+    /// message alternates between the kinds, so that a budget of one starves neither.
     #[inline]
     pub(crate) fn hold_others(&mut self) {
         self.urgent_only = self.has_urgent();

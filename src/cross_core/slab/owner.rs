@@ -34,8 +34,8 @@ use crate::{
 /// timers.
 const NOT_ADMITTED: Location = Location::NEW;
 
-/// Free nodes of one adders' page that have not been returned yet, linked from the first to the
-/// last.
+/// Freed remote nodes of one page, chained from `first` to `last`. The owner returns the chain to
+/// the page's free list with one push.
 #[derive(Debug, Default)]
 struct Returning {
     page: usize,
@@ -93,9 +93,9 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).typed() }
     }
 
-    /// Prepares to read the timer of a handle. If another thread has armed the timer in a page that
-    /// the owner does not know, adopts that page. Returns false if there is no such page. A stale
-    /// handle of the owner may lead to another timer's node, which has another generation.
+    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer if the
+    /// owner does not know it. Returns false if no such page is published. A stale handle of the
+    /// owner may lead to another timer's node, which has another generation.
     #[inline]
     pub(crate) fn finds(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
@@ -306,8 +306,8 @@ impl<T> OwnerNodes<T> {
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Frees all pages that are too many before a long sleep, in which no turn does. Another thread
-    /// that is reading a page may keep some.
+    /// Frees all surplus pages before a long sleep, because no turn would free them during it.
+    /// Another thread that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
         self.put_last();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
@@ -325,7 +325,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Takes a page from the adders, if too many have all their nodes free. Returns its number.
+    /// Takes all nodes of one empty remote page, if there is a surplus of such pages. Returns its
+    /// number.
     fn take_whole_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus() {
             return None;

@@ -384,8 +384,8 @@ impl FreeHead {
         }
     }
 
-    /// Returns `count` nodes, linked from `first` to `last`, which has this link. Returns how many
-    /// there were before, and are now.
+    /// Pushes the chain of `count` nodes from `first` to `last`; `link` is the link of `last`.
+    /// Returns the number of free nodes before and after.
     pub(super) fn push(
         &self,
         first: usize,

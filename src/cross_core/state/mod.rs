@@ -370,7 +370,8 @@ impl Default for StateWord {
 }
 
 impl StateWord {
-    /// Swaps the word with the caller's orderings; the caller gives their reasons.
+    /// Compares and exchanges the word with the caller's orderings. The caller's comment justifies
+    /// them.
     #[inline]
     fn swap(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A flag that no model interleaves: it outlives the execution of a model that set it.
+/// A flag that loom and shuttle do not see, so that it keeps its value beyond one execution of a
+/// model.
 #[derive(Debug, Default)]
 pub(crate) struct Unseen(AtomicBool);
 

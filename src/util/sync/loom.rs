@@ -95,7 +95,8 @@ impl Handover {
 
     pub(crate) fn look(&self) {
         if !EPOCHS_ARE_LOOMS {
-            // Acquire: the guarantee of the pointer's load; pairs with the Release of `change`.
+            // Acquire: stands for the Acquire load of the pointer, which loom does not see; pairs
+            // with the Release in `change`.
             self.changes.fetch_add(0, Ordering::Acquire);
         }
     }
