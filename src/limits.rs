@@ -15,10 +15,10 @@ pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
 /// Empty pages that stay. A batch of at most 8,192 timers, added and cancelled in every round,
 /// allocates nothing (P4).
-pub(crate) const PAGES_KEPT: u32 = if TINY { 1 } else { 2 };
+pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
 
 /// Fresh places of a page that get into use together. Memory of the others is not touched.
-pub(crate) const FRESH_AT_ONCE: usize = if TINY { 1 } else { 64 };
+pub(crate) const FRESH_BATCH: usize = if TINY { 1 } else { 64 };
 
 /// Turns after which an empty table of a purgatory frees its memory.
 pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
@@ -30,7 +30,7 @@ pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
 };
 
 /// Number of entries from which a pass prefetches. Fewer entries fit in a second-level cache.
-pub(crate) const LOOK_AHEAD_FROM: u32 = if TINY { 4 } else { 8192 };
+pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// Revolutions that the first level of a wheel can hold, as a power of two. In a shard it reaches
 /// 129 s ahead, so that the timeouts of most servers are linked once and never cascade.
@@ -43,7 +43,7 @@ pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 /// A slot counts as crowded once this many entries have been linked into it since it was last
 /// empty. A reset to later leaves an entry in its slot, and the slot's tick relinks it. In a
 /// crowded slot the reset relinks it at once, so that no tick has more than this many to relink.
-pub(crate) const CROWD: u32 = if TINY { 2 } else { 96 };
+pub(crate) const CROWDED_FROM: u32 = if TINY { 2 } else { 96 };
 
 /// Entries of upper levels that one pass may move down ahead of time (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
@@ -100,7 +100,7 @@ pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
 /// Messages of a purgatory to one other core that are sent together at most.
-pub(crate) const MESSAGES_TOGETHER: usize = if TINY { 2 } else { 64 };
+pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 
 /// Wake hooks that may be called inside one another, as each sends a request to the next shard.
 /// Deeper ones are not called.
@@ -111,11 +111,11 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
 
 /// An empty slab of a purgatory that has more slots than this may free its memory.
-pub(crate) const SLOTS_KEPT: usize = if TINY { 2 } else { 1024 };
+pub(crate) const SPARE_SLOTS_MAX: usize = if TINY { 2 } else { 1024 };
 
 /// Consumed batches that a purgatory keeps to fill again: about a busy turn's worth, 1.5 KiB each
 /// where keys are small.
-pub(crate) const BATCHES_KEPT: usize = if TINY { 1 } else { 16 };
+pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 
 /// An async sleep of more than this many nanoseconds adds its timer without reading the clock
 /// again. If its deadline has already passed, the next turn fires it.
@@ -156,7 +156,7 @@ pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 
 /// Turns after which the owner of a shard publishes its counts, even if its loop never asks how
 /// long it may sleep. Publishing costs about the same as one or two timers.
-pub(crate) const TURNS_UNPUBLISHED: u64 = if TINY { 2 } else { 64 };
+pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
 
 /// Counters that the owner of a shard publishes together. Under loom, where each adds
 /// interleavings, two.

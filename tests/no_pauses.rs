@@ -18,12 +18,12 @@ const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 /// Ticks of a revolution, during which the entries of a slot of the second level are moved down.
 const REVOLUTION: usize = 2_048;
 /// Entries that were reset to later and wait in the slot of one tick at most.
-const CROWD: usize = 96;
+const CROWDED_FROM: usize = 96;
 
 /// The entries that a tick may touch besides those it fires, if `crowd` entries were put into one
 /// slot of an upper level.
 fn bound(crowd: usize) -> usize {
-    CROWD + crowd.div_ceil(REVOLUTION) + 1
+    CROWDED_FROM + crowd.div_ceil(REVOLUTION) + 1
 }
 
 /// Advances tick by tick until no timer is left. No tick touches more than it fires and `most`.
@@ -193,7 +193,7 @@ fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
             assert!(
-                moved <= PORTION + if fired > 0 { CROWD as u64 } else { 0 },
+                moved <= PORTION + if fired > 0 { CROWDED_FROM as u64 } else { 0 },
                 "{moved} entries at {} with a heartbeat of {heartbeat:?}",
                 wheel.now()
             );

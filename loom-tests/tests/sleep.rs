@@ -291,9 +291,9 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         let sleep = shard.prepare_sleep();
         let sleeps = sleep.timeout() != Some(std::time::Duration::ZERO);
         fall_asleep(sleep);
-        let was_woken = wakes.fetch_add(0, Ordering::AcqRel) > 0;
+        let end_woken_sleep = wakes.fetch_add(0, Ordering::AcqRel) > 0;
         assert!(expired(&mut shard).is_empty());
-        if sleeps && !was_woken {
+        if sleeps && !end_woken_sleep {
             assert_eq!(
                 shard.time_until_next(),
                 Some(TICK * 3),

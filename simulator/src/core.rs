@@ -316,7 +316,7 @@ impl Core {
         };
         with(|model| {
             model.operation(operation, number);
-            model.turn_begins(number, budget, before, wait);
+            model.record_turn_begin(number, budget, before, wait);
         });
         let mut report = match &mut self.shards[place] {
             None => turn_local(budget),
@@ -325,7 +325,7 @@ impl Core {
         report.wait = self.time_until_next(place);
         let after = self.counts(place);
         with(|model| {
-            model.turn_ends(number, budget, report, after);
+            model.record_turn_end(number, budget, report, after);
             if report.given_up {
                 model.fault(Fault::PassGivenUp, model.shards[number].core);
             } else if !report.behind {

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The storage for a closure's captures: 32 bytes on a 64-bit machine.
-type Room = MaybeUninit<[u64; 4]>;
+type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// A closure of unknown type in storage of known size.
 ///
@@ -19,18 +19,18 @@ type Room = MaybeUninit<[u64; 4]>;
 /// `call_once` or the drop.
 #[repr(C)]
 struct Closure {
-    room: Room,
-    functions: &'static Functions,
+    room: InlineStorage,
+    functions: &'static VTable,
     /// The captures need not be `Send`.
     not_send: PhantomData<*const ()>,
 }
 
 /// The operations on the value in a room. Each takes a pointer to the room.
-struct Functions {
+struct VTable {
     /// Calls the value; for a `FnOnce`, this moves the value out of the room.
-    call: unsafe fn(*mut Room),
+    call: unsafe fn(*mut InlineStorage),
     /// `None` if the drop has no effect.
-    drop: Option<unsafe fn(*mut Room)>,
+    drop: Option<unsafe fn(*mut InlineStorage)>,
     /// The value can be called repeatedly.
     again: bool,
     /// Returns the type of the value.
@@ -38,15 +38,15 @@ struct Functions {
 }
 
 /// The way in which a closure of type `F` is called.
-trait Calling<F> {
-    const FUNCTIONS: &'static Functions;
+trait CallKind<F> {
+    const FUNCTIONS: &'static VTable;
 }
 
 enum CallOnce {}
 enum CallAgain {}
 
-impl<F: FnOnce() + 'static> Calling<F> for CallOnce {
-    const FUNCTIONS: &'static Functions = &Functions {
+impl<F: FnOnce() + 'static> CallKind<F> for CallOnce {
+    const FUNCTIONS: &'static VTable = &VTable {
         call: call_once::<F>,
         drop: drop_of::<F>(),
         again: false,
@@ -54,8 +54,8 @@ impl<F: FnOnce() + 'static> Calling<F> for CallOnce {
     };
 }
 
-impl<F: FnMut() + 'static> Calling<F> for CallAgain {
-    const FUNCTIONS: &'static Functions = &Functions {
+impl<F: FnMut() + 'static> CallKind<F> for CallAgain {
+    const FUNCTIONS: &'static VTable = &VTable {
         call: call_mut::<F>,
         drop: drop_of::<F>(),
         again: true,
@@ -63,14 +63,14 @@ impl<F: FnMut() + 'static> Calling<F> for CallAgain {
     };
 }
 
-const fn drop_of<F>() -> Option<unsafe fn(*mut Room)> {
+const fn drop_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
     if mem::needs_drop::<F>() { Some(drop_in_room::<F>) } else { None }
 }
 
 /// # Safety
 ///
 /// `room` points to a room that holds an `F`, which the call takes out.
-unsafe fn call_once<F: FnOnce()>(room: *mut Room) {
+unsafe fn call_once<F: FnOnce()>(room: *mut InlineStorage) {
     // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
     // code uses it afterwards.
     let closure = unsafe { room.cast::<F>().read() };
@@ -80,7 +80,7 @@ unsafe fn call_once<F: FnOnce()>(room: *mut Room) {
 /// # Safety
 ///
 /// `room` points to a room that holds an `F` and is not used by any other code during the call.
-unsafe fn call_mut<F: FnMut()>(room: *mut Room) {
+unsafe fn call_mut<F: FnMut()>(room: *mut InlineStorage) {
     // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`),
     // exclusively (caller).
     let closure = unsafe { &mut *room.cast::<F>() };
@@ -90,7 +90,7 @@ unsafe fn call_mut<F: FnMut()>(room: *mut Room) {
 /// # Safety
 ///
 /// `room` points to a room that holds an `F`, which the call drops.
-unsafe fn drop_in_room<F>(room: *mut Room) {
+unsafe fn drop_in_room<F>(room: *mut InlineStorage) {
     // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
     // code uses it afterwards.
     unsafe { room.cast::<F>().drop_in_place() }
@@ -98,9 +98,9 @@ unsafe fn drop_in_room<F>(room: *mut Room) {
 
 impl Closure {
     /// Puts a value that fits into a room.
-    fn new<F: 'static, K: Calling<F>>(value: F) -> Self {
+    fn new<F: 'static, K: CallKind<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
-        let mut room = Room::uninit();
+        let mut room = InlineStorage::uninit();
         // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted
         // above.
         unsafe { room.as_mut_ptr().cast::<F>().write(value) };
@@ -114,7 +114,7 @@ impl Closure {
     ///
     /// The place is valid for writes.
     #[inline]
-    unsafe fn build<F: 'static, K: Calling<F>>(value: F, place: *mut Self) {
+    unsafe fn build<F: 'static, K: CallKind<F>>(value: F, place: *mut Self) {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         // SAFETY: the place is valid for writes (caller).
         let room = unsafe { &raw mut (*place).room };
@@ -266,7 +266,7 @@ impl From<Once> for Callback {
 }
 
 const fn fits<F>() -> bool {
-    size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>()
+    size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
 }
 
 /// The callback of a one-shot timer: a closure that `CallOnce` calls.
@@ -298,12 +298,12 @@ impl Once {
 }
 
 /// A callback that may move to another thread.
-pub(crate) struct Sent(Callback);
+pub(crate) struct SendCallback(Callback);
 
-// SAFETY: the callback was made of a closure that is `Send` (`Sent::of`).
-unsafe impl Send for Sent {}
+// SAFETY: the callback was made of a closure that is `Send` (`SendCallback::of`).
+unsafe impl Send for SendCallback {}
 
-impl Sent {
+impl SendCallback {
     /// # Safety
     ///
     /// The callback was made of a closure that is `Send`.

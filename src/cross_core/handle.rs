@@ -15,8 +15,8 @@ use std::{
 pub use crate::cross_core::state::{Cancel, TimerStatus};
 use crate::{
     cross_core::{
-        callback::Sent,
-        hooks::{PanicPlace, contain},
+        callback::SendCallback,
+        hooks::{PanicPlace, catch_panic_silently},
         parker::Asleep,
         reclaim::Seen,
         registry,
@@ -200,11 +200,11 @@ impl TimerHandle {
     pub fn cancel(self) -> Cancel {
         match Owner::of(self) {
             Some(owner) => (owner.path.cancel)(self),
-            None => self.cancel_from_elsewhere(),
+            None => self.cancel_remote(),
         }
     }
 
-    fn cancel_from_elsewhere(self) -> Cancel {
+    fn cancel_remote(self) -> Cancel {
         if self.is_remote() {
             return self.cancel_slow();
         }
@@ -221,16 +221,16 @@ impl TimerHandle {
     /// Cancels a timer that a canceller takes the payload of, or that is in an unlikely state.
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
-        self.ask_elsewhere(|shared, taken| shared.cancel(self.index(), self.generation, taken))
+        self.send_request(|shared, taken| shared.cancel(self.index(), self.generation, taken))
             .unwrap_or(Cancel::Ended)
     }
 
     /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
     /// borrowed. Then drops the payload that the request has taken from a cancelled timer.
     #[inline]
-    fn ask_elsewhere<R>(
+    fn send_request<R>(
         self,
-        ask: impl FnOnce(Seen<'_, Shared>, &mut Option<Sent>) -> Remote<R>,
+        ask: impl FnOnce(Seen<'_, Shared>, &mut Option<SendCallback>) -> Remote<R>,
     ) -> Option<R> {
         let mut taken = None;
         let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut taken)));
@@ -256,13 +256,13 @@ impl TimerHandle {
 
     /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
     #[cold]
-    fn drop_cancelled(self, payload: Sent) {
+    fn drop_cancelled(self, payload: SendCallback) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
             Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
             // The shard has ended, and nothing can be reported.
-            None => contain(|| panic::resume_unwind(panic)),
+            None => catch_panic_silently(|| panic::resume_unwind(panic)),
         }
     }
 
@@ -302,13 +302,13 @@ impl TimerHandle {
         }
         let answer = self.cancel();
         let mut patience = Patience::default();
-        while answer == Cancel::Running && self.is_running_elsewhere() {
+        while answer == Cancel::Running && self.is_running_remotely() {
             patience.wait();
         }
         Ok(answer)
     }
 
-    fn is_running_elsewhere(self) -> bool {
+    fn is_running_remotely(self) -> bool {
         registry::with(self.shard(), |shared| {
             shared.is_some_and(|shared| shared.is_running(self.index(), self.generation))
         })
@@ -394,32 +394,32 @@ impl TimerHandle {
         match (Owner::of(self), when.delay()) {
             (Some(owner), Some(delay)) => (owner.path.reset)(self, delay),
             (Some(owner), None) => (owner.path.reset_when)(self, when),
-            (None, Some(delay)) => self.reset_from_elsewhere(delay),
+            (None, Some(delay)) => self.reset_remote(delay),
             (None, None) => self.reset_roughly_from_elsewhere(when),
         }
     }
 
-    fn reset_from_elsewhere(self, delay: Duration) -> bool {
-        self.move_from_elsewhere(|shared| shared.due_after(delay))
+    fn reset_remote(self, delay: Duration) -> bool {
+        self.move_remote(|shared| shared.due_after(delay))
     }
 
     fn reset_roughly_from_elsewhere(self, when: When) -> bool {
-        self.move_from_elsewhere(|shared| shared.due_when(when))
+        self.move_remote(|shared| shared.due_when(when))
     }
 
-    fn move_from_elsewhere(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
-        let reset = |shared: Seen<'_, Shared>, taken: &mut Option<Sent>| {
+    fn move_remote(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
+        let reset = |shared: Seen<'_, Shared>, taken: &mut Option<SendCallback>| {
             let nanos = nanos(&shared);
             shared.reset(self.index(), self.generation, nanos, taken)
         };
-        self.ask_elsewhere(reset).unwrap_or(false)
+        self.send_request(reset).unwrap_or(false)
     }
 
     /// Moves the timer to the time at which its clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.path.reset_to)(self, nanos),
-            None => self.move_from_elsewhere(|_| nanos),
+            None => self.move_remote(|_| nanos),
         }
     }
 

@@ -199,7 +199,7 @@ impl Hooks {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
         let mut has_woken = waker.is_none();
         self.once_inside(asleep, || {
-            self.isolate(PanicPlace::Wake, || {
+            self.catch_panic(PanicPlace::Wake, || {
                 if let Some(waker) = waker {
                     waker.wake_by_ref();
                 }
@@ -224,7 +224,7 @@ impl Hooks {
         // Cloned before the lock is taken and dropped after it, as both are the user's code.
         let mut task = task.map(|task| Arc::new(task.clone()));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
-        contain(|| drop(task));
+        catch_panic_silently(|| drop(task));
         was_set
     }
 
@@ -233,7 +233,7 @@ impl Hooks {
             Wake::Hook(hook) => {
                 let mut has_woken = false;
                 self.once_inside(asleep, || {
-                    self.isolate(PanicPlace::Wake, || {
+                    self.catch_panic(PanicPlace::Wake, || {
                         hook();
                         has_woken = true;
                     });
@@ -282,7 +282,7 @@ impl Hooks {
 
     /// Runs user code and catches its panic.
     #[inline]
-    pub(crate) fn isolate(&self, place: PanicPlace, run: impl FnOnce()) {
+    pub(crate) fn catch_panic(&self, place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             self.report(place, payload);
         }
@@ -290,9 +290,9 @@ impl Hooks {
 
     /// Drops a payload and catches its panic.
     #[inline]
-    pub(crate) fn isolate_drop<T>(&self, payload: T) {
+    pub(crate) fn drop_catching_panic<T>(&self, payload: T) {
         if mem::needs_drop::<T>() {
-            self.isolate(PanicPlace::Drop, || drop(payload));
+            self.catch_panic(PanicPlace::Drop, || drop(payload));
         }
     }
 
@@ -313,15 +313,15 @@ impl Hooks {
                 hook(&report);
             }
         };
-        contain(|| trace::caught_panic(&place, report.message()));
-        contain(hook);
-        contain(|| drop(payload));
+        catch_panic_silently(|| trace::caught_panic(&place, report.message()));
+        catch_panic_silently(hook);
+        catch_panic_silently(|| drop(payload));
     }
 }
 
 /// Runs user code and catches its panic where nothing can be reported: the thread is exiting, or
 /// the code handles a panic.
-pub(crate) fn contain(run: impl FnOnce()) {
+pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         // A panic of the payload's destructor is leaked, because dropping it could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
@@ -335,9 +335,9 @@ impl Drop for Hooks {
         let wake = mem::replace(&mut self.wake, Wake::Hook(Arc::new(|| ())));
         let panic = self.panic.take();
         let task = self.task.take();
-        contain(|| drop(wake));
-        contain(|| drop(task));
-        contain(|| drop(panic));
+        catch_panic_silently(|| drop(wake));
+        catch_panic_silently(|| drop(task));
+        catch_panic_silently(|| drop(panic));
     }
 }
 

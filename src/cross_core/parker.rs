@@ -52,7 +52,7 @@ const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. A thread that would wake it
 /// publishes its deadline instead.
 const NO_LOOP: u64 = 4;
-const ONE: u64 = 8;
+const SLEEP_NUMBER_ONE: u64 = 8;
 
 /// One announcement. The end of this one does not end a later one.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Parker {
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: the owner alone counts, and others only end a sleep.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
-        let number = before + ONE + ASLEEP + if is_long { LONG } else { 0 };
+        let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
         // Release: publishes `until` to `must_wake_before`. A swap orders a waker of an earlier
         // sleep before it or makes it fail.
         self.announced.swap(number, Ordering::Release);
@@ -86,16 +86,16 @@ impl Parker {
     }
 
     /// Records that no loop drives the owner.
-    pub(crate) fn loses_loop(&self) {
+    pub(crate) fn set_undriven(&self) {
         // Relaxed: published by the next store.
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: the owner alone counts. Release: publishes `until` to `must_wake_before`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
-        self.announced.store(before + ONE + ASLEEP + NO_LOOP, Ordering::Release);
+        self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + NO_LOOP, Ordering::Release);
     }
 
     /// Records that a loop drives the owner. Only the owner calls it.
-    pub(crate) fn gets_loop(&self) {
+    pub(crate) fn set_driven(&self) {
         // Relaxed, both: a thread that still finds no loop has placed its request before the
         // owner's next announcement, whose fence orders the two (F1, F2).
         let before = self.announced.load(Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl Parker {
     }
 
     /// Returns true if no loop drives the owner.
-    pub(crate) fn has_no_loop(&self) -> bool {
+    pub(crate) fn is_undriven(&self) -> bool {
         // Relaxed: a report of an overdue timer may come a little early or late.
         self.announced.load(Ordering::Relaxed) & NO_LOOP != 0
     }
@@ -116,7 +116,7 @@ impl Parker {
     }
 
     /// Marks the sleep `asleep` as over after its waker has called the hook.
-    pub(crate) fn was_woken(&self, asleep: Asleep) {
+    pub(crate) fn end_woken_sleep(&self, asleep: Asleep) {
         self.end(asleep.0);
     }
 
@@ -174,7 +174,7 @@ impl Parker {
 
 impl Asleep {
     /// Returns true if the owner has no loop, and cannot be woken.
-    pub(crate) fn has_no_loop(self) -> bool {
+    pub(crate) fn is_undriven(self) -> bool {
         self.0 & NO_LOOP != 0
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let announcement = parker.announce(0, false);
         let woken = parker.must_wake().expect("it sleeps");
         assert_eq!(parker.must_wake(), Some(woken), "the first may not have come to it yet");
-        parker.was_woken(woken);
+        parker.end_woken_sleep(woken);
         assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
         parker.awake(&announcement);
         assert_eq!(parker.asleep(), None);
@@ -220,26 +220,26 @@ mod tests {
         let _announcement = parker.announce(100, false);
         assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
         let woken = parker.must_wake_before(|| 99).expect("it is earlier");
-        parker.was_woken(woken);
+        parker.end_woken_sleep(woken);
         assert_eq!(parker.must_wake_before(|| 98), None);
     }
 
     #[test]
     fn an_owner_without_a_loop_sleeps_for_ever() {
         let parker = Parker::default();
-        assert!(!parker.has_no_loop());
-        parker.loses_loop();
+        assert!(!parker.is_undriven());
+        parker.set_undriven();
         let asleep = parker.must_wake_before(|| u64::MAX - 1).expect("it has no end");
-        assert!(asleep.has_no_loop() && parker.has_no_loop());
+        assert!(asleep.is_undriven() && parker.is_undriven());
         assert_eq!(parker.must_wake_from_long(), None);
-        parker.gets_loop();
-        assert_eq!((parker.must_wake(), parker.has_no_loop()), (None, false));
-        parker.loses_loop();
+        parker.set_driven();
+        assert_eq!((parker.must_wake(), parker.is_undriven()), (None, false));
+        parker.set_undriven();
         let announcement = parker.announce(100, false);
-        assert!(!parker.has_no_loop() && parker.must_wake_before(|| 100).is_none());
-        parker.loses_loop();
+        assert!(!parker.is_undriven() && parker.must_wake_before(|| 100).is_none());
+        parker.set_undriven();
         parker.awake(&announcement);
-        assert!(parker.has_no_loop(), "the end of an earlier sleep");
+        assert!(parker.is_undriven(), "the end of an earlier sleep");
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         let woken = parker.must_wake().expect("it sleeps");
         let second = parker.announce(7, false);
         parker.awake(&first);
-        parker.was_woken(woken);
+        parker.end_woken_sleep(woken);
         assert!(parker.asleep().is_some_and(|asleep| asleep != woken));
         parker.awake(&second);
         assert_eq!((parker.asleep(), parker.must_wake()), (None, None));

@@ -11,8 +11,8 @@ use crate::{
     },
     cross_core::{
         admission::AdmissionLimit,
-        callback::{Callback, Sent},
-        hooks::{Hooks, contain},
+        callback::{Callback, SendCallback},
+        hooks::{Hooks, catch_panic_silently},
         mailbox::{Link, Mailbox, Priority, Push},
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
@@ -36,15 +36,15 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The owner's last reading of a clock that may go back. The owner and other threads do not
     /// read less than it.
-    held_reading: AtomicU64,
+    clamped_reading: AtomicU64,
     pub(crate) tick: TickLength,
-    pub(crate) hooks: Line<Hooks>,
+    pub(crate) hooks: CachePadded<Hooks>,
     pub(crate) slab: Arc<Slab>,
-    pub(crate) mailbox: Line<Mailbox>,
-    pub(crate) parker: Line<Parker>,
-    pub(crate) spread: Line<Spread>,
-    pub(crate) admission: Line<AdmissionLimit>,
-    pub(crate) gauges: Line<Gauges>,
+    pub(crate) mailbox: CachePadded<Mailbox>,
+    pub(crate) parker: CachePadded<Parker>,
+    pub(crate) spread: CachePadded<Spread>,
+    pub(crate) admission: CachePadded<AdmissionLimit>,
+    pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
     /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
     pub(crate) drop_within: u64,
@@ -53,9 +53,9 @@ pub(crate) struct Shared {
 /// A value with exclusive cache lines: two, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Line<T>(T);
+pub(crate) struct CachePadded<T>(T);
 
-impl<T> std::ops::Deref for Line<T> {
+impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
 
     #[inline]
@@ -84,7 +84,7 @@ pub(crate) enum Refused<B> {
     /// The callback was not touched.
     Before(AddErrorReason, B),
     /// The owner has ended since.
-    ShutDown(Sent),
+    ShutDown(SendCallback),
 }
 
 impl<R> Remote<R> {
@@ -108,15 +108,15 @@ impl Shared {
             name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
-            held_reading: AtomicU64::new(0),
+            clamped_reading: AtomicU64::new(0),
             tick,
-            hooks: Line(hooks),
+            hooks: CachePadded(hooks),
             slab,
-            mailbox: Line::default(),
-            parker: Line::default(),
-            spread: Line::default(),
-            admission: Line(AdmissionLimit::new(limit)),
-            gauges: Line(Gauges::new(has_name)),
+            mailbox: CachePadded::default(),
+            parker: CachePadded::default(),
+            spread: CachePadded::default(),
+            admission: CachePadded(AdmissionLimit::new(limit)),
+            gauges: CachePadded(Gauges::new(has_name)),
             name,
             drop_within,
         }
@@ -137,13 +137,13 @@ impl Shared {
 
     /// Wakes the owner from a sleep. Returns true if this call has woken it.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
-        if asleep.has_no_loop() {
+        if asleep.is_undriven() {
             self.report_without_loop();
             return false;
         }
         let has_woken = self.hooks.wake(asleep);
         if has_woken {
-            self.parker.was_woken(asleep);
+            self.parker.end_woken_sleep(asleep);
         }
         has_woken
     }
@@ -161,9 +161,9 @@ impl Shared {
     /// loop drives. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
-        if self.gauges.takes_undriven(overdue) {
+        if self.gauges.take_undriven_report(overdue) {
             let overdue = Duration::from_nanos(overdue);
-            contain(|| trace::undriven(self.gauges.number(), &self.name, overdue));
+            catch_panic_silently(|| trace::undriven(self.gauges.number(), &self.name, overdue));
         }
     }
 
@@ -171,7 +171,7 @@ impl Shared {
     /// an owner without a loop has not seen the requests of other threads.
     pub(crate) fn turns(&self) -> Turns {
         let turns = self.gauges.turns();
-        if self.parker.has_no_loop() {
+        if self.parker.is_undriven() {
             return Turns { next_due: turns.next_due.min(self.gauges.remote_due()), ..turns };
         }
         turns
@@ -191,10 +191,10 @@ impl Shared {
     /// Records the owner's reading of a clock that may go back. The clock is held there until it
     /// has caught up.
     #[inline]
-    pub(crate) fn hold_clock(&self, nanos: u64) {
+    pub(crate) fn clamp_clock(&self, nanos: u64) {
         // Relaxed: the owner alone writes it, and a slightly older reading is a valid answer to
         // other threads.
-        self.held_reading.store(nanos, Ordering::Relaxed);
+        self.clamped_reading.store(nanos, Ordering::Relaxed);
     }
 
     /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` admits
@@ -243,7 +243,7 @@ impl Shared {
         node: RemoteNode,
         generation: u64,
         nanos: u64,
-    ) -> Result<Remote<RemoteTimer>, Sent> {
+    ) -> Result<Remote<RemoteTimer>, SendCallback> {
         let armed = RemoteTimer { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             Push::Queued { depth, .. } => {
@@ -260,8 +260,8 @@ impl Shared {
 
     /// The reading of the clock at `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        // Relaxed: a slightly older reading is a valid answer, as in `hold_clock`.
-        let now = self.clock.nanos().max(self.held_reading.load(Ordering::Relaxed));
+        // Relaxed: a slightly older reading is a valid answer, as in `clamp_clock`.
+        let now = self.clock.nanos().max(self.clamped_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 
@@ -314,7 +314,7 @@ impl Shared {
             due = self.tick.round_up(nanos());
             due
         });
-        if asleep.is_some_and(Asleep::has_no_loop) {
+        if asleep.is_some_and(Asleep::is_undriven) {
             self.publish_remote_due(due);
         }
         asleep.or_else(|| self.must_wake_for_backlog(depth))
@@ -325,7 +325,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {
-        self.gauges.remote_wants_turn_at(due.max(self.clock.nanos()));
+        self.gauges.lower_remote_due(due.max(self.clock.nanos()));
     }
 
     /// Returns the sleep to end for a backlog. The count passes a multiple of the backlog once per
@@ -357,7 +357,7 @@ impl Seen<'_, Shared> {
         &self,
         index: u32,
         generation: u64,
-        taken: &mut Option<Sent>,
+        taken: &mut Option<SendCallback>,
     ) -> Remote<Cancel> {
         // Without a page, the timer and its page have ended, or an earlier shard of this number had
         // more pages.
@@ -386,7 +386,7 @@ impl Seen<'_, Shared> {
         index: u32,
         generation: u64,
         nanos: u64,
-        taken: &mut Option<Sent>,
+        taken: &mut Option<SendCallback>,
     ) -> Remote<bool> {
         let Some(node) = self.look(index) else { return Remote::quiet(false) };
         match node.state.begin_move(generation) {

@@ -83,25 +83,25 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Timers(Arc<[Arc<Stripe>]>);
+pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// The reference that the futures of one wheel hold. Threads that keep to different wheels do not
 /// contend for one reference count.
 #[repr(align(128))]
-struct Stripe {
+struct WheelSet {
     shards: Arc<[ShardRef]>,
-    kept: Kept,
+    kept: KeepAlive,
 }
 
 /// The threads and wheels that the futures keep alive.
 #[derive(Clone)]
-enum Kept {
+enum KeepAlive {
     /// The wheels of threads that the caller keeps alive.
     Nothing,
     /// Threads that only run timers.
     Threads { _kept: Arc<Threads> },
     /// Wheels without threads.
-    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<Released> },
+    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopOnDrop> },
 }
 
 /// Threads that only run timers. Dropping this asks them to end.
@@ -114,9 +114,9 @@ impl Drop for Threads {
 }
 
 /// Dropping this asks the watcher of the wheels to end.
-struct Released(Arc<WorkerWheels>);
+struct StopOnDrop(Arc<WorkerWheels>);
 
-impl Drop for Released {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.release_watcher();
     }
@@ -124,7 +124,7 @@ impl Drop for Released {
 
 /// One of several wheels for the futures of [`Timers`].
 pub struct Remote {
-    stripe: Arc<Stripe>,
+    stripe: Arc<WheelSet>,
     /// Its index among the shards.
     at: usize,
 }
@@ -173,7 +173,7 @@ impl Timers {
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
         let shards = cores.shards().into();
-        Ok(Self::on(&shards, &Kept::Threads { _kept: Arc::new(Threads(cores)) }))
+        Ok(Self::on(&shards, &KeepAlive::Threads { _kept: Arc::new(Threads(cores)) }))
     }
 
     /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
@@ -231,8 +231,8 @@ impl Timers {
         let wheels = WorkerWheels::new(wheels, config)?;
         let watcher = Watcher::of(&wheels);
         let shards = wheels.shards();
-        let released = Arc::new(Released(Arc::clone(&wheels)));
-        Ok((Self::on(&shards, &Kept::Wheels { wheels, _kept: released }), watcher))
+        let released = Arc::new(StopOnDrop(Arc::clone(&wheels)));
+        Ok((Self::on(&shards, &KeepAlive::Wheels { wheels, _kept: released }), watcher))
     }
 
     /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
@@ -245,11 +245,11 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
-        Self::on(&shards.into(), &Kept::Nothing)
+        Self::on(&shards.into(), &KeepAlive::Nothing)
     }
 
-    fn on(shards: &Arc<[ShardRef]>, kept: &Kept) -> Self {
-        let stripe = || Stripe { shards: Arc::clone(shards), kept: kept.clone() };
+    fn on(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
+        let stripe = || WheelSet { shards: Arc::clone(shards), kept: kept.clone() };
         Self(shards.iter().map(|_| Arc::new(stripe())).collect())
     }
 
@@ -312,7 +312,7 @@ impl Timers {
 
     #[inline]
     fn remote(&self) -> Remote {
-        let own = if let Kept::Wheels { .. } = self.0[0].kept { None } else { self.own() };
+        let own = if let KeepAlive::Wheels { .. } = self.0[0].kept { None } else { self.own() };
         let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
         Remote { stripe: Arc::clone(&self.0[at]), at }
     }
@@ -332,7 +332,7 @@ impl Remote {
     /// Returns the wheel `at`, if it has no thread.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        if let Kept::Wheels { wheels, .. } = &self.stripe.kept {
+        if let KeepAlive::Wheels { wheels, .. } = &self.stripe.kept {
             Some(wheels.wheel(at))
         } else {
             None

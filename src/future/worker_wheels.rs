@@ -246,7 +246,7 @@ impl WorkerWheel {
             shard.next_cancelled(OwnerNodes::take_to_drop)
         };
         while let Some(Message::Cancelled(callback)) = next_cancelled() {
-            self.shared.hooks.isolate_drop(callback);
+            self.shared.hooks.drop_catching_panic(callback);
         }
     }
 
@@ -260,7 +260,7 @@ impl WorkerWheel {
         owned.shard.publish_live();
         drop(owned);
         if let Some(callback) = callback {
-            self.shared.hooks.isolate_drop(callback);
+            self.shared.hooks.drop_catching_panic(callback);
         }
         cancelled.map_or_else(|answer| answer, |()| Cancel::Cancelled)
     }
@@ -298,9 +298,9 @@ impl WorkerWheel {
             for payload in payloads.iter_mut().map_while(Option::take) {
                 match payload {
                     Payload::Due(callback) => {
-                        self.shared.hooks.isolate(PanicPlace::Callback, || callback.call());
+                        self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.call());
                     }
-                    Payload::Cancelled(callback) => self.shared.hooks.isolate_drop(callback),
+                    Payload::Cancelled(callback) => self.shared.hooks.drop_catching_panic(callback),
                 }
             }
             if !are_full {
@@ -333,7 +333,7 @@ impl WorkerWheel {
             yield_now();
         };
         for (_, callback) in pending {
-            self.shared.hooks.isolate(PanicPlace::Callback, || callback.call());
+            self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.call());
         }
     }
 }

@@ -135,7 +135,7 @@ impl Gauges {
 
     /// Records that the owner begins its `begun`-th turn.
     #[inline]
-    pub(crate) fn turn_begins(&self, now: u64, begun: u64) {
+    pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
         if self.publishes() {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Gauges {
 
     /// Records that the owner has ended its `begun`-th turn.
     #[inline]
-    pub(crate) fn turn_ends(&self, begun: u64) {
+    pub(crate) fn record_turn_end(&self, begun: u64) {
         if self.publishes() {
             // Relaxed: an independent word. A thread that sees it late takes the turn for a little
             // longer.
@@ -165,7 +165,7 @@ impl Gauges {
 
     /// Records when the loop wants its next turn.
     #[inline]
-    pub(crate) fn wants_turn_at(&self, next_due: u64) {
+    pub(crate) fn set_next_due(&self, next_due: u64) {
         if self.publishes() {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Gauges {
 
     /// Records that no loop has registered. Another thread has requested a turn at `due`, or none
     /// has if that is `u64::MAX`.
-    pub(crate) fn loses_driver(&self, due: u64) {
+    pub(crate) fn record_lost_driver(&self, due: u64) {
         if self.publishes() {
             // Relaxed: two independent words.
             self.remote_due.store(due, Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl Gauges {
     }
 
     /// Records that a driver is registered, whose loop begins later.
-    pub(crate) fn expects_loop(&self) {
+    pub(crate) fn expect_loop(&self) {
         if self.publishes() {
             // Relaxed: an independent word.
             self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl Gauges {
 
     /// Returns true once if no loop has begun and a timer has been overdue for too long: the caller
     /// reports it. Later calls return false, until the owner has lost another driver.
-    pub(crate) fn takes_undriven(&self, overdue: u64) -> bool {
+    pub(crate) fn take_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: one caller gets the value.
         self.publishes()
             && overdue >= self.undriven_grace.load(Ordering::Relaxed)
@@ -200,7 +200,7 @@ impl Gauges {
     }
 
     /// Records that another thread has requested a turn at `due`, while no loop drives the owner.
-    pub(crate) fn remote_wants_turn_at(&self, due: u64) {
+    pub(crate) fn lower_remote_due(&self, due: u64) {
         if self.publishes() {
             // Relaxed: an independent word.
             self.remote_due.fetch_min(due, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Gauges {
 
     /// Records the length of the last turn.
     #[inline]
-    pub(crate) fn turn_took(&self, nanos: u64) {
+    pub(crate) fn record_turn_length(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
         if self.publishes() && nanos > self.longest_turn.load(Ordering::Relaxed) {
             self.longest_turn.store(nanos, Ordering::Relaxed);
@@ -224,14 +224,14 @@ impl Gauges {
     }
 
     /// Records that `timers` timers fired `nanos` late.
-    pub(crate) fn fired_late(&self, by: LateBy, nanos: u64, timers: u32) {
+    pub(crate) fn record_lateness(&self, by: LateBy, nanos: u64, timers: u32) {
         if self.publishes() {
             self.lateness[by as usize].add(nanos, timers);
         }
     }
 
     /// Records the length of a measured callback.
-    pub(crate) fn callback_took(&self, nanos: u64) {
+    pub(crate) fn record_callback(&self, nanos: u64) {
         if self.publishes() {
             self.callbacks.add(nanos, 1);
         }
@@ -239,7 +239,7 @@ impl Gauges {
 
     /// Returns true if a thread requests the levels. Never true in models.
     #[inline]
-    pub(crate) fn wants_levels(&self) -> bool {
+    pub(crate) fn levels_are_wanted(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
         !IS_MODEL && self.levels_wanted.load(Ordering::Relaxed) != 0
     }
@@ -255,8 +255,8 @@ impl Gauges {
     }
 
     /// Asks the owner to publish the levels.
-    pub(crate) fn want_levels(&self) {
-        // Relaxed: as in `wants_levels`.
+    pub(crate) fn request_levels(&self) {
+        // Relaxed: as in `levels_are_wanted`.
         self.levels_wanted.store(1, Ordering::Relaxed);
     }
 
@@ -298,7 +298,7 @@ impl Gauges {
 
     pub(crate) fn turns(&self) -> Turns {
         // Acquire: sees the beginning of that turn or a later one; pairs with the Release in
-        // `turn_begins`.
+        // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed, here and below: independent words. The end is read after the beginning, so a
         // turn that ends in between counts as ended.
@@ -322,12 +322,12 @@ mod tests {
     #[test]
     fn levels_are_told_once_to_who_has_asked() {
         let gauges = Gauges::new(true);
-        assert_eq!((gauges.wants_levels(), gauges.occupied()), (false, None));
-        gauges.want_levels();
-        assert!(gauges.wants_levels());
+        assert_eq!((gauges.levels_are_wanted(), gauges.occupied()), (false, None));
+        gauges.request_levels();
+        assert!(gauges.levels_are_wanted());
         gauges.publish_levels(0..);
         assert!(
-            !gauges.wants_levels()
+            !gauges.levels_are_wanted()
                 && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])
         );
     }
@@ -340,8 +340,8 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 1..=last {
-                    gauges.turn_begins(turn * NANOS, turn);
-                    gauges.turn_ends(turn);
+                    gauges.record_turn_begin(turn * NANOS, turn);
+                    gauges.record_turn_end(turn);
                 }
             });
             let mut begun = 0;

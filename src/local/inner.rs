@@ -111,7 +111,7 @@ impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.timed());
         let mut shard = Engine::of_callbacks(config)?;
-        shard.expect_whole_passes();
+        shard.never_abandon_passes();
         Owner::set(Some(Owner { shard: shard.number(), path: &PATH }));
         let shared = Arc::clone(shard.shared());
         let local = Self {
@@ -252,15 +252,15 @@ impl Local {
     fn expect_turns(&self) {
         if let Driver::Missing = self.driver.get() {
             self.driver.set(Driver::Registered);
-            self.shared.gauges.expects_loop();
+            self.shared.gauges.expect_loop();
         }
     }
 
     /// Publishes that no loop drives the wheel, and the deadline of a remote request.
     fn lose_driver(&self, remote_due: u64) {
         self.sleeps_until.set(u64::MAX);
-        self.shared.gauges.loses_driver(remote_due);
-        self.shared.parker.loses_loop();
+        self.shared.gauges.record_lost_driver(remote_due);
+        self.shared.parker.set_undriven();
     }
 
     /// Panics if no loop is going to turn the wheel.
@@ -285,7 +285,7 @@ impl Local {
             return false;
         }
         self.driver.set(Driver::Between);
-        self.shared.parker.gets_loop();
+        self.shared.parker.set_driven();
         self.sleeps_until.set(AWAKE);
         true
     }
@@ -426,7 +426,7 @@ impl Local {
         match self.step(|shard| shard.rearm(index, next)) {
             Some(callback) => {
                 // A thread that waits for the timer's end also waits for this drop.
-                self.shared.hooks.isolate_drop(callback);
+                self.shared.hooks.drop_catching_panic(callback);
                 self.step(|shard| shard.finish(index));
             }
             None => self.wake_if_earlier(next),
@@ -437,9 +437,9 @@ impl Local {
     #[inline]
     fn call(&self, callback: impl FnOnce()) {
         let began = self.sampler.takes_this().then(|| self.shared.clock().nanos());
-        self.shared.hooks.isolate(PanicPlace::Callback, callback);
+        self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
-            self.shared.gauges.callback_took(self.shared.clock().nanos().saturating_sub(began));
+            self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
         }
     }
 
@@ -447,7 +447,7 @@ impl Local {
     #[inline]
     fn drop_callback(&self, callback: Option<Callback>) {
         if let Some(callback) = callback {
-            self.shared.hooks.isolate_drop(callback);
+            self.shared.hooks.drop_catching_panic(callback);
         }
     }
 
@@ -481,7 +481,7 @@ impl Local {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush();
         self.step(
-            |shard| if self.has_to_flush() { Some(shard.now()) } else { shard.next_deadline() },
+            |shard| if self.flush_is_pending() { Some(shard.now()) } else { shard.next_deadline() },
         )
     }
 
@@ -503,7 +503,7 @@ impl Local {
     /// hook called by a flush may have queued them.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.step(|shard| shard.time_until_next());
-        if self.has_to_flush() { Some(Duration::ZERO) } else { time }
+        if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
     /// Announces a sleep until the next deadline, or refuses it.
@@ -520,7 +520,7 @@ impl Local {
         PreparedSleep::new(&self.shared, until, is_long, || {
             let time = self.step(|shard| shard.time_until(until));
             // A hook called by this announcement may have queued messages. A turn sends them.
-            if self.has_to_flush() { Some(Duration::ZERO) } else { time }
+            if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
     }
 
@@ -545,8 +545,8 @@ impl Local {
         self.clients.borrow().get(place as usize)?.upgrade()
     }
 
-    pub(super) fn wants_flush(&self) {
-        if !self.has_to_flush() {
+    pub(super) fn request_flush(&self) {
+        if !self.flush_is_pending() {
             self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
             self.step(|shard| shard.note_work());
             // An announced sleep would delay the flush.
@@ -554,19 +554,19 @@ impl Local {
         }
     }
 
-    pub(super) fn wants_trim(&self) {
+    pub(super) fn request_trim(&self) {
         self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
         self.step(|shard| shard.note_work());
     }
 
     #[inline]
-    pub(super) fn has_to_flush(&self) -> bool {
+    pub(super) fn flush_is_pending(&self) -> bool {
         self.wanted.get().flush
     }
 
     #[inline]
     pub(super) fn flush(&self) {
-        if self.has_to_flush() {
+        if self.flush_is_pending() {
             self.wanted.update(|wanted| Wanted { flush: false, ..wanted });
             self.for_each_client(|client| client.flush());
         }
@@ -578,7 +578,7 @@ impl Local {
             self.wanted.update(|wanted| Wanted { trim: false, ..wanted });
             self.for_each_client(|client| {
                 if client.trim(is_long_sleep) {
-                    self.wants_trim();
+                    self.request_trim();
                 }
             });
         }
@@ -620,7 +620,7 @@ impl Local {
     /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
-        let asleep = self.shared.parker.asleep().filter(|asleep| !asleep.has_no_loop());
+        let asleep = self.shared.parker.asleep().filter(|asleep| !asleep.is_undriven());
         let Some(asleep) = asleep else {
             return self.publish_undriven(nanos);
         };

@@ -34,7 +34,7 @@ use crate::{
     cross_core::{
         callback::{Callback, Once, RunAgain, RunOnce},
         handle::{LocalHandle, TimerHandle},
-        hooks::{PanicPlace, contain},
+        hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
         shared::Shared,
         slab::Build,
@@ -866,7 +866,7 @@ impl LocalTimer {
 
     /// Runs the user's code and catches its panic.
     #[inline]
-    pub(crate) fn isolate(place: PanicPlace, run: impl FnOnce()) {
+    pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             Self::report(place, payload);
         }
@@ -880,23 +880,23 @@ impl LocalTimer {
         });
         if reported.is_err() {
             // The thread is exiting, so nothing can be reported.
-            contain(|| drop(payload));
+            catch_panic_silently(|| drop(payload));
         }
     }
 
     /// Returns true if messages wait to be sent.
-    pub(crate) fn has_to_flush() -> bool {
-        Local::with(Local::has_to_flush).unwrap_or(false)
+    pub(crate) fn flush_is_pending() -> bool {
+        Local::with(Local::flush_is_pending).unwrap_or(false)
     }
 
     /// Requests a flush.
-    pub(crate) fn wants_flush() {
-        let _ = Local::with(Local::wants_flush);
+    pub(crate) fn request_flush() {
+        let _ = Local::with(Local::request_flush);
     }
 
     /// Requests a trim of spare memory.
-    pub(crate) fn wants_trim() {
-        let _ = Local::with(Local::wants_trim);
+    pub(crate) fn request_trim() {
+        let _ = Local::with(Local::request_trim);
     }
 }
 

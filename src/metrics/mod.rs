@@ -178,7 +178,7 @@ impl Level {
 impl ShardMetrics {
     /// Reads the metrics of a shard, and asks its owner to publish its levels.
     pub(crate) fn wanted(number: u32, shared: &Shared) -> Self {
-        shared.gauges.want_levels();
+        shared.gauges.request_levels();
         Self::of(number, shared)
     }
 

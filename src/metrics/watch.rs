@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    cross_core::{hooks::contain, registry, shared::Shared},
+    cross_core::{hooks::catch_panic_silently, registry, shared::Shared},
     gauges::Turns,
     trace,
 };
@@ -141,7 +141,7 @@ impl Drop for Watch {
         {
             // The panic of a report has been printed. Its payload may panic again when it is
             // dropped.
-            contain(|| drop(thread.join()));
+            catch_panic_silently(|| drop(thread.join()));
         }
     }
 }
@@ -182,7 +182,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
                     );
                 };
                 // The panic of a subscriber has been printed.
-                contain(event);
+                catch_panic_silently(event);
                 report(&stall);
             }
         }

@@ -22,7 +22,7 @@ use std::{
 use super::operation::{Id, WatchKey};
 use crate::{
     cross_core::hooks::PanicPlace,
-    limits::{BATCHES_KEPT, MESSAGES_TOGETHER},
+    limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{LocalTimer, ShardRef},
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
@@ -262,12 +262,12 @@ impl<K: Send + 'static> Member<K> {
             let batch = place.get_or_insert_with(|| self.empty_batch());
             batch.0.messages.push(message);
             let count = batch.0.messages.len();
-            (count, if count >= MESSAGES_TOGETHER { place.take() } else { None })
+            (count, if count >= BATCH_MESSAGES_MAX { place.take() } else { None })
         };
         if let Some(batch) = full {
             self.post(core, batch);
         } else if count == 1 {
-            LocalTimer::wants_flush();
+            LocalTimer::request_flush();
         }
     }
 
@@ -281,7 +281,7 @@ impl<K: Send + 'static> Member<K> {
         let from = mem::replace(&mut batch.0.from, self.core);
         batch.0.messages.drain(..).for_each(|message| take(from, message));
         let mut spare = self.spare.borrow_mut();
-        if spare.len() < BATCHES_KEPT {
+        if spare.len() < SPARE_BATCHES_MAX {
             spare.push(batch);
         }
     }
@@ -299,7 +299,7 @@ impl<K: Send + 'static> Member<K> {
 
     fn post(&self, core: u32, batch: Batch<K>) {
         // A batch that cannot be delivered is dropped here, with its keys.
-        LocalTimer::isolate(PanicPlace::Drop, || self.group.post(core, batch));
+        LocalTimer::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
     pub(super) fn unsent(&self) -> u64 {
@@ -404,7 +404,7 @@ impl<K: Send + 'static> Drop for Buffer<K> {
             group.answer(watches[0].0, answers);
         }
         let watches = mem::take(&mut self.watches);
-        LocalTimer::isolate(PanicPlace::Drop, || drop(watches));
+        LocalTimer::catch_panic(PanicPlace::Drop, || drop(watches));
     }
 }
 

@@ -520,7 +520,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         drop(table);
         self.drop_keys();
         if has_spare_memory {
-            LocalTimer::wants_trim();
+            LocalTimer::request_trim();
         }
         if remote != NONE {
             self.unwatch_remote(remote);
@@ -533,7 +533,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         while mem::needs_drop::<K>() {
             let key = self.table.borrow_mut().take_dropped();
             let Some(key) = key else { break };
-            LocalTimer::isolate(PanicPlace::Drop, || drop(key));
+            LocalTimer::catch_panic(PanicPlace::Drop, || drop(key));
         }
     }
 
@@ -546,7 +546,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         self.ending.set(outer + 1);
-        LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+        LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         if outer == 0 && !self.deferred.borrow().is_empty() {
             self.end_deferred();
         }
@@ -558,7 +558,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let next = self.deferred.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
-            LocalTimer::isolate(PanicPlace::Operation, || operation.on_complete(how));
+            LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
     }
 
@@ -641,7 +641,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn take_contained(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.answer() } else { None };
         let mut is_taken = false;
-        LocalTimer::isolate(PanicPlace::Operation, || {
+        LocalTimer::catch_panic(PanicPlace::Operation, || {
             self.take(from, message);
             is_taken = true;
         });
@@ -720,12 +720,12 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         for id in ids {
             let operation = self.table.get_mut().at(id.index).operation.take();
             self.remove(self.table.borrow_mut(), id.index);
-            LocalTimer::isolate(PanicPlace::Drop, || drop(operation));
+            LocalTimer::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.tell_watchers_of_the_end();
         // The keys that other cores watch.
         let table = mem::replace(self.table.get_mut(), Table::new());
-        LocalTimer::isolate(PanicPlace::Drop, || drop(table));
+        LocalTimer::catch_panic(PanicPlace::Drop, || drop(table));
     }
 }
 
@@ -733,6 +733,6 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 #[inline]
 fn is_met<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut is_met = false;
-    LocalTimer::isolate(PanicPlace::Operation, || is_met = operation.try_complete());
+    LocalTimer::catch_panic(PanicPlace::Operation, || is_met = operation.try_complete());
     is_met
 }

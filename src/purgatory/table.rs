@@ -16,7 +16,7 @@ use std::{mem, num::NonZeroU64};
 use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
     cross_core::handle::LocalHandle,
-    limits::{SLOTS_KEPT, TURNS_PER_INTERVAL},
+    limits::{SPARE_SLOTS_MAX, TURNS_PER_INTERVAL},
 };
 
 /// The index of nothing.
@@ -648,7 +648,7 @@ impl<T> Slab<T> {
     }
 
     fn is_spacious(&self) -> bool {
-        self.len == 0 && self.records.capacity() > SLOTS_KEPT
+        self.len == 0 && self.records.capacity() > SPARE_SLOTS_MAX
     }
 
     /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if
@@ -694,7 +694,7 @@ impl<T: Record> Slab<T> {
         let free = mem::replace(&mut self.free, index);
         *self.at(index).next_free() = free;
         self.len -= 1;
-        if self.len == 0 && self.records.len() > SLOTS_KEPT {
+        if self.len == 0 && self.records.len() > SPARE_SLOTS_MAX {
             self.clear();
         }
     }

@@ -34,8 +34,8 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        GENERATION_MAX, INDEX_MAX, LONG_SLEEP, MESSAGES_MAX, MOVES_APPLIED_MAX, SHARD_BITS,
-        SHARD_LEVELS, TURNS_UNPUBLISHED,
+        GENERATION_MAX, INDEX_MAX, LONG_SLEEP, MESSAGES_MAX, MOVES_APPLIED_MAX,
+        PUBLISH_EVERY_TURNS, SHARD_BITS, SHARD_LEVELS,
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
@@ -189,7 +189,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
-            self.shared.hold_clock(self.time.latest.hi);
+            self.shared.clamp_clock(self.time.latest.hi);
         }
     }
 
@@ -538,7 +538,7 @@ impl<T> Engine<T> {
     /// Returns true if the pass begins with urgent messages.
     #[inline]
     pub(crate) fn urgent_comes_first(&self) -> bool {
-        self.backlog.holds_others()
+        self.backlog.is_urgent_only()
     }
 
     /// Takes the messages that have arrived since the last pass.
@@ -547,7 +547,7 @@ impl<T> Engine<T> {
         self.backlog.begin_pass(budget.min(MESSAGES_MAX));
         if self.has_messages() {
             self.take_mailbox();
-            self.backlog.hold_others();
+            self.backlog.reserve_for_low();
         }
     }
 
@@ -630,7 +630,7 @@ impl<T> Engine<T> {
                 self.nodes.periodic(index).due = nanos;
             }
             let node = self.nodes.entry(index);
-            let Err(due) = self.wheel.place_in_order(&self.nodes, node, deadline) else {
+            let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
@@ -821,7 +821,7 @@ impl<T> Engine<T> {
     pub(crate) fn publish_unqueried(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
         self.publish();
-        self.shared.gauges.wants_turn_at(self.time.wake_up(next));
+        self.shared.gauges.set_next_due(self.time.wake_up(next));
         (next.unwrap_or(u64::MAX), self.time.latest.lo)
     }
 
@@ -845,7 +845,7 @@ impl<T> Engine<T> {
         // Timers that the loop has cancelled since its turn make room for other threads, which
         // cannot wake it to learn of that.
         self.publish_live();
-        if self.stats.in_pass && self.stats.passes_end {
+        if self.stats.in_pass && self.stats.never_abandons_passes {
             return;
         }
         self.publish();
@@ -853,8 +853,8 @@ impl<T> Engine<T> {
     }
 
     /// Declares that the driver never abandons a pass.
-    pub(crate) fn expect_whole_passes(&mut self) {
-        self.stats.passes_end = true;
+    pub(crate) fn never_abandon_passes(&mut self) {
+        self.stats.never_abandons_passes = true;
     }
 
     /// Notes that the next turn has work, although no pass has left it.
@@ -872,13 +872,13 @@ impl<T> Engine<T> {
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.backlog.count());
-        self.stats.publish_at.set(turns + TURNS_UNPUBLISHED);
+        self.stats.publish_at.set(turns + PUBLISH_EVERY_TURNS);
         if self.stats.last_published.replace(changed) != changed {
             let held = self.backlog.cancelled().into();
             let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
             self.shared.gauges.publish(&counts.to_words());
         }
-        if self.shared.gauges.wants_levels() {
+        if self.shared.gauges.levels_are_wanted() {
             self.shared.gauges.publish_levels(self.wheel.occupied());
         }
     }
@@ -916,7 +916,7 @@ impl<T> Engine<T> {
             self.next_generation.max(self.nodes.next_remote_generation()),
         );
         for payload in cancelled {
-            self.shared.hooks.isolate_drop(payload);
+            self.shared.hooks.drop_catching_panic(payload);
         }
         pending
     }
@@ -978,7 +978,7 @@ impl Engine<Callback> {
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
         for (_, payload) in self.close() {
-            self.shared.hooks.isolate_drop(payload);
+            self.shared.hooks.drop_catching_panic(payload);
         }
     }
 }

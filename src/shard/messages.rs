@@ -57,7 +57,7 @@ impl<T> Engine<T> {
     fn next_due_message(&mut self) -> Option<Claimed> {
         loop {
             match self.next_message(|node| Some(node.take_payload()))? {
-                Message::Cancelled(payload) => self.shared.hooks.isolate_drop(payload),
+                Message::Cancelled(payload) => self.shared.hooks.drop_catching_panic(payload),
                 Message::Due(claimed) => return Some(claimed),
                 Message::Done => (),
             }

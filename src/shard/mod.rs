@@ -649,7 +649,7 @@ impl<T> Shard<T> {
                 self.get_mut(handle).is_none_or(|payload| keep(handle, deadline, payload));
             if !is_kept {
                 let payload = self.cancel(handle);
-                self.engine.shared.hooks.isolate_drop(payload);
+                self.engine.shared.hooks.drop_catching_panic(payload);
             }
         }
     }
@@ -747,7 +747,9 @@ impl<T> Shard<T> {
     fn make_room(&mut self) -> Result<(), AddErrorReason> {
         while let Some(reason) = self.engine.refusal() {
             match self.engine.next_cancelled(|node| Some(node.take_payload())) {
-                Some(Message::Cancelled(payload)) => self.engine.shared.hooks.isolate_drop(payload),
+                Some(Message::Cancelled(payload)) => {
+                    self.engine.shared.hooks.drop_catching_panic(payload)
+                }
                 _ => return Err(reason),
             }
         }

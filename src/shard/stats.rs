@@ -17,16 +17,16 @@ pub(super) struct Stats {
     pub(super) in_pass: bool,
     /// Passes are never abandoned. A query during a pass then comes from a callback and not from
     /// the loop.
-    pub(super) passes_end: bool,
+    pub(super) never_abandons_passes: bool,
     /// The preceding pass left a backlog to this one.
-    has_left: bool,
+    backlog_left: bool,
     /// Until this moment, a turn has nothing to do besides due timers and messages. It is the
     /// wake-up time that the loop last published. It is zero if a pass has not ended or has left
     /// work.
     quiet_until: Cell<u64>,
     /// The common deadline, as a tick, of the timers that fired last, and their number.
-    due: u64,
-    timers: u32,
+    last_due_tick: u64,
+    last_due_count: u32,
     /// The last turn has ended, and its length is not known yet.
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
@@ -45,7 +45,7 @@ impl Stats {
 
     /// Notes that messages wait outside the mailbox, although no pass has left them.
     pub(super) fn note_backlog(&mut self) {
-        self.has_left = true;
+        self.backlog_left = true;
         self.note_work();
     }
 
@@ -64,9 +64,9 @@ impl Stats {
         time.begin_turn(time.latest.lo);
         self.counts.turns += 1;
         // An abandoned pass keeps its backlog.
-        self.has_left |= mem::replace(&mut self.in_pass, true);
+        self.backlog_left |= mem::replace(&mut self.in_pass, true);
         self.note_work();
-        gauges.turn_begins(time.turn, self.counts.turns);
+        gauges.record_turn_begin(time.turn, self.counts.turns);
     }
 
     /// Ends a pass, which has left a backlog to the next one if `is_behind`.
@@ -74,10 +74,10 @@ impl Stats {
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
         self.publish_fired(time, gauges);
-        self.has_left = is_behind;
+        self.backlog_left = is_behind;
         self.quiet_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
-        gauges.turn_ends(self.counts.turns);
+        gauges.record_turn_end(self.counts.turns);
         self.is_untimed.set(true);
     }
 
@@ -98,11 +98,11 @@ impl Stats {
     #[inline]
     pub(super) fn count_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
-        if due != self.due {
+        if due != self.last_due_tick {
             self.publish_fired(time, gauges);
-            self.due = due;
+            self.last_due_tick = due;
         }
-        self.timers += 1;
+        self.last_due_count += 1;
     }
 
     /// Counts a remotely added or moved timer whose deadline had elapsed when the owner consumed
@@ -118,36 +118,36 @@ impl Stats {
     /// Publishes the lateness of the last timers with a common deadline.
     #[inline]
     fn publish_fired(&mut self, time: &Time, gauges: &Gauges) {
-        let timers = mem::take(&mut self.timers);
+        let timers = mem::take(&mut self.last_due_count);
         if timers > 0 {
-            self.publish_late(time.tick.start(self.due), timers, time, gauges);
+            self.publish_late(time.tick.start(self.last_due_tick), timers, time, gauges);
         }
     }
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
     fn publish_late(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
-        let by = match (due > time.turn_before, self.has_left) {
+        let by = match (due > time.turn_before, self.backlog_left) {
             (true, _) => LateBy::Loop,
             (false, true) => LateBy::Turn,
             // These timers were already due when they were added or moved, so they count as on
             // time.
             (false, false) => return,
         };
-        gauges.fired_late(by, time.turn.saturating_sub(due), timers);
+        gauges.record_lateness(by, time.turn.saturating_sub(due), timers);
     }
 
     /// Records that the loop is about to sleep until `wake_up`, and how long its last turn took.
     #[inline]
     pub(super) fn note_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
         self.quiet_until.update(|quiet_until| quiet_until.min(wake_up));
-        gauges.wants_turn_at(wake_up);
+        gauges.set_next_due(wake_up);
         if self.in_pass {
             // The pass was given up.
-            gauges.turn_ends(self.counts.turns);
+            gauges.record_turn_end(self.counts.turns);
         }
         if self.is_untimed.replace(false) {
-            gauges.turn_took(now.saturating_sub(time.turn));
+            gauges.record_turn_length(now.saturating_sub(time.turn));
         }
     }
 }

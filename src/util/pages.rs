@@ -23,7 +23,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{FRESH_AT_ONCE, PAGE_BITS, PAGES_KEPT};
+use crate::limits::{FRESH_BATCH, PAGE_BITS, SPARE_PAGES_MAX};
 
 /// Places of a page.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
@@ -161,7 +161,7 @@ impl FreePlaces {
             current: 0,
             available: Vec::new(),
             empty: 0,
-            kept: PAGES_KEPT,
+            kept: SPARE_PAGES_MAX,
         };
         free.add_page(0);
         free
@@ -256,7 +256,7 @@ impl FreePlaces {
             let page = &mut self.pages[number];
             let first = usize::from(page.fresh);
             if page.free == 0 && page.is_ours && first < PAGE {
-                page.fresh = as_u16(as_u32(PAGE.min(first + FRESH_AT_ONCE)));
+                page.fresh = as_u16(as_u32(PAGE.min(first + FRESH_BATCH)));
                 page.free = as_u16(as_u32(first)) + 1;
             }
             if page.free != 0 {

@@ -34,7 +34,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
                 "a late entry of another pass"
             );
         }
-        let is_calm = late.is_empty() && wheel.here == Here::Nothing && !wheel.handing_down;
+        let is_calm = late.is_empty() && wheel.here == Here::Nothing && !wheel.cascade_pending;
         assert!(
             wheel.idle_until == 0 || is_calm || wheel.idle_until <= wheel.position,
             "calm, and something is left"
@@ -48,7 +48,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let far = linked.iter().filter(|location| location.far_slot().is_some());
         let waiting: u32 = wheel.waiting.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
-        assert_eq!(wheel.waiting_in_all, waiting, "the same, of all together");
+        assert_eq!(wheel.far_total, waiting, "the same, of all together");
     }
 
     /// Checks one level and counts its entries.
@@ -132,7 +132,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let has_plain =
             level > 0 && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
         assert!(
-            ahead != 1 || !has_plain || wheel.handing_down,
+            ahead != 1 || !has_plain || wheel.cascade_pending,
             "a slot that is not being handed down"
         );
     }

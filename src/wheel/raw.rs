@@ -42,7 +42,7 @@ use super::{
     slot::{Popped, Slots, Unlinked},
     storage::{Entry, Location, Storage},
 };
-use crate::limits::{CASCADED_MAX, LOOK_AHEAD_FROM};
+use crate::limits::{CASCADED_MAX, PREFETCH_FROM};
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_BITS, SHARD_LEVELS};
 
@@ -63,7 +63,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The work left at the position.
     pub(super) here: Here,
     /// The next slot of an upper level may have entries, which are cascaded in portions.
-    pub(super) handing_down: bool,
+    pub(super) cascade_pending: bool,
     /// The position at which a portion was last cascaded.
     pub(super) cascaded_until: u64,
     /// Entries that the pass may still touch.
@@ -74,7 +74,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) len: u32,
     /// Entries that wait to be cascaded from each slot of the upper levels.
     pub(super) waiting: Box<[u32]>,
-    pub(super) waiting_in_all: u32,
+    pub(super) far_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots,
     /// The occupied slots of the first level.
@@ -111,13 +111,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             idle_until: 0,
             revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
             here: Here::Nothing,
-            handing_down: false,
+            cascade_pending: false,
             cascaded_until: now,
             budget: 0,
             prefetcher: Prefetcher::new(),
             len: 0,
             waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
-            waiting_in_all: 0,
+            far_total: 0,
             touched: 0,
             slots: Slots::new(
                 Geometry::<BITS, LEVELS>::LATE as usize + 1,
@@ -150,7 +150,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if deadline <= self.target {
             self.link_late(storage, entry);
         } else {
-            self.link_by(storage, entry, deadline, deadline);
+            self.link_at(storage, entry, deadline, deadline);
         }
     }
 
@@ -161,7 +161,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let is_only = !self.has_late();
         self.slots.link_near(storage, late, entry, self.target);
         if is_only {
-            self.slots.note_last(entry.index());
+            self.slots.set_splice_tail(entry.index());
         }
         self.idle_until = 0;
     }
@@ -240,15 +240,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if deadline <= self.target {
             return self.link_late(storage, entry);
         }
-        self.link_by(storage, entry, deadline, deadline);
+        self.link_at(storage, entry, deadline, deadline);
         if entry.location() == Location::CROWDED {
             let half = (deadline - self.target).div_ceil(2);
             let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
             self.detach(storage, entry);
-            self.link_by(storage, entry, deadline, deadline - sooner);
+            self.link_at(storage, entry, deadline, deadline - sooner);
             if entry.location() == Location::CROWDED {
                 self.detach(storage, entry);
-                self.link_by(storage, entry, deadline, deadline);
+                self.link_at(storage, entry, deadline, deadline);
             }
         }
     }
@@ -272,7 +272,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// at its deadline or beyond, the entry is left unlinked with that deadline, and the error is
     /// the tick of the pass.
     #[cfg(feature = "std")]
-    pub(crate) fn place_in_order<S: Storage>(
+    pub(crate) fn link_in_order<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -291,7 +291,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        self.link_by(storage, entry, deadline, deadline);
+        self.link_at(storage, entry, deadline, deadline);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Links an entry into the slot that `tick`, at most its deadline, belongs to.
     #[inline(always)]
     #[allow(clippy::inline_always)] // A function of its own would save and restore six registers.
-    pub(super) fn link_by<S: Storage>(
+    pub(super) fn link_at<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -325,7 +325,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.occupy_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
-        self.waiting_in_all += 1;
+        self.far_total += 1;
         self.slots.link_far(storage, slot, entry, deadline);
     }
 
@@ -375,7 +375,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn note_unlinked_far(&mut self, slot: u32) {
         let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
         *waiting -= 1;
-        self.waiting_in_all -= 1;
+        self.far_total -= 1;
         if *waiting == 0 {
             self.clear_far(slot);
         }
@@ -495,7 +495,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return Some((popped.entry, popped.deadline));
             }
             // It was reset to a later deadline.
-            self.link_by(storage, popped.entry, popped.deadline, popped.deadline);
+            self.link_at(storage, popped.entry, popped.deadline, popped.deadline);
         }
     }
 
@@ -531,7 +531,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// lists are uneven.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= LOOK_AHEAD_FROM {
+        if self.len >= PREFETCH_FROM {
             self.prefetcher.step(storage);
             self.prefetcher.step(storage);
         }
@@ -540,10 +540,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns true if the pass has left work: its budget was used up, or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_done() && self.has_left()
+        !self.is_done() && self.has_work_left()
     }
 
-    fn has_left(&self) -> bool {
+    fn has_work_left(&self) -> bool {
         // All slots up to the position are finished. A late entry was due by the target if the pass
         // has not reached its end.
         let is_due =
@@ -560,8 +560,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         // Time mostly advances tick by tick.
         self.position = next;
-        if self.handing_down {
-            self.hand_down(storage);
+        if self.cascade_pending {
+            self.cascade_portion(storage);
         }
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
             self.note_idle();
@@ -579,11 +579,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.position = next;
         if goes_round {
             self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
-            self.handing_down =
+            self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
-        if self.handing_down && next == self.target {
-            self.hand_down(storage);
+        if self.cascade_pending && next == self.target {
+            self.cascade_portion(storage);
         }
         if next == start {
             self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring(0) };
@@ -596,7 +596,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Updates `idle_until` after all work at the position is done.
     #[inline(never)]
     fn note_idle(&mut self) {
-        self.idle_until = if self.handing_down || self.has_late() {
+        self.idle_until = if self.cascade_pending || self.has_late() {
             0
         } else {
             let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
@@ -610,7 +610,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// returned. A small wheel is in the cache anyway.
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= LOOK_AHEAD_FROM {
+        if self.len >= PREFETCH_FROM {
             self.prefetcher.send(
                 self.position,
                 &self.slots,
@@ -634,7 +634,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_here() {
             let slot = Geometry::<BITS, LEVELS>::far_at(level, self.position);
-            if !self.move_down(storage, slot, u64::MAX) {
+            if !self.cascade_slot(storage, slot, u64::MAX) {
                 return false;
             }
         }
@@ -645,8 +645,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the
     /// last portion. The portion is larger if one per coming tick would not be enough.
     #[inline(never)]
-    fn hand_down(&mut self, storage: &impl Storage) {
-        self.handing_down = false;
+    fn cascade_portion(&mut self, storage: &impl Storage) {
+        self.cascade_pending = false;
         // Entries left in the slots that start here are part of the portion.
         let left = (1..=self.highest_here()).map(|level| {
             u64::from(self.waiting_at(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
@@ -669,7 +669,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let excess = waiting.saturating_sub(room);
             let quota = share.max(excess).max(1).min(portion);
             portion -= quota;
-            self.handing_down |= !self.move_down(storage, slot, quota);
+            self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
         }
         self.cascaded_until = self.position;
     }
@@ -685,13 +685,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves up to `quota` entries of a slot to their present slots. Returns true if none is left.
-    fn move_down(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
+    fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
             let Some(popped) = self.pop(storage, slot) else {
                 return true;
             };
-            self.link_by(storage, popped.entry, popped.deadline, popped.deadline);
+            self.link_at(storage, popped.entry, popped.deadline, popped.deadline);
         }
         self.slots.is_empty(slot)
     }
@@ -701,7 +701,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.len == 0 {
             return None;
         }
-        let has_near = self.waiting_in_all < self.len;
+        let has_near = self.far_total < self.len;
         let near = has_near
             .then(|| Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position))
             .flatten();
@@ -732,7 +732,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the tick at which a loop has to turn so that the entries of the next upper slots are
     /// cascaded in portions.
     fn next_portion(&self) -> Option<u64> {
-        if self.waiting_in_all <= CASCADED_MAX {
+        if self.far_total <= CASCADED_MAX {
             return None;
         }
         let mut entries = 0;

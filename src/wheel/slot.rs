@@ -7,7 +7,7 @@
 //! which it could not predict.
 //!
 //! ```text
-//!   head of a slot    entries linked since it was empty (7 bits, up to `CROWD`) | first entry, 0: none
+//!   head of a slot    entries linked since it was empty (7 bits) | first entry, 0: none
 //!   previous          1 | slot: the entry is the first      0 | index
 //! ```
 
@@ -15,15 +15,17 @@ use alloc::{boxed::Box, vec};
 use core::{hint::select_unpredictable, mem};
 
 use super::storage::{Entry, Links, Location, Placement, Storage};
-use crate::limits::{CROWD, INDEX_MAX};
+use crate::limits::{CROWDED_FROM, INDEX_MAX};
 
 /// In `previous`: the rest is a slot.
 const SLOT: u32 = 1 << 31;
 /// One entry more, in a head.
-const ONE: u32 = 1 << 25;
-const FIRST: u32 = ONE - 1;
-const _: () =
-    assert!(INDEX_MAX <= FIRST && CROWD < u32::MAX / ONE, "an index and a count fit a head");
+const COUNT_ONE: u32 = 1 << 25;
+const FIRST: u32 = COUNT_ONE - 1;
+const _: () = assert!(
+    INDEX_MAX <= FIRST && CROWDED_FROM < u32::MAX / COUNT_ONE,
+    "an index and a count fit a head"
+);
 
 /// The heads of all slots of a wheel.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(super) struct Slots {
     heads: Box<[u32]>,
     /// The only slot whose last entry is tracked, so that the whole list can be spliced in constant
     /// time.
-    spliced: u32,
+    splice_slot: u32,
     /// The last entry of that slot; 0 if there is none, or if the first one is.
     last: u32,
 }
@@ -56,10 +58,10 @@ pub(super) struct Popped<E> {
 }
 
 impl Slots {
-    /// `spliced` is the slot that `splice` empties.
-    pub(super) fn new(slots: usize, spliced: u32) -> Self {
+    /// `splice_slot` is the slot that `splice` empties.
+    pub(super) fn new(slots: usize, splice_slot: u32) -> Self {
         // The operating system provides zeros: only slots that are used cost memory.
-        Self { heads: vec![0; slots].into_boxed_slice(), spliced, last: 0 }
+        Self { heads: vec![0; slots].into_boxed_slice(), splice_slot, last: 0 }
     }
 
     #[inline]
@@ -119,7 +121,7 @@ impl Slots {
 
     /// Notes that this entry is the only one of the slot that can be spliced.
     #[inline]
-    pub(super) fn note_last(&mut self, index: u32) {
+    pub(super) fn set_splice_tail(&mut self, index: u32) {
         self.last = index;
     }
 
@@ -175,7 +177,7 @@ impl Slots {
     /// Moves all entries of the slot that can be spliced, which has some, to the front of another,
     /// in constant time.
     pub(super) fn splice(&mut self, storage: &impl Storage, slot: u32) {
-        let from = mem::take(&mut self.heads[self.spliced as usize]);
+        let from = mem::take(&mut self.heads[self.splice_slot as usize]);
         let first = mem::replace(&mut self.heads[slot as usize], from) & FIRST;
         storage.set_previous(from & FIRST, SLOT | slot);
         storage.set_previous(first, self.last);
@@ -196,7 +198,10 @@ impl Slots {
             (previous, at) = (at, links.next);
         }
         let last = entries.last().copied().unwrap_or(0);
-        assert!(slot != self.spliced || self.last == last, "the last entry of the spliced slot");
+        assert!(
+            slot != self.splice_slot || self.last == last,
+            "the last entry of the spliced slot"
+        );
         entries
     }
 }
@@ -204,14 +209,14 @@ impl Slots {
 /// Returns the location of an entry that is linked into a slot of the first level with this head.
 #[inline]
 fn near_location(head: u32) -> Location {
-    if head >= CROWD * ONE { Location::CROWDED } else { Location::NEAR }
+    if head >= CROWDED_FROM * COUNT_ONE { Location::CROWDED } else { Location::NEAR }
 }
 
 /// Returns the count of a slot after one more entry was linked.
 #[inline]
 fn one_more(head: u32) -> u32 {
     let count = head & !FIRST;
-    if head >= CROWD * ONE { count } else { count + ONE }
+    if head >= CROWDED_FROM * COUNT_ONE { count } else { count + COUNT_ONE }
 }
 
 #[cfg(test)]
@@ -234,7 +239,7 @@ mod tests {
             let was_empty = self.slots.is_empty(slot);
             self.slots.link_near(&self.entries, slot, self.entries.entry(index), 0);
             if slot == 0 && was_empty {
-                self.slots.note_last(index);
+                self.slots.set_splice_tail(index);
             }
             index
         }
@@ -293,7 +298,11 @@ mod tests {
         for round in 0..2 {
             for came in 0..10 {
                 let index = list.link(1);
-                assert_eq!(list.is_crowded(index), came >= CROWD, "entry {came} of round {round}");
+                assert_eq!(
+                    list.is_crowded(index),
+                    came >= CROWDED_FROM,
+                    "entry {came} of round {round}"
+                );
             }
             for gone in 0..10 {
                 // From the middle, from the end, and from the front in both ways.

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, PAGES_KEPT};
+use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES_MAX};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -59,12 +59,12 @@ fn an_operation_that_empties_pages_frees_them() {
     }
     wheel.turn_and_check();
     // The first page stays, and the one with the place that was freed last.
-    assert!(pages <= 2 + PAGES_KEPT as usize, "{pages} pages left");
+    assert!(pages <= 2 + SPARE_PAGES_MAX as usize, "{pages} pages left");
 }
 
 #[test]
 fn equal_batches_free_no_pages() {
-    const BATCH: u64 = (PAGES_KEPT as u64) << PAGE_BITS;
+    const BATCH: u64 = (SPARE_PAGES_MAX as u64) << PAGE_BITS;
     // Batches begin anywhere in a page.
     for live in 0..6 {
         let mut wheel = Tiny::starting_at(0);
@@ -301,8 +301,8 @@ mod over_a_storage {
             self.raw.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
         }
 
-        fn place_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
-            self.raw.place_in_order(&self.entries, self.entries.entry(index), deadline)
+        fn link_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
+            self.raw.link_in_order(&self.entries, self.entries.entry(index), deadline)
         }
     }
 
@@ -314,7 +314,7 @@ mod over_a_storage {
         let linked = wheel.link(100);
         let unlinked = wheel.index();
         for index in [linked, unlinked] {
-            assert_eq!(wheel.place_in_order(index, 5), Err(7));
+            assert_eq!(wheel.link_in_order(index, 5), Err(7));
             assert_eq!((wheel.entries.entry(index).deadline(), wheel.raw.len()), (5, 0));
         }
     }
@@ -368,12 +368,12 @@ mod over_a_storage {
         wheel.raw.relink_or_link(&wheel.entries, wheel.entries.entry(near), 20);
         step(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
-            assert_eq!(wheel.place_in_order(far, 2000), Ok(()));
+            assert_eq!(wheel.link_in_order(far, 2000), Ok(()));
             step(&wheel, touched, 4, "in order");
         }
-        assert_eq!(wheel.place_in_order(far, 3), Err(10));
+        assert_eq!(wheel.link_in_order(far, 3), Err(10));
         step(&wheel, 0, 3, "in order, but due");
-        assert_eq!(wheel.place_in_order(far, 3000), Ok(()));
+        assert_eq!(wheel.link_in_order(far, 3000), Ok(()));
         step(&wheel, 1, 4, "in order, from no slot");
         wheel.raw.unlink(&wheel.entries, wheel.entries.entry(aligned));
         step(&wheel, 1, 3, "unlinked");

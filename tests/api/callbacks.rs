@@ -532,7 +532,7 @@ fn when_woken(hook: impl FnMut() + 'static) {
     WHEN_WOKEN.set(Some(Box::new(hook)));
 }
 
-fn was_woken() -> bool {
+fn end_woken_sleep() -> bool {
     WHEN_WOKEN.take().is_none()
 }
 
@@ -550,7 +550,7 @@ fn a_wake_hook_may_fire_the_timer_whose_add_called_it() {
             let _sleep = local_timer().prepare_sleep();
             when_woken_turn(clock);
             add(TICK, Box::new(runs.callback()));
-            assert!(was_woken(), "{name}");
+            assert!(end_woken_sleep(), "{name}");
             assert_eq!(runs.get(), 1, "{name}");
         });
     }
@@ -572,7 +572,7 @@ fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
                 drop(local_timer().prepare_sleep());
             });
             add(TICK, Box::new(runs.callback()));
-            assert!(was_woken(), "{name}");
+            assert!(end_woken_sleep(), "{name}");
             drop(sleep);
             assert_eq!((turn_after(clock, 1).fired, runs.get()), (3, 3), "{name}");
         });
@@ -587,11 +587,11 @@ fn a_sleep_announced_by_a_wake_hook_outlasts_the_hook() {
         let sleep = local_timer().prepare_sleep();
         when_woken(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
         local_timer().add(TICK * 50, never);
-        assert!(was_woken());
+        assert!(end_woken_sleep());
         assert_eq!(left.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
         when_woken(|| ());
         local_timer().add(TICK * 20, never);
-        assert!(was_woken(), "an earlier timer ends it");
+        assert!(end_woken_sleep(), "an earlier timer ends it");
         drop((sleep, left));
     });
 }
@@ -606,7 +606,7 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
             when_woken(|| assert!(local_timer().turn().nested));
             let _sleep = local_timer().prepare_sleep();
             local_timer().add(TICK, run.clone());
-            assert!(was_woken());
+            assert!(end_woken_sleep());
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
         drop(sleep);
@@ -618,7 +618,7 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
         let _sleep = local_timer().prepare_sleep();
         when_woken_turn(clock);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
-        assert!(was_woken(), "the destructor adds an earlier timer");
+        assert!(end_woken_sleep(), "the destructor adds an earlier timer");
         assert_eq!(runs.get(), 2);
     });
 }
@@ -632,7 +632,7 @@ fn a_wake_hook_called_by_a_reset_may_turn() {
         for (handle, runs_after) in [(periodic, 1), (handle, 2)] {
             let _sleep = local_timer().prepare_sleep();
             when_woken_turn(clock);
-            assert!(handle.reset(TICK) && was_woken());
+            assert!(handle.reset(TICK) && end_woken_sleep());
             assert_eq!(runs.get(), runs_after);
         }
     });

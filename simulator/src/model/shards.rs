@@ -87,7 +87,7 @@ impl Model {
     // ---- turns
 
     /// A turn comes next; `wait` is how long the shard wants to wait.
-    pub(crate) fn turn_begins(
+    pub(crate) fn record_turn_begin(
         &mut self,
         number: usize,
         budget: Option<usize>,
@@ -113,7 +113,7 @@ impl Model {
         shard.turn = Some(TurnModel { before, is_wanted, in_order_after, ..TurnModel::default() });
     }
 
-    pub(crate) fn turn_ends(
+    pub(crate) fn record_turn_end(
         &mut self,
         number: usize,
         budget: Option<usize>,

@@ -52,7 +52,7 @@ impl Backlog {
     /// them wait. So no flood of urgent messages starves them. With an odd budget, the extra
     /// message alternates between the kinds, so that a budget of one starves neither.
     #[inline]
-    pub(crate) fn hold_others(&mut self) {
+    pub(crate) fn reserve_for_low(&mut self) {
         self.urgent_only = self.has_urgent();
         if self.urgent_only {
             let is_odd = !self.budget.is_multiple_of(2);
@@ -65,7 +65,7 @@ impl Backlog {
 
     /// Returns true if low-priority messages are held.
     #[inline]
-    pub(crate) fn holds_others(&self) -> bool {
+    pub(crate) fn is_urgent_only(&self) -> bool {
         self.urgent_only
     }
 

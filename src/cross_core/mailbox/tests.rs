@@ -102,22 +102,22 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     backlog.begin_pass(ALL);
     backlog.take_more(&mailbox);
     reverse(&mut backlog, &links);
-    backlog.hold_others();
+    backlog.reserve_for_low();
     assert_eq!(
-        (consumed(&mut backlog, &mailbox, &links), backlog.holds_others()),
+        (consumed(&mut backlog, &mailbox, &links), backlog.is_urgent_only()),
         (vec![5, 6], true)
     );
     // Later messages of a kind are left until that kind is used up.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.look_again();
-    assert_eq!((backlog.holds_others(), backlog.left()[1].count), (false, 4));
+    assert_eq!((backlog.is_urgent_only(), backlog.left()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
     (1..4).for_each(|index| push(index, Priority::Urgent));
     backlog.begin_pass(ALL);
     backlog.take_more(&mailbox);
     reverse(&mut backlog, &links);
-    backlog.hold_others();
+    backlog.reserve_for_low();
     assert_eq!(next(&mut backlog, &links), Some(1));
     backlog.look_again();
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
@@ -125,7 +125,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     push(9, Priority::Low);
     backlog.begin_pass(ALL);
     backlog.take_more(&mailbox);
-    backlog.hold_others();
+    backlog.reserve_for_low();
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [9]);
 }
 
@@ -151,7 +151,7 @@ fn half_of_what_a_pass_may_consume_is_for_low_priority() {
         backlog.rounds_up = !rounds_up;
         backlog.take_more(&mailbox);
         reverse(&mut backlog, &links);
-        backlog.hold_others();
+        backlog.reserve_for_low();
         assert_eq!(
             consumed(&mut backlog, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
@@ -177,7 +177,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
         backlog.begin_pass(budget);
         backlog.take_more(&mailbox);
         reverse(&mut backlog, &links);
-        backlog.hold_others();
+        backlog.reserve_for_low();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
         backlog.look_again();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));

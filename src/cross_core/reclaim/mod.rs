@@ -101,9 +101,9 @@ impl<T: Send + Sync + 'static> Published<T> {
     }
 
     /// Retracts the value. Readers may continue. When they are done, some thread passes the cell's
-    /// reference to `let_go`, which should be quick.
+    /// reference to `release_ref`, which should be quick.
     #[allow(unsafe_code)]
-    pub(crate) fn retract(&self, let_go: fn(Arc<T>)) {
+    pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
         // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the
         // Release of `publish`); Release, so that a thread that finds the cell empty sees
@@ -112,16 +112,16 @@ impl<T: Send + Sync + 'static> Published<T> {
         if old.is_null() {
             return;
         }
-        let let_go = move || {
+        let release_ref = move || {
             // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
             // out of the cell; this runs once. A thread that loaded the pointer before is pinned in
             // an epoch that ends before this runs.
-            let_go(unsafe { Arc::from_raw(old.as_raw()) });
+            release_ref(unsafe { Arc::from_raw(old.as_raw()) });
         };
         // SAFETY: the closure may run on another thread: it captures a function, and an `Arc<T>` in
         // another form, which is `Send`. It may run after this function: it borrows nothing, and
         // `old` owns a reference to its target.
-        unsafe { guard.defer_unchecked(let_go) };
+        unsafe { guard.defer_unchecked(release_ref) };
     }
 
     /// Calls `look` with the value, if there is one, while this thread is pinned.

@@ -81,7 +81,7 @@ mod retired;
 
 use std::{array, ptr::NonNull, sync::Arc};
 
-use self::page::{NodeHeader, PageHeader, PagePtr, Requested, Shape};
+use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, Requested};
 pub(crate) use self::{
     owner::{Ended, NodeRef, OwnerNodes},
     retired::free_orphans,
@@ -89,13 +89,13 @@ pub(crate) use self::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::{Callback, Once, RunAgain, RunOnce, Sent},
+        callback::{Callback, Once, RunAgain, RunOnce, SendCallback},
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Kind, Mover, StateWord},
     },
-    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, PAGES_KEPT},
+    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
         pages::{PAGE, as_u32, index_of, page_of, place_of},
         sync::{AtomicU64, Handover, Hint, IS_MODEL, Ordering},
@@ -168,7 +168,7 @@ pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
     /// Which pages may have free nodes for adders.
     room: [AtomicU64; ROOM_WORDS],
-    shape: Shape,
+    shape: PageLayout,
     /// Payloads are callbacks, so other threads may add some.
     takes_callbacks: bool,
     hints: Hints,
@@ -194,7 +194,7 @@ struct Hints {
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
     pub(crate) link: &'p Link,
-    shape: &'p Shape,
+    shape: &'p PageLayout,
     page: PagePtr,
     place: usize,
 }
@@ -246,7 +246,7 @@ impl Slab {
         let slab = Arc::new(Self {
             pages: PageSlot::table(),
             room: array::from_fn(|_| AtomicU64::new(0)),
-            shape: Shape::of::<T>(),
+            shape: PageLayout::of::<T>(),
             takes_callbacks,
             hints: Hints {
                 vacant: Hint::new(1),
@@ -343,7 +343,7 @@ impl Slab {
 
     /// Returns true if more pages of the adders are whole than stay.
     fn has_surplus(&self) -> bool {
-        self.hints.whole.get() > PAGES_KEPT
+        self.hints.whole.get() > SPARE_PAGES_MAX
     }
 
     /// Records that an adder may find a free node in this page.
@@ -414,7 +414,7 @@ impl Slab {
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.handover.change();
-        slot.page.retract(retired::mark_unseen);
+        slot.page.retract(retired::mark_reclaimable);
         self.hints.vacant.lower(as_u32(number));
     }
 
@@ -454,7 +454,11 @@ impl NodeView<'_> {
 
     /// Cancels the timer. Its payload goes to `taken`, if it may leave the owner's thread.
     #[inline]
-    pub(crate) fn cancel(&self, generation: u64, taken: &mut Option<Sent>) -> (Cancel, FollowUp) {
+    pub(crate) fn cancel(
+        &self,
+        generation: u64,
+        taken: &mut Option<SendCallback>,
+    ) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
         (answer, if next == FollowUp::Take { self.take_sent(taken) } else { next })
     }
@@ -463,7 +467,7 @@ impl NodeView<'_> {
     /// the payload may leave the owner's thread, the payload goes to `taken`. Returns false if the
     /// shard has ended since.
     #[inline]
-    pub(crate) fn end_move(&self, taken: &mut Option<Sent>) -> (bool, FollowUp) {
+    pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Other);
         (lives, if next == FollowUp::Take { self.take_sent(taken) } else { next })
     }
@@ -471,14 +475,14 @@ impl NodeView<'_> {
     /// Takes the payload after the word has answered [`FollowUp::Take`] to this thread.
     #[cold]
     #[inline(never)]
-    fn take_sent(&self, taken: &mut Option<Sent>) -> FollowUp {
+    fn take_sent(&self, taken: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while
         // the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
-        *taken = Some(unsafe { Sent::of(callback) });
+        *taken = Some(unsafe { SendCallback::of(callback) });
         self.state.end_move(Mover::Other).1
     }
 }
@@ -534,13 +538,13 @@ impl RemoteNode {
 
     /// Ends the timer that this thread has armed and could not push, because the owner has ended.
     /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
-    pub(crate) fn disarm(self) -> Option<Sent> {
+    pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
         node.header.state.disarm_remote().then(|| {
             // SAFETY: the transition has given the payload to this thread.
             let callback = unsafe { node.take_payload() };
             // SAFETY: this thread had armed the node with a callback that is `Send`.
-            unsafe { Sent::of(callback) }
+            unsafe { SendCallback::of(callback) }
         })
     }
 }

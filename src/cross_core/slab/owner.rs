@@ -295,10 +295,11 @@ impl<T> OwnerNodes<T> {
         self.put_last();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
-            let Some(number) = self.free.remove_surplus().or_else(|| self.take_whole_page()) else {
+            let Some(number) = self.free.remove_surplus().or_else(|| self.take_empty_remote_page())
+            else {
                 break;
             };
-            self.take_away(number);
+            self.retract_page(number);
         }
         // This also publishes garbage that was deferred on this thread, which the shard may leave.
         self.retired.get_mut().free_some();
@@ -327,7 +328,7 @@ impl<T> OwnerNodes<T> {
 
     /// Takes all nodes of one empty remote page, if there is a surplus of such pages. Returns its
     /// number.
-    fn take_whole_page(&mut self) -> Option<usize> {
+    fn take_empty_remote_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus() {
             return None;
         }
@@ -347,7 +348,7 @@ impl<T> OwnerNodes<T> {
         ends.fold(self.slab.first_generation(), u64::max)
     }
 
-    fn take_away(&mut self, number: usize) {
+    fn retract_page(&mut self, number: usize) {
         debug_assert!((0..PAGE).all(|place| self.entry(index_of(number, place)).state().is_free()));
         if let Some(schedules) = self.schedules.get_mut(number) {
             *schedules = Vec::new();

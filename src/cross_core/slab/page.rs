@@ -7,7 +7,7 @@ use crate::{
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE, as_u32},
-        sync::{AtomicU64, IS_MODEL, Looks, Ordering, UnsafeCell, Unseen},
+        sync::{AtomicU64, IS_MODEL, Looks, Ordering, UnmodelledFlag, UnsafeCell},
     },
     wheel::{Links, Location},
 };
@@ -94,7 +94,7 @@ pub(super) struct PageHeader {
     returned: AtomicU64,
     pub(super) looks: Looks,
     /// The page has been retracted, and no thread can read it any more.
-    pub(super) unseen: Unseen,
+    pub(super) reclaimable: UnmodelledFlag,
     /// Frees a page of the right type.
     drop: unsafe fn(NonNull<PageHeader>),
 }
@@ -112,7 +112,7 @@ pub(super) struct Page<T> {
 
 /// The layout of a slab's pages, for threads that do not know the type of their payloads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct PageLayout {
     nodes: usize,
     stride: usize,
     requested: usize,
@@ -133,7 +133,7 @@ impl fmt::Debug for PagePtr {
     }
 }
 
-impl Shape {
+impl PageLayout {
     pub(super) const fn of<T>() -> Self {
         Self {
             nodes: std::mem::offset_of!(Page<T>, nodes),
@@ -182,7 +182,7 @@ impl<T> Page<T> {
             first_generation: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             looks: Looks::default(),
-            unseen: Unseen::default(),
+            reclaimable: UnmodelledFlag::default(),
             drop: Self::free,
         };
         if IS_MODEL {
@@ -261,7 +261,7 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and of this shape.
     #[inline]
-    pub(super) unsafe fn node<'p>(self, shape: &Shape, place: usize) -> &'p NodeHeader {
+    pub(super) unsafe fn node<'p>(self, shape: &PageLayout, place: usize) -> &'p NodeHeader {
         // SAFETY: nodes of the page's shape (caller) are that far apart, and a place is below
         // `PAGE`.
         let node = unsafe { self.0.byte_add(shape.nodes + shape.stride * (place % PAGE)) };
@@ -275,7 +275,7 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and of this shape.
     #[inline]
-    pub(super) unsafe fn requested<'p>(self, shape: &Shape, place: usize) -> &'p Requested {
+    pub(super) unsafe fn requested<'p>(self, shape: &PageLayout, place: usize) -> &'p Requested {
         // SAFETY: the page's shape says where they are (caller), and a place is below `PAGE`.
         let requested = unsafe { self.0.byte_add(shape.requested) };
         // SAFETY: as above.

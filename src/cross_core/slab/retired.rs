@@ -19,15 +19,15 @@ pub(super) struct Retired(VecDeque<PagePtr>);
 
 /// Marks a page when the last thread that could read it has unpinned. It frees nothing, because it
 /// may run inside a canceller.
-pub(super) fn mark_unseen(page: NonNull<PageHeader>) {
+pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a page is freed after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
     header.looks.are_over();
-    header.unseen.set();
+    header.reclaimable.set();
 }
 
 impl Retired {
-    /// Keeps a page that is being retracted with [`mark_unseen`], and that the owner no longer
+    /// Keeps a page that is being retracted with [`mark_reclaimable`], and that the owner no longer
     /// uses.
     pub(super) fn push(&mut self, page: PagePtr) {
         self.0.push_back(page);
@@ -52,7 +52,7 @@ impl Retired {
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::help();
-            self.free_unseen(FREED_MAX);
+            self.free_reclaimable(FREED_MAX);
         }
     }
 
@@ -62,18 +62,18 @@ impl Retired {
         for _ in 0..FLUSHES {
             reclaim::help();
         }
-        self.free_unseen(usize::MAX);
+        self.free_reclaimable(usize::MAX);
     }
 
-    fn free_unseen(&mut self, max: usize) {
-        let unseen = self.0.iter().take(max).take_while(|page| is_unseen(**page)).count();
-        self.0.drain(..unseen).for_each(free);
+    fn free_reclaimable(&mut self, max: usize) {
+        let reclaimable = self.0.iter().take(max).take_while(|page| is_reclaimable(**page)).count();
+        self.0.drain(..reclaimable).for_each(free);
     }
 }
 
 impl Drop for Retired {
     fn drop(&mut self) {
-        self.free_unseen(usize::MAX);
+        self.free_reclaimable(usize::MAX);
         self.0.drain(..).for_each(|page| ORPHANS.push(page));
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn free_orphans() {
     for _ in 0..ORPHANS.len() {
         // Another thread may be taking them at the same time.
         let Some(page) = ORPHANS.pop() else { break };
-        if is_unseen(page) {
+        if is_reclaimable(page) {
             free(page);
         } else {
             ORPHANS.push(page);
@@ -91,9 +91,9 @@ pub(crate) fn free_orphans() {
     }
 }
 
-fn is_unseen(page: PagePtr) -> bool {
+fn is_reclaimable(page: PagePtr) -> bool {
     // SAFETY: a page is here until it is freed.
-    unsafe { page.header() }.unseen.is_set()
+    unsafe { page.header() }.reclaimable.is_set()
 }
 
 fn free(page: PagePtr) {

@@ -137,7 +137,7 @@ impl StateWord {
                 Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
                 Phase::Cancelling
                     if by == Mover::Other
-                        && is_sent(word)
+                        && has_send_payload(word)
                         && word & (PAYLOAD_TAKEN | BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN
@@ -187,6 +187,6 @@ impl StateWord {
 }
 
 /// Returns true if another thread has added the timer: its payload may go to any thread.
-fn is_sent(word: u64) -> bool {
+fn has_send_payload(word: u64) -> bool {
     (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }

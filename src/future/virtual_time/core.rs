@@ -114,12 +114,12 @@ impl Core {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
                 // A batch that it sends is work for the receiving core.
-                let sends = LocalTimer::has_to_flush();
+                let sends = LocalTimer::flush_is_pending();
                 let turn = local_timer().turn();
                 sends
                     || turn.fired + turn.collected > 0
                     || turn.behind
-                    || LocalTimer::has_to_flush()
+                    || LocalTimer::flush_is_pending()
             }
         })
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// A flag that loom and shuttle do not see, so that it keeps its value beyond one execution of a
 /// model.
 #[derive(Debug, Default)]
-pub(crate) struct Unseen(AtomicBool);
+pub(crate) struct UnmodelledFlag(AtomicBool);
 
-impl Unseen {
+impl UnmodelledFlag {
     pub(crate) fn set(&self) {
         // Release: everything that this thread did before; pairs with `is_set`.
         self.0.store(true, Ordering::Release);

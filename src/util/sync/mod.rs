@@ -16,7 +16,7 @@ mod loom;
 #[cfg(not(all(loom, feature = "loom")))]
 mod native;
 
-pub(crate) use self::hint::{Hint, Unseen};
+pub(crate) use self::hint::{Hint, UnmodelledFlag};
 #[cfg(all(loom, feature = "loom"))]
 pub(crate) use self::loom::*;
 #[cfg(not(all(loom, feature = "loom")))]
