@@ -111,7 +111,7 @@ impl Parker {
     }
 
     /// Ends an announced sleep of the owner, unless a later one has been announced.
-    pub(crate) fn awake(&self, announcement: &Announcement) {
+    pub(crate) fn end_sleep(&self, announcement: &Announcement) {
         self.end(announcement.0);
     }
 
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(parker.must_wake(), Some(woken), "the first may not have come to it yet");
         parker.end_woken_sleep(woken);
         assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
-        parker.awake(&announcement);
+        parker.end_sleep(&announcement);
         assert_eq!(parker.asleep(), None);
     }
 
@@ -208,7 +208,7 @@ mod tests {
             let announcement = parker.announce(0, is_long);
             assert!(parker.must_wake().is_some());
             assert_eq!(parker.must_wake_from_long().is_some(), is_long);
-            parker.awake(&announcement);
+            parker.end_sleep(&announcement);
             assert_eq!((parker.must_wake_from_long(), parker.asleep()), (None, None));
         }
     }
@@ -238,7 +238,7 @@ mod tests {
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && parker.must_wake_before(|| 100).is_none());
         parker.set_undriven();
-        parker.awake(&announcement);
+        parker.end_sleep(&announcement);
         assert!(parker.is_undriven(), "the end of an earlier sleep");
     }
 
@@ -248,10 +248,10 @@ mod tests {
         let first = parker.announce(7, false);
         let woken = parker.must_wake().expect("it sleeps");
         let second = parker.announce(7, false);
-        parker.awake(&first);
+        parker.end_sleep(&first);
         parker.end_woken_sleep(woken);
         assert!(parker.asleep().is_some_and(|asleep| asleep != woken));
-        parker.awake(&second);
+        parker.end_sleep(&second);
         assert_eq!((parker.asleep(), parker.must_wake()), (None, None));
     }
 }

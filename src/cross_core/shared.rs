@@ -131,7 +131,7 @@ impl Shared {
         if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
             return Some(announcement);
         }
-        self.parker.awake(&announcement);
+        self.parker.end_sleep(&announcement);
         None
     }
 

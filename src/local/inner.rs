@@ -168,7 +168,7 @@ impl Local {
 
     /// Runs one step with the shard borrowed. The step must not call user code.
     #[inline]
-    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
+    pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.shard.borrow_mut())
     }
 
@@ -192,7 +192,7 @@ impl Local {
 
     #[inline]
     pub(super) fn ensure_room(&self) -> Result<(), AddErrorReason> {
-        if self.step(|shard| shard.refusal().is_some()) { self.make_room() } else { Ok(()) }
+        if self.with_engine(|shard| shard.refusal().is_some()) { self.make_room() } else { Ok(()) }
     }
 
     /// Adds a timer for which there is room.
@@ -204,7 +204,7 @@ impl Local {
         due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        self.step(|shard| {
+        self.with_engine(|shard| {
             let due = due(shard);
             shard.insert(due, kind, origin, callback)
         })
@@ -215,8 +215,8 @@ impl Local {
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
         self.report_if_undriven();
-        while let Some(reason) = self.step(|shard| shard.refusal()) {
-            match self.step(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
+        while let Some(reason) = self.with_engine(|shard| shard.refusal()) {
+            match self.with_engine(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
                 Some(Message::Cancelled(callback)) => self.drop_callback(callback),
                 _ => return Err(reason),
             }
@@ -244,7 +244,7 @@ impl Local {
         let is_last = self.drivers.get() == 0 && !self.is_own_loop.get();
         if is_last && !matches!(self.driver.get(), Driver::InTurn) {
             self.driver.set(Driver::Missing);
-            let (_, now) = self.step(|shard| shard.publish_unqueried());
+            let (_, now) = self.with_engine(|shard| shard.publish_unqueried());
             self.lose_driver(if self.shared.mailbox.is_urgent() { now } else { u64::MAX });
         }
     }
@@ -294,9 +294,9 @@ impl Local {
     /// on a sample of the adds: each time after as many adds as were made before, at most 256.
     fn report_if_undriven(&self) {
         let Driver::Registered = self.driver.get() else {
-            return self.step(|shard| shard.enter_slow_path_after(u64::MAX));
+            return self.with_engine(|shard| shard.enter_slow_path_after(u64::MAX));
         };
-        let (next, _) = self.step(|shard| {
+        let (next, _) = self.with_engine(|shard| {
             shard.enter_slow_path_after(shard.added().min(256));
             shard.publish_unqueried()
         });
@@ -312,13 +312,13 @@ impl Local {
             Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
             Driver::Registered => {
                 self.sleeps_until.set(AWAKE);
-                self.step(|shard| {
+                self.with_engine(|shard| {
                     let _ = shard.publish_unqueried();
                     shard.enter_slow_path_after(1);
                 });
             }
             Driver::Missing => {
-                let (next, now) = self.step(|shard| shard.publish_unqueried());
+                let (next, now) = self.with_engine(|shard| shard.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer that is added late does not report itself.
                 if next < nanos {
@@ -333,7 +333,7 @@ impl Local {
     #[inline]
     pub(super) fn try_idle_turn() -> Option<usize> {
         let turned = LOCAL.try_with(|place| {
-            place.get()?.step(|shard| shard.try_idle_turn().then(|| shard.len()))
+            place.get()?.with_engine(|shard| shard.try_idle_turn().then(|| shard.len()))
         });
         turned.ok().flatten()
     }
@@ -341,7 +341,7 @@ impl Local {
     /// Runs the turn of a loop that has read the clock itself, if it finds no work.
     pub(super) fn try_idle_turn_at(now: Instant) -> Option<usize> {
         let turned = LOCAL.try_with(|place| {
-            place.get()?.step(|shard| shard.try_idle_turn_at(now).then(|| shard.len()))
+            place.get()?.with_engine(|shard| shard.try_idle_turn_at(now).then(|| shard.len()))
         });
         turned.ok().flatten()
     }
@@ -357,29 +357,29 @@ impl Local {
     #[inline]
     fn pass(&self, budget: usize, turn: &mut Turn) {
         if !self.begin_driving() {
-            (turn.live, turn.nested) = (self.step(|shard| shard.len()), true);
+            (turn.live, turn.nested) = (self.with_engine(|shard| shard.len()), true);
             return;
         }
         self.driver.set(Driver::InTurn);
         let _turning = Turning(&self.driver);
-        let (touched_before, is_urgent) = self.step(|shard| {
+        let (touched_before, is_urgent) = self.with_engine(|shard| {
             shard.begin(budget);
             (shard.touched(), shard.urgent_comes_first())
         });
         if is_urgent {
             self.consume_messages(turn);
         }
-        while let Some((index, callback)) = self.step(Engine::begin_next_run) {
+        while let Some((index, callback)) = self.with_engine(Engine::begin_next_run) {
             self.run(index, callback);
             turn.fired += 1;
         }
-        if self.step(Engine::take_remaining) {
+        if self.with_engine(Engine::take_remaining) {
             self.consume_messages(turn);
         }
         self.flush();
         self.trim(false);
         let is_wanted = self.wanted.get() != Wanted::default();
-        self.step(|shard| {
+        self.with_engine(|shard| {
             turn.behind = shard.end_pass();
             turn.live = shard.len();
             turn.touched = shard.touched() - touched_before;
@@ -392,14 +392,16 @@ impl Local {
     /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
     /// a pass it consumes urgent requests, at its end the rest.
     fn consume_messages(&self, turn: &mut Turn) {
-        while let Some(message) = self.step(|shard| shard.next_message(OwnerNodes::take_to_drop)) {
+        while let Some(message) =
+            self.with_engine(|shard| shard.next_message(OwnerNodes::take_to_drop))
+        {
             match message {
                 Message::Cancelled(callback) => {
                     self.drop_callback(callback);
                     turn.collected += 1;
                 }
                 Message::Due(Claimed { index, .. }) => {
-                    let callback = self.step(|shard| shard.begin_run(index));
+                    let callback = self.with_engine(|shard| shard.begin_run(index));
                     self.run(index, callback);
                     turn.fired += 1;
                 }
@@ -416,18 +418,18 @@ impl Local {
         if is_periodic {
             self.go_on(index);
         } else {
-            self.step(|shard| shard.finish(index));
+            self.with_engine(|shard| shard.finish(index));
         }
     }
 
     /// Arms a periodic timer again after its run, unless it was cancelled during the run.
     fn go_on(&self, index: u32) {
-        let next = self.step(|shard| shard.next_run(index));
-        match self.step(|shard| shard.rearm(index, next)) {
+        let next = self.with_engine(|shard| shard.next_run(index));
+        match self.with_engine(|shard| shard.rearm(index, next)) {
             Some(callback) => {
                 // A thread that waits for the timer's end also waits for this drop.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.step(|shard| shard.finish(index));
+                self.with_engine(|shard| shard.finish(index));
             }
             None => self.wake_if_earlier(next),
         }
@@ -464,7 +466,7 @@ impl Local {
     /// loop's first turn.
     #[cold]
     fn publish_cancel(&self) {
-        self.step(|shard| {
+        self.with_engine(|shard| {
             // Other threads may need its room before the sleep is over.
             shard.publish_live();
             if let Driver::Missing = self.driver.get() {
@@ -480,9 +482,9 @@ impl Local {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush();
-        self.step(
-            |shard| if self.flush_is_pending() { Some(shard.now()) } else { shard.next_deadline() },
-        )
+        self.with_engine(|shard| {
+            if self.flush_is_pending() { Some(shard.now()) } else { shard.next_deadline() }
+        })
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -502,14 +504,14 @@ impl Local {
     /// Returns the time until the next deadline. Zero if messages wait, which a turn sends: a wake
     /// hook called by a flush may have queued them.
     fn time_until_turn(&self) -> Option<Duration> {
-        let time = self.step(|shard| shard.time_until_next());
+        let time = self.with_engine(|shard| shard.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         self.begin_driving();
-        let (until, is_long, trims) = self.step(|shard| {
+        let (until, is_long, trims) = self.with_engine(|shard| {
             let (until, is_long) = shard.sleep();
             (until, is_long, shard.trim_before_sleep(until))
         });
@@ -518,7 +520,7 @@ impl Local {
         }
         self.sleeps_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
-            let time = self.step(|shard| shard.time_until(until));
+            let time = self.with_engine(|shard| shard.time_until(until));
             // A hook called by this announcement may have queued messages. A turn sends them.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
@@ -548,7 +550,7 @@ impl Local {
     pub(super) fn request_flush(&self) {
         if !self.flush_is_pending() {
             self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
-            self.step(|shard| shard.note_work());
+            self.with_engine(|shard| shard.note_work());
             // An announced sleep would delay the flush.
             self.wake_if_earlier(0);
         }
@@ -556,7 +558,7 @@ impl Local {
 
     pub(super) fn request_trim(&self) {
         self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
-        self.step(|shard| shard.note_work());
+        self.with_engine(|shard| shard.note_work());
     }
 
     #[inline]
@@ -595,7 +597,7 @@ impl Local {
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef::new(self.step(|shard| shard.number()), Arc::clone(&self.shared))
+        ShardRef::new(self.with_engine(|shard| shard.number()), Arc::clone(&self.shared))
     }
 
     #[inline]
@@ -606,7 +608,7 @@ impl Local {
     /// Ends an announced sleep that would miss a timer of this thread.
     #[cold]
     pub(super) fn wake_for(&self, timer: TimerHandle) {
-        self.end_announced_sleep(self.step(|shard| shard.due_nanos(timer.index())));
+        self.end_announced_sleep(self.with_engine(|shard| shard.due_nanos(timer.index())));
     }
 
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
@@ -624,7 +626,7 @@ impl Local {
         let Some(asleep) = asleep else {
             return self.publish_undriven(nanos);
         };
-        if self.step(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
+        if self.with_engine(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
             // The hook may add timers itself, and announce another sleep.
             let until = self.sleeps_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {
@@ -661,7 +663,7 @@ fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         let mut callback = None;
         let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
-        match local.step(|shard| shard.cancel(handle, take)) {
+        match local.with_engine(|shard| shard.cancel(handle, take)) {
             Ok(()) => {
                 local.publish_cancel_if_asleep();
                 local.drop_callback(callback);
@@ -692,7 +694,7 @@ fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
 #[inline]
 fn moved(step: impl FnOnce(&mut Engine<Callback>) -> Option<u64>) -> bool {
     let moved = Local::with(|local| {
-        let Some(due) = local.step(step) else {
+        let Some(due) = local.with_engine(step) else {
             return false;
         };
         local.wake_if_earlier(due);
@@ -702,7 +704,7 @@ fn moved(step: impl FnOnce(&mut Engine<Callback>) -> Option<u64>) -> bool {
 }
 
 fn is_pending(handle: TimerHandle) -> bool {
-    Local::with(|local| local.step(|shard| shard.is_pending(handle))).unwrap_or(false)
+    Local::with(|local| local.with_engine(|shard| shard.is_pending(handle))).unwrap_or(false)
 }
 
 fn is_turning() -> bool {
@@ -711,5 +713,5 @@ fn is_turning() -> bool {
 
 fn share(handle: TimerHandle) {
     // A timer that has ended needs no sharing.
-    let _ = Local::with(|local| local.step(|shard| shard.share(handle)));
+    let _ = Local::with(|local| local.with_engine(|shard| shard.share(handle)));
 }

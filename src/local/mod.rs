@@ -484,7 +484,7 @@ impl LocalTimer {
     /// Returns the number of live timers, including held ones. A timer that another thread
     /// adds counts once a turn has taken it from the mailbox.
     pub fn len(self) -> usize {
-        Local::with(|local| local.step(|shard| shard.len())).unwrap_or(0)
+        Local::with(|local| local.with_engine(|shard| shard.len())).unwrap_or(0)
     }
 
     /// Returns true if no timer is live.
@@ -494,21 +494,21 @@ impl LocalTimer {
 
     /// Returns the present time of this thread's clock: real, or virtual if its [`Config`] says so.
     pub fn now(self) -> Instant {
-        Local::with(|local| local.step(|shard| shard.now()))
+        Local::with(|local| local.with_engine(|shard| shard.now()))
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
     /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
     /// message.
     pub fn counts(self) -> Counts {
-        Local::with(|local| local.step(|shard| shard.counts())).unwrap_or_default()
+        Local::with(|local| local.with_engine(|shard| shard.counts())).unwrap_or_default()
     }
 
     /// Returns the activity of this thread's wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics). Returns `None` in an exiting thread and in a thread that cannot
     /// have a wheel.
     pub fn metrics(self) -> Option<ShardMetrics> {
-        Local::with(|local| local.step(|shard| shard.metrics())).ok()
+        Local::with(|local| local.with_engine(|shard| shard.metrics())).ok()
     }
 
     /// Returns where in the program the live timers were added, and their ages, to find a timer
@@ -533,7 +533,7 @@ impl LocalTimer {
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(self) -> crate::metrics::LiveReport {
-        Local::with(|local| local.step(|shard| shard.live_report())).unwrap_or_default()
+        Local::with(|local| local.with_engine(|shard| shard.live_report())).unwrap_or_default()
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. Of a periodic
@@ -606,7 +606,8 @@ impl LocalTimer {
     /// ```
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
-        Local::with(|local| local.step(|shard| shard.set_period(handle, period))).unwrap_or(false)
+        Local::with(|local| local.with_engine(|shard| shard.set_period(handle, period)))
+            .unwrap_or(false)
     }
 
     /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
@@ -772,7 +773,7 @@ impl LocalTimer {
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
             // Its callback has nothing to drop.
-            let cancelled = local.step(|shard| shard.cancel(timer.handle(), |_| ()));
+            let cancelled = local.with_engine(|shard| shard.cancel(timer.handle(), |_| ()));
             if cancelled.is_ok() {
                 local.publish_cancel_if_asleep();
             }
@@ -797,7 +798,7 @@ impl LocalTimer {
         nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
         let moved = Local::with(|local| {
-            let nanos = local.step(|shard| shard.reset_to(timer, nanos))?;
+            let nanos = local.with_engine(|shard| shard.reset_to(timer, nanos))?;
             local.wake_if_earlier(nanos);
             Some(nanos)
         });
@@ -824,34 +825,36 @@ impl LocalTimer {
     /// Returns the clock's reading at `delay` from now, or an error if there is no wheel.
     #[inline]
     pub(crate) fn nanos_after(delay: Duration) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.step(|shard| shard.nanos_after(delay)))
+        Local::with(|local| local.with_engine(|shard| shard.nanos_after(delay)))
     }
 
     /// Returns the clock's reading at `instant`, or an error if there is no wheel.
     pub(crate) fn nanos_at(instant: Instant) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.step(|shard| shard.clock().nanos_at(instant)))
+        Local::with(|local| local.with_engine(|shard| shard.clock().nanos_at(instant)))
     }
 
     /// Returns the moment at which the clock shows `nanos`, or the present if there is no wheel.
     pub(crate) fn instant_at(self, nanos: u64) -> Instant {
-        let instant = Local::with(|local| local.step(|shard| shard.clock().instant_at(nanos)));
+        let instant =
+            Local::with(|local| local.with_engine(|shard| shard.clock().instant_at(nanos)));
         instant.unwrap_or_else(|_| self.now())
     }
 
     /// Returns true if the clock shows `nanos` or more, or an error if there is no wheel.
     #[inline]
     pub(crate) fn has_elapsed(nanos: u64) -> Result<bool, AddErrorReason> {
-        Local::with(|local| local.step(|shard| shard.has_elapsed(nanos)))
+        Local::with(|local| local.with_engine(|shard| shard.has_elapsed(nanos)))
     }
 
     /// Returns a period in nanoseconds, at least a tick, or an error if there is no wheel.
     pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.step(|shard| shard.tick().period(period)))
+        Local::with(|local| local.with_engine(|shard| shard.tick().period(period)))
     }
 
     /// Spreads timers of this thread's wheel as the shard of that number would.
     pub(crate) fn spread_as(number: u32) {
-        let _ = Local::with(|local| local.step(|shard| shard.shared().spread.start_as(number)));
+        let _ =
+            Local::with(|local| local.with_engine(|shard| shard.shared().spread.start_as(number)));
     }
 
     /// Returns true if this thread has had a wheel that has ended: the thread is exiting.
@@ -936,7 +939,7 @@ fn look<R>(
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,
 ) -> Option<R> {
     let looked = Local::with(|local| {
-        local.step(|shard| if shard.is_pending(handle) { look(shard) } else { None })
+        local.with_engine(|shard| if shard.is_pending(handle) { look(shard) } else { None })
     });
     looked.ok().flatten()
 }

@@ -85,7 +85,7 @@ impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
-                .step(|shard| shard.clock().of_the_kernel())
+                .with_engine(|shard| shard.clock().of_the_kernel())
                 .ok_or(TimerFdError::VirtualTime)?;
             Descriptor::open(clock).map_err(TimerFdError::System)
         })
@@ -94,8 +94,8 @@ impl Local {
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
         // Before the announcement: afterwards it might undo a wake.
-        let (until, _) = self.step(|shard| shard.sleep());
-        descriptor.arm(until, || self.step(|shard| shard.time_until(until)));
+        let (until, _) = self.with_engine(|shard| shard.sleep());
+        descriptor.arm(until, || self.with_engine(|shard| shard.time_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();

@@ -288,7 +288,7 @@ impl<T> Engine<T> {
         take: impl FnOnce(NodeRef<'_, T>),
     ) -> Result<(), Cancel> {
         let index = handle.index();
-        if !self.nodes.finds(index, handle.generation()) {
+        if !self.nodes.ensure_known(index, handle.generation()) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
@@ -344,7 +344,7 @@ impl<T> Engine<T> {
         due: impl FnOnce(&mut Self) -> u64,
     ) -> Option<u64> {
         let index = handle.index();
-        if !self.nodes.finds(index, handle.generation()) {
+        if !self.nodes.ensure_known(index, handle.generation()) {
             return None;
         }
         if handle.is_remote() && self.nodes.entry(index).is_not_admitted() {
@@ -415,7 +415,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
-        self.nodes.finds(handle.index(), handle.generation()) && self.is_armed(handle)
+        self.nodes.ensure_known(handle.index(), handle.generation()) && self.is_armed(handle)
     }
 
     fn is_armed(&self, handle: TimerHandle) -> bool {
@@ -457,7 +457,7 @@ impl<T> Engine<T> {
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         let will_run_again = handle.shard() == self.number
-            && self.nodes.finds(index, generation)
+            && self.nodes.ensure_known(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
             let period = self.time.tick.period(period);
@@ -577,7 +577,7 @@ impl<T> Engine<T> {
         if self.backlog.must_reverse() {
             // The request that came first is consumed first.
             let nodes = &mut self.nodes;
-            self.backlog.reverse(|index, link| nodes.sender(index).link().exchange(link));
+            self.backlog.reverse(|index, link| nodes.node_of_message(index).link().exchange(link));
         }
     }
 

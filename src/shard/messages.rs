@@ -143,7 +143,7 @@ impl<T> Engine<T> {
     #[inline]
     fn take_message(&mut self) -> (u32, u32) {
         let nodes = &mut self.nodes;
-        self.backlog.next(|index| nodes.sender(index).link().get())
+        self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
     /// Polls the mailbox, at most once for each kind in a pass. It finds messages after the backlog
@@ -166,7 +166,7 @@ impl<T> Engine<T> {
         take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
     ) -> Option<Message<P>> {
         let nodes = &mut self.nodes;
-        let link_of = |index| nodes.sender(index).link().get();
+        let link_of = |index| nodes.node_of_message(index).link().get();
         let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
         if index == 0 {
             return None;

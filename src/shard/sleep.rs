@@ -87,7 +87,7 @@ impl PreparedSleep<'_> {
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
         if let Some((shared, announcement)) = &self.announced {
-            shared.parker.awake(announcement);
+            shared.parker.end_sleep(announcement);
         }
     }
 }

@@ -133,9 +133,6 @@ struct FreePage {
     is_listed: bool,
 }
 
-/// Used places of a page that is nearly empty. In models and unit tests a page has two places.
-const NEARLY_EMPTY: u16 = if PAGE > 2 { 2 } else { 1 };
-
 const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
 
 /// Fresh places of a page that get into use. The caller links them by [`link`](Self::link).
@@ -181,10 +178,12 @@ impl FreePlaces {
 
     /// Frees a place as the last one. Returns the place that was freed before, or 0: the caller
     /// [puts](Self::put) it into the list of its page. Returns `None`, and does nothing, if the page
-    /// has other users, or is nearly empty: the last place would keep it from being freed.
+    /// has other users, or if no other place of it is in use: the page may be freed.
     #[inline]
     pub(crate) fn replace_last(&mut self, index: u32) -> Option<u32> {
-        if self.pages.get(page_of(index))?.used <= NEARLY_EMPTY {
+        let number = page_of(index);
+        let others = u16::from(page_of(self.last) == number);
+        if self.pages.get(number)?.used <= 1 + others {
             return None;
         }
         Some(mem::replace(&mut self.last, index))

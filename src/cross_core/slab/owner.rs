@@ -97,7 +97,7 @@ impl<T> OwnerNodes<T> {
     /// owner does not know it. Returns false if no such page is published. A stale handle of the
     /// owner may lead to another timer's node, which has another generation.
     #[inline]
-    pub(crate) fn finds(&mut self, index: u32, generation: u64) -> bool {
+    pub(crate) fn ensure_known(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
@@ -137,9 +137,12 @@ impl<T> OwnerNodes<T> {
         }
     }
 
+    /// Puts a node and the one that was freed before into the list of their page.
     #[cold]
     fn put_both(&mut self, index: u32) {
-        self.put_last();
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
+        }
         self.put(index);
     }
 
@@ -149,13 +152,6 @@ impl<T> OwnerNodes<T> {
         self.entry(index).set_links(Links { previous: 0, next });
         if has_surplus {
             self.trim();
-        }
-    }
-
-    /// Puts the node that was freed last into the list of its page, which may be empty then.
-    fn put_last(&mut self) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
         }
     }
 
@@ -248,7 +244,7 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the node of a message, which the owner knows from now on.
     #[inline]
-    pub(crate) fn sender(&mut self, index: u32) -> NodeRef<'_, T> {
+    pub(crate) fn node_of_message(&mut self, index: u32) -> NodeRef<'_, T> {
         let is_there = self.adopt(page_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
         self.entry(index)
@@ -292,7 +288,6 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
-        self.put_last();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
             let Some(number) = self.free.remove_surplus().or_else(|| self.take_empty_remote_page())
@@ -310,7 +305,6 @@ impl<T> OwnerNodes<T> {
     /// Frees all surplus pages before a long sleep, because no turn would free them during it.
     /// Another thread that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
-        self.put_last();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
             if self.has_garbage {
                 self.trim();

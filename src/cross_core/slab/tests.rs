@@ -189,7 +189,7 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote(pin()).expect("there is a node");
     let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
     let index = node.index();
-    own.sender(index);
+    own.node_of_message(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested().read(), 5);
     (index, generation)
@@ -266,7 +266,7 @@ fn no_node_is_taken_twice() {
         }
         drop(sender);
         for (index, generation) in receiver {
-            own.sender(index);
+            own.node_of_message(index);
             assert!(own.entry(index).state().cancel_own(generation).is_ok());
             assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
             assert!(used.lock().unwrap().remove(&index));
