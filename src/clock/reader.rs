@@ -50,7 +50,7 @@ impl Reader {
         let count = counter::read();
         match follower.at(count) {
             Some(reading) => reading,
-            None => self.look(count, clock),
+            None => self.read_exact(count, clock),
         }
     }
 
@@ -60,10 +60,10 @@ impl Reader {
     /// clock only after earlier instructions, `before` included. `read_after` waits for the clock
     /// in turn.
     #[cold]
-    fn look(&mut self, before: u64, clock: &Clock) -> Reading {
+    fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
         let anchor = Anchor { before, nanos, after: counter::read_after() };
-        let goes_on = self.0.as_mut().is_some_and(|follower| follower.look(anchor));
+        let goes_on = self.0.as_mut().is_some_and(|follower| follower.calibrate(anchor));
         if !goes_on {
             self.0 = None;
         }

@@ -343,7 +343,7 @@ impl Seen<'_, Shared> {
     /// message of it is queued. Otherwise returns `None`.
     #[inline]
     pub(crate) fn cancel_likely(&self, index: u32, generation: u64) -> Option<Remote<Cancel>> {
-        let node = self.look(index)?;
+        let node = self.node(index)?;
         let is_cancelled = node.state.cancel_likely(generation);
         is_cancelled.then(|| Remote {
             answer: Cancel::Cancelled,
@@ -361,7 +361,7 @@ impl Seen<'_, Shared> {
     ) -> Remote<Cancel> {
         // Without a page, the timer and its page have ended, or an earlier shard of this number had
         // more pages.
-        let Some(node) = self.look(index) else { return Remote::quiet(Cancel::Ended) };
+        let Some(node) = self.node(index) else { return Remote::quiet(Cancel::Ended) };
         let (answer, next) = node.cancel(generation, taken);
         let wake = match next {
             FollowUp::Push if taken.is_some() => {
@@ -388,7 +388,7 @@ impl Seen<'_, Shared> {
         nanos: u64,
         taken: &mut Option<SendCallback>,
     ) -> Remote<bool> {
-        let Some(node) = self.look(index) else { return Remote::quiet(false) };
+        let Some(node) = self.node(index) else { return Remote::quiet(false) };
         match node.state.begin_move(generation) {
             Move::Refused => return Remote::quiet(false),
             Move::Superseded => return Remote::quiet(true),
@@ -439,20 +439,20 @@ impl Seen<'_, Shared> {
 
     /// Returns what a timer is doing.
     pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
-        self.look(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
+        self.node(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
 
     pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
-        self.look(index).is_some_and(|node| node.state.is_pending(generation))
+        self.node(index).is_some_and(|node| node.state.is_pending(generation))
     }
 
     pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
-        self.look(index).is_some_and(|node| node.state.is_running(generation))
+        self.node(index).is_some_and(|node| node.state.is_running(generation))
     }
 
     #[inline]
-    fn look(&self, index: u32) -> Option<NodeView<'_>> {
-        self.slab.look(index, self.pinned())
+    fn node(&self, index: u32) -> Option<NodeView<'_>> {
+        self.slab.node(index, self.pinned())
     }
 }
 

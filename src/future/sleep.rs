@@ -251,13 +251,13 @@ impl<H: Backend> Sleep<H> {
             State::Fresh => return self.wait(FireWaker::new(cx.waker())),
             State::Idle => (),
         }
-        self.look(cx)
+        self.poll_clock(cx)
     }
 
     /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no timer:
     /// this is its first poll, or its timer has fired, or the thread of its timer has ended. In the
     /// last case the clock may show less than the deadline.
-    fn look(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+    fn poll_clock(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));

@@ -65,7 +65,7 @@ pub struct Cores<R> {
     /// Each thread that was admitted returns `Some`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
-    all: Arc<All>,
+    all: Arc<CoresShared>,
 }
 
 /// One of the threads of [`Cores`], as its function gets it.
@@ -89,12 +89,12 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
-    all: Arc<All>,
+    all: Arc<CoresShared>,
 }
 
 /// The part that all threads share.
 #[derive(Debug)]
-struct All {
+struct CoresShared {
     shards: Box<[ShardRef]>,
     /// Which threads know that they should end.
     stopping: Box<[AtomicBool]>,
@@ -512,18 +512,19 @@ impl CoresBuilder {
         let core_ids =
             if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let run = Arc::new(run);
-        let mut starting = Starting { threads: Vec::new(), reports: Vec::new(), gates: Vec::new() };
+        let mut starting =
+            Starting { threads: Vec::new(), reports: Vec::new(), permits: Vec::new() };
         for (index, seat) in seats.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
-            let place = Place {
+            let args = ThreadArgs {
                 index,
                 core_id,
                 config: Arc::clone(&self.config),
                 run: Arc::clone(&run),
                 seat,
             };
-            if let Err(error) = starting.spawn(place) {
-                starting.give_up();
+            if let Err(error) = starting.spawn(args) {
+                starting.abort_start();
                 return Err(error);
             }
         }
@@ -541,7 +542,7 @@ impl fmt::Debug for CoresBuilder {
 }
 
 /// The arguments of a thread.
-struct Place<F, S> {
+struct ThreadArgs<F, S> {
     index: usize,
     core_id: Option<CoreId>,
     config: Arc<MakeConfig>,
@@ -549,12 +550,12 @@ struct Place<F, S> {
     seat: S,
 }
 
-impl<R, S, F: Fn(Core, S) -> R> Place<F, S> {
+impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
     /// Runs the thread. Returns `None` if it was not admitted to `run`.
-    fn live(
+    fn run_thread(
         self,
         report: &mpsc::Sender<Started>,
-        admission: &mpsc::Receiver<Arc<All>>,
+        admission: &mpsc::Receiver<Arc<CoresShared>>,
     ) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
@@ -573,29 +574,29 @@ type Started = Result<(Option<usize>, ShardRef), ConfigError>;
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
     reports: Vec<mpsc::Receiver<Started>>,
-    gates: Vec<mpsc::Sender<Arc<All>>>,
+    permits: Vec<mpsc::Sender<Arc<CoresShared>>>,
 }
 
 impl<R: Send + 'static> Starting<R> {
-    fn spawn<F, S>(&mut self, place: Place<F, S>) -> io::Result<()>
+    fn spawn<F, S>(&mut self, args: ThreadArgs<F, S>) -> io::Result<()>
     where
         F: Fn(Core, S) -> R + Send + Sync + 'static,
         S: Send + 'static,
     {
         let (report, reports) = mpsc::channel();
         let (admission, gated) = mpsc::channel();
-        let builder = thread::Builder::new().name(format!("corewheel-{}", place.index));
-        self.threads.push(builder.spawn(move || place.live(&report, &gated))?);
+        let builder = thread::Builder::new().name(format!("corewheel-{}", args.index));
+        self.threads.push(builder.spawn(move || args.run_thread(&report, &gated))?);
         self.reports.push(reports);
-        self.gates.push(admission);
+        self.permits.push(admission);
         Ok(())
     }
 
-    /// Opens the gates if all threads are ready.
+    /// Lets the threads begin if all threads are ready.
     fn finish(self) -> io::Result<Cores<R>> {
         let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
-            let panics = self.give_up();
+            let panics = self.abort_start();
             panic::resume_unwind(
                 panics
                     .into_iter()
@@ -606,7 +607,7 @@ impl<R: Send + 'static> Starting<R> {
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
             Ok((pinned, shards)) => Ok(self.open(pinned, shards.into_boxed_slice())),
             Err(error) => {
-                self.give_up();
+                self.abort_start();
                 Err(error.into())
             }
         }
@@ -614,17 +615,17 @@ impl<R: Send + 'static> Starting<R> {
 
     fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let all = Arc::new(All { shards, stopping });
-        for admission in self.gates {
+        let all = Arc::new(CoresShared { shards, stopping });
+        for admission in self.permits {
             // A waiting thread holds the other end.
             let _ = admission.send(Arc::clone(&all));
         }
         Cores { threads: self.threads, pinned, all }
     }
 
-    /// Drops the gates, waits for the threads, and returns their panics.
-    fn give_up(self) -> Vec<Box<dyn std::any::Any + Send>> {
-        drop(self.gates);
+    /// Drops the permits, waits for the threads, and returns their panics.
+    fn abort_start(self) -> Vec<Box<dyn std::any::Any + Send>> {
+        drop(self.permits);
         self.threads.into_iter().filter_map(|thread| thread.join().err()).collect()
     }
 }

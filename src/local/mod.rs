@@ -557,7 +557,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().deadline(idle), None);
     /// ```
     pub fn deadline(self, handle: TimerHandle) -> Option<Instant> {
-        look(handle, |shard| shard.deadline(handle))
+        with_pending(handle, |shard| shard.deadline(handle))
     }
 
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
@@ -581,7 +581,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn time_left(self, handle: TimerHandle) -> Option<Duration> {
-        look(handle, |shard| shard.time_left(handle))
+        with_pending(handle, |shard| shard.time_left(handle))
     }
 
     /// Changes the period of a periodic timer of this thread, also from inside its callback.
@@ -934,7 +934,7 @@ impl LocalHandle {
 }
 
 /// Looks at a timer of this thread's wheel, if it is pending.
-fn look<R>(
+fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,
 ) -> Option<R> {

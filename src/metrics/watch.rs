@@ -161,8 +161,9 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
     let mut known = HashMap::new();
     while !over.within(interval) {
         for number in registry::numbers() {
-            let found =
-                registry::with(number, |seen| seen.and_then(|shared| look(number, &shared, limit)));
+            let found = registry::with(number, |seen| {
+                seen.and_then(|shared| check_stall(number, &shared, limit))
+            });
             let turns = found.as_ref().map(|(turns, _)| *turns);
             if known.insert(number, turns) == Some(turns) {
                 continue;
@@ -190,7 +191,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
 }
 
 /// Returns the shard's turns and its stall, if it is stalled.
-fn look(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
+fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
     // Read before the turns: if this thread is delayed in between, the stall seems shorter, not
     // longer.
     let now = shared.clock().nanos();

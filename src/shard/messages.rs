@@ -234,7 +234,7 @@ impl<T> Engine<T> {
             return (node.link().get(), !node.is_not_admitted() && node.state().is_held());
         }
         let pinned = pin();
-        let node = self.shared.slab.look(index, &pinned);
+        let node = self.shared.slab.node(index, &pinned);
         (node.map_or(0, |node| node.link.get()), false)
     }
 }

@@ -748,7 +748,7 @@ impl<T> Shard<T> {
         while let Some(reason) = self.engine.refusal() {
             match self.engine.next_cancelled(|node| Some(node.take_payload())) {
                 Some(Message::Cancelled(payload)) => {
-                    self.engine.shared.hooks.drop_catching_panic(payload)
+                    self.engine.shared.hooks.drop_catching_panic(payload);
                 }
                 _ => return Err(reason),
             }

@@ -187,7 +187,7 @@ fn while_moving(
 ) -> bool {
     let shared = Arc::clone(shard.engine.shared());
     let pinned = crate::cross_core::reclaim::pin();
-    let moved = shared.slab.look(timer.index(), &pinned).map(|node| {
+    let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         between(shard);
         node.requested().write(3_000_000);
@@ -210,7 +210,7 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
         let moved = while_moving(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
                 let pinned = crate::cross_core::reclaim::pin();
-                let node = shard.engine.shared().slab.look(timer.index(), &pinned);
+                let node = shard.engine.shared().slab.node(timer.index(), &pinned);
                 node.map(|node| node.state.cancel(timer.generation()))
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, FollowUp::Nothing)));

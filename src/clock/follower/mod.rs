@@ -120,7 +120,7 @@ impl Follower {
 
     /// Learns from a reading of the clock. Returns false if the counter was faulty too often and
     /// must not be used again.
-    pub(super) fn look(&mut self, anchor: Anchor) -> bool {
+    pub(super) fn calibrate(&mut self, anchor: Anchor) -> bool {
         self.window.last = u64::MAX;
         match self.state {
             State::New => self.state = State::Learning { since: anchor, guess: None },

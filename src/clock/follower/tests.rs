@@ -80,7 +80,8 @@ impl World {
         self.dawdle();
         let nanos = self.nanos;
         self.dawdle();
-        self.given_up = !self.follower.look(Anchor { before: count, nanos, after: self.count() });
+        self.given_up =
+            !self.follower.calibrate(Anchor { before: count, nanos, after: self.count() });
         (nanos, Reading::exact(nanos))
     }
 
@@ -150,7 +151,7 @@ fn a_lesson_has_a_least_length() {
     for (length, has_learnt) in [(LESSON_MIN - 1, false), (LESSON_MIN, true)] {
         let mut follower = Follower::new();
         for nanos in [0, length] {
-            assert!(follower.look(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
+            assert!(follower.calibrate(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
         }
         let State::Learning { guess, .. } = follower.state else { panic!("it takes two lessons") };
         assert_eq!(guess.is_some(), has_learnt, "in {length} ns");
@@ -333,7 +334,7 @@ fn a_wide_anchor_opens_no_window() {
     let nanos = world.nanos;
     world.pass(3_000);
     let after = world.count();
-    assert!(world.follower.look(Anchor { before, nanos, after }));
+    assert!(world.follower.calibrate(Anchor { before, nanos, after }));
     assert_eq!(world.follower.at(after + 10), None);
 }
 

@@ -124,7 +124,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { guard.defer_unchecked(release_ref) };
     }
 
-    /// Calls `look` with the value, if there is one, while this thread is pinned.
+    /// Calls `load` with the value, if there is one, while this thread is pinned.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Seen<'_, T>>) -> R) -> R {
@@ -195,7 +195,7 @@ impl<T> PublishedPointer<T> {
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
-        // AcqRel: publishes the target of the pointer (pairs with `look`), and acquires the owner's
+        // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires the owner's
         // work before it emptied the cell (pairs with `retract`). Relaxed: a failure is not used.
         let swapped = self.0.compare_exchange(
             Shared::null(),
@@ -212,7 +212,7 @@ impl<T> PublishedPointer<T> {
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
-        // Release: a thread that finds the cell empty sees everything before (pairs with `look`).
+        // Release: a thread that finds the cell empty sees everything before (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
         let old = SendPointer(old);
@@ -227,7 +227,7 @@ impl<T> PublishedPointer<T> {
 
     /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
     #[inline]
-    pub(crate) fn look(&self, pinned: &Pinned) -> Option<NonNull<T>> {
+    pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is
         // empty again.
         let pointer = self.0.load(Ordering::Acquire, &pinned.0);

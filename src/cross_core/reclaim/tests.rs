@@ -124,16 +124,16 @@ fn a_pointer_is_published_once_and_retracted_when_no_thread_looks() {
     static OVER: AtomicU32 = AtomicU32::new(0);
 
     let (place, value) = (PublishedPointer::default(), 5_u32);
-    assert_eq!(place.look(&pin()), None);
+    assert_eq!(place.load(&pin()), None);
     assert!(place.publish_if_empty(NonNull::from(&value)));
     assert!(!place.publish_if_empty(NonNull::from(&6)));
     let pinned = pin();
-    assert_eq!(place.look(&pinned), Some(NonNull::from(&value)));
+    assert_eq!(place.load(&pinned), Some(NonNull::from(&value)));
     place.retract(|_| {
         // Relaxed: a count.
         OVER.fetch_add(1, Ordering::Relaxed);
     });
-    assert_eq!(place.look(&pinned), None);
+    assert_eq!(place.load(&pinned), None);
     let is_over = || {
         help();
         OVER.load(Ordering::Relaxed) == 1

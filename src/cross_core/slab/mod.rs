@@ -225,9 +225,9 @@ impl PageSlot {
 
 impl PageSlot {
     #[inline]
-    fn look(&self, pinned: &Pinned) -> Option<PagePtr> {
-        self.handover.look();
-        self.page.look(pinned).map(PagePtr::of)
+    fn load(&self, pinned: &Pinned) -> Option<PagePtr> {
+        self.handover.before_load();
+        self.page.load(pinned).map(PagePtr::of)
     }
 }
 
@@ -262,7 +262,7 @@ impl Slab {
 
     /// Returns the node `index`, if its page is published.
     #[inline]
-    pub(crate) fn look<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
+    pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_of(index), pinned)?;
         // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of
         // this slab have its shape.
@@ -272,7 +272,7 @@ impl Slab {
 
     #[inline]
     fn page(&self, number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        self.pages.get(number)?.look(pinned)
+        self.pages.get(number)?.load(pinned)
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no index or generation is left, or
@@ -406,14 +406,14 @@ impl Slab {
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[number];
-        slot.handover.change();
+        slot.handover.before_store();
         slot.page.publish_if_empty(page.pointer())
     }
 
     /// Takes a page out of the table. The owner keeps it until it is marked.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
-        slot.handover.change();
+        slot.handover.before_store();
         slot.page.retract(retired::mark_reclaimable);
         self.hints.vacant.lower(as_u32(number));
     }

@@ -30,11 +30,11 @@ fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
 }
 
 fn is_there(slab: &Slab, index: u32) -> bool {
-    slab.look(index, &pin()).is_some()
+    slab.node(index, &pin()).is_some()
 }
 
 fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
-    slab.look(index, &pin()).map(|node| node.state.cancel(generation).0)
+    slab.node(index, &pin()).map(|node| node.state.cancel(generation).0)
 }
 
 /// Trims until `done` returns true.
@@ -56,7 +56,7 @@ fn every_index_has_its_own_node_in_both_views() {
     for (&index, generation) in indices.iter().zip(1..) {
         assert!(own.entry(index).state().is_pending(generation));
         let seen =
-            slab.look(index, &pin()).map(|node| std::ptr::eq(node.state, own.entry(index).state()));
+            slab.node(index, &pin()).map(|node| std::ptr::eq(node.state, own.entry(index).state()));
         assert_eq!(seen, Some(true));
     }
     indices.sort_unstable();
@@ -169,7 +169,7 @@ fn a_page_that_is_looked_at_is_not_freed() {
         (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     let last = indices[18];
     let pinned = pin();
-    let answer = slab.look(last, &pinned).map(|node| {
+    let answer = slab.node(last, &pinned).map(|node| {
         for (&index, generation) in indices.iter().zip(1..) {
             end(&mut own, index, generation);
         }

@@ -110,7 +110,7 @@ impl Core {
 
     /// Takes a step. Returns true if it did some work, since other cores may have work after it.
     pub(super) fn step(&self, step: Step) -> bool {
-        self.tell(move |tasks| match step {
+        self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
                 // A batch that it sends is work for the receiving core.
@@ -130,12 +130,12 @@ impl Core {
     {
         let task = Task::new();
         let same = task.same();
-        self.tell(move |tasks| tasks.add(same.run(make())));
+        self.run_on_core(move |tasks| tasks.add(same.run(make())));
         task
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
-        self.tell(|_| local_timer().time_until_next())
+        self.run_on_core(|_| local_timer().time_until_next())
     }
 
     /// Returns the number of tasks that wait for a poll.
@@ -149,7 +149,7 @@ impl Core {
     }
 
     /// Runs a job on the core's thread, waits for it, and resumes its panic here.
-    fn tell<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
+    fn run_on_core<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
         let (done, result) = channel::<Result<R, Box<dyn Any + Send>>>();
         let job = move |tasks: &Tasks| {
             let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(tasks))));

@@ -85,18 +85,18 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    pub(crate) fn change(&self) {
+    pub(crate) fn before_store(&self) {
         if !EPOCHS_ARE_LOOMS {
-            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `look`, and
+            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`, and
             // with other changes.
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    pub(crate) fn look(&self) {
+    pub(crate) fn before_load(&self) {
         if !EPOCHS_ARE_LOOMS {
             // Acquire: stands for the Acquire load of the pointer, which loom does not see; pairs
-            // with the Release in `change`.
+            // with the Release in `before_store`.
             self.changes.fetch_add(0, Ordering::Acquire);
         }
     }

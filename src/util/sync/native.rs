@@ -86,10 +86,10 @@ pub(crate) struct Handover {}
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
 impl Handover {
     #[inline]
-    pub(crate) fn change(&self) {}
+    pub(crate) fn before_store(&self) {}
 
     #[inline]
-    pub(crate) fn look(&self) {}
+    pub(crate) fn before_load(&self) {}
 }
 
 /// Marks the last access to a value that an epoch protects. Only loom's version has an effect.
