@@ -240,10 +240,10 @@ impl Config {
     /// the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
     /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard,
-    /// or the last clone of the configuration, drops it. A hook that owns a [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both
-    /// leak. Several threads may call the hook for one sleep, so that none relies on another that
-    /// may be delayed. If the hook panics, the owner sleeps until its timeout, or until
-    /// another thread calls the hook.
+    /// or the last clone of the configuration, drops it. A hook that owns a
+    /// [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both leak. Several threads may
+    /// call the hook for one sleep, so that none relies on another that may be delayed. If the hook
+    /// panics, the owner sleeps until its timeout, or until another thread calls the hook.
     ///
     /// The hook may send requests to any shard, whose hook is then called inside it, up to 32 deep.
     /// No hook is called inside itself for the same sleep.

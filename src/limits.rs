@@ -62,8 +62,8 @@ pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 
 /// reused.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// The generation bit of timers that another thread armed, so that the owner's generations and
-/// theirs never meet.
+/// The generation bit of timers that another thread armed. It keeps their generations apart from
+/// the owner's.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
 
 /// The last generation of either side: 55 bits, beside the bit above and the 8 bits of the
@@ -128,9 +128,9 @@ pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
 /// Messages of other cores that one turn consumes at most, so that a flood is no pause (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// How long a timer is overdue on a thread whose loop has not begun, in nanoseconds, before the next
-/// add reports it: a thread may add timers and finish its set-up before its loop begins. A thread
-/// with a registered driver has the second time.
+/// How long a timer is overdue on a thread whose loop has not begun, in nanoseconds, before the
+/// next add reports it: a thread may add timers and finish its set-up before its loop begins. A
+/// thread with a registered driver has the second time.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// How often a thread tries to claim a wheel of `Timers::per_worker`, which others hold for a few

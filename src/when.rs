@@ -15,9 +15,9 @@ use crate::{
 ///
 /// # Deadlines
 ///
-/// The deadline is the moment rounded up to a tick, so a timer is never early. A delay of zero or an
-/// instant in the past is due at once: the timer fires in the next turn, not in one that has begun.
-/// A moment beyond 584 years never comes.
+/// The deadline is the moment rounded up to a tick, so a timer is never early. A delay of zero or
+/// an instant in the past is due at once: the timer fires in the next turn, not in one that has
+/// begun. A moment beyond 584 years never comes.
 ///
 /// Most timeouts need not be exact, and two methods say so:
 ///
@@ -93,8 +93,8 @@ impl When {
     ///
     /// It fires at the tick within the slack that is a multiple of the largest power of two. Most
     /// timers with slack share such ticks, so that one wake-up of the loop serves many of them. See
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset to a tick that 96 timers share
-    /// may wake the loop once more, to move the timer there.
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset to a tick that 96 timers
+    /// share may wake the loop once more, to move the timer there.
     ///
     /// # Examples
     ///

@@ -1,8 +1,8 @@
 //! The table of shards, through which a plain handle finds its shard.
 //!
 //! A handle names its shard by a number. Numbers are reused, so they never run out. The generation
-//! keeps a stale handle from a newer shard of its number: the registry stores a generation after all
-//! of the old shard, and the new shard continues from there. So no two timers of one number and
+//! keeps a stale handle from a newer shard of its number: the registry stores a generation after
+//! all of the old shard, and the new shard continues from there. So no two timers of one number and
 //! index ever share a generation. A bit marks the generations of remote timers.
 
 use std::sync::{Arc, Mutex, PoisonError};

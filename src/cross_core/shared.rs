@@ -157,8 +157,8 @@ impl Shared {
         }
     }
 
-    /// Reports once that a timer has been overdue for this time, in nanoseconds, on a thread that no
-    /// loop drives. No borrow of the library may be held.
+    /// Reports once that a timer has been overdue for this time, in nanoseconds, on a thread that
+    /// no loop drives. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.take_undriven_report(overdue) {

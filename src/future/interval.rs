@@ -26,8 +26,8 @@ pub struct Interval<H: Backend = LocalTimer> {
 
 /// The behavior of an interval for missed ticks.
 ///
-/// [`Interval`] has missed a tick if it is taken after the deadline of the next one; the interval of
-/// `corewheel_tokio`, like tokio's, if it is taken more than 5 ms late.
+/// [`Interval`] has missed a tick if it is taken after the deadline of the next one; the interval
+/// of `corewheel_tokio`, like tokio's, if it is taken more than 5 ms late.
 ///
 /// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
 ///

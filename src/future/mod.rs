@@ -36,8 +36,8 @@
 //! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and
 //!   a future is a handful of words.
 //! - **Each wake is called once**, for the waker of the last poll, in a turn of the thread that
-//!   owns the timer, or of the [`Watcher`]. A waker that panics there, in its call or its drop, is caught and reported
-//!   like a callback's panic; the turn continues.
+//!   owns the timer, or of the [`Watcher`]. A waker that panics there, in its call or its drop, is
+//!   caught and reported like a callback's panic; the turn continues.
 //! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is
 //!   dropped at once, on the thread of that drop. If another thread uses the wheel of a
 //!   [`Timers::per_worker`] at that moment, the waker is dropped by the next turn, within

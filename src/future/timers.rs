@@ -33,10 +33,10 @@ use crate::{
 
 /// Wheels for futures that may be polled and dropped on any thread.
 ///
-/// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for each
-/// core of the machine, and the workers add to these wheels directly. [`start`](Self::start) and
-/// [`new`](Self::new) use the wheels of other threads, to which the workers send messages: better
-/// only if most timers fire.
+/// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for
+/// each core of the machine, and the workers add to these wheels directly. [`start`](Self::start)
+/// and [`new`](Self::new) use the wheels of other threads, to which the workers send messages:
+/// better only if most timers fire.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
 /// Otherwise each thread keeps to one of them, which reduces contention between threads. If that

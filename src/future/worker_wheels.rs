@@ -16,9 +16,9 @@
 //! The claim's swap acquires and its release releases, so each owner sees the work of all owners
 //! before it. No user code runs while a wheel is claimed: wakers are cloned before, and run or
 //! dropped after (P5). So a claim is short and never nested. The only exception is the drop of
-//! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds a wheel claimed
-//! retries a few times, and then acts as any remote thread does: it cancels and moves timers by
-//! their state words, and adds through the mailbox. It waits for no thread.
+//! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds
+//! a wheel claimed retries a few times, and then acts as any remote thread does: it cancels and
+//! moves timers by their state words, and adds through the mailbox. It waits for no thread.
 //!
 //! # No missed wake-up
 //!

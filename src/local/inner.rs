@@ -103,8 +103,8 @@ struct Wanted {
     trim: bool,
 }
 
-/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip the
-/// wake-up.
+/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip
+/// the wake-up.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -271,8 +271,8 @@ impl Local {
         }
     }
 
-    /// Records that the loop turns or announces a sleep, unless it has done so before. Returns false
-    /// inside a turn.
+    /// Records that the loop turns or announces a sleep, unless it has done so before. Returns
+    /// false inside a turn.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
         matches!(self.driver.get(), Driver::Between) || self.begin_driving_slow()

@@ -109,8 +109,8 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay, at an instant, or roughly then; see [`When`]. It runs in
-    /// the first turn at or after that moment, rounded up to a tick; never early, and never in a
+    /// Runs `callback` once, after a delay, at an instant, or roughly then; see [`When`]. It runs
+    /// in the first turn at or after that moment, rounded up to a tick; never early, and never in a
     /// turn that has begun. A zero delay runs in the next turn; a delay beyond 584 years never
     /// runs.
     ///
@@ -221,8 +221,8 @@ impl LocalTimer {
         Self::insert_periodic(period, Origin::caller(), callback)
     }
 
-    /// Runs `callback` once, and lets only this thread cancel the timer, so that its ending needs no
-    /// atomic swap. See [`add`](Self::add) for the rest.
+    /// Runs `callback` once, and lets only this thread cancel the timer, so that its ending needs
+    /// no atomic swap. See [`add`](Self::add) for the rest.
     ///
     /// # Panics
     ///

@@ -69,8 +69,8 @@ impl ShardRef {
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. It
-    /// allocates another page for 4,096 remote timers, and for a callback that captures more than 32
-    /// bytes. If the owner sleeps beyond the new deadline, it is woken.
+    /// allocates another page for 4,096 remote timers, and for a callback that captures more than
+    /// 32 bytes. If the owner sleeps beyond the new deadline, it is woken.
     ///
     /// # Panics
     ///
@@ -284,8 +284,8 @@ impl ShardRef {
         self.send(Schedule { due: nanos, period: 0 }, origin, callback, RunOnce, |run| run.0)
     }
 
-    /// Adds a remote timer, and wakes the owner if it must see it. `wrap` makes what is built in the
-    /// node, and `unwrap` returns the callback from it.
+    /// Adds a remote timer, and wakes the owner if it must see it. `wrap` makes what is built in
+    /// the node, and `unwrap` returns the callback from it.
     #[inline]
     fn send<F: Send + 'static, B: Build<Callback> + Send>(
         &self,

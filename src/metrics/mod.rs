@@ -113,8 +113,8 @@ pub struct ShardMetrics {
     ///
     /// It is measured from the beginning of the turn to the next question of the loop
     /// (`prepare_sleep`, `time_until_next`), which reads the clock anyway. So work between the turn
-    /// and that question counts too. Of several turns between two questions only the last is
-    /// measured. It is zero for a loop that never asks.
+    /// and that call counts too. Of several turns between two such calls only the last is measured.
+    /// It is zero for a loop that never makes one.
     pub longest_turn: Duration,
     /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
     ///

@@ -56,14 +56,14 @@ pub struct Stall {
 /// event, a lock, or a loop that has ended.
 ///
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
-/// is late by more than the limit, according to its last question (`prepare_sleep`,
-/// `time_until_next`, a `TimerFd`). For a loop that never calls these, only the length of its turns
-/// is watched. A [`Shard`](crate::Shard) that has neither turned nor been asked is not watched. A
-/// thread whose loop has not begun is stalled when a timer is overdue by more than the limit, also
-/// one that another thread has added or moved.
+/// is late by more than the limit, according to its last call of `prepare_sleep` or
+/// `time_until_next`, or its `TimerFd`. For a loop that never calls these, only the length of its
+/// turns is watched. A [`Shard`](crate::Shard) that has made no turn and no such call is not
+/// watched. A thread whose loop has not begun is stalled when a timer is overdue by more than the
+/// limit, also one that another thread has added or moved.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
-/// loop asks or turns again. To process a part of the timers, use `turn_within`.
+/// loop makes such a call or turns again. To process a part of the timers, use `turn_within`.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not hold a lock that the report needs. A report that drops its own watch does

@@ -152,8 +152,8 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, Kind::Shared, payload, Origin::caller())
     }
 
-    /// Adds a timer that expires every `period` until it is cancelled, for the first time one period
-    /// from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
+    /// Adds a timer that expires every `period` until it is cancelled, for the first time one
+    /// period from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
     ///
     /// Expiries keep to their schedule: for any tick, the period does not drift. Those that were
     /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
@@ -316,7 +316,8 @@ impl<T> Shard<T> {
         self.engine.deadline(handle)
     }
 
-    /// Returns the time until the deadline of a pending timer of this shard; zero if it has elapsed.
+    /// Returns the time until the deadline of a pending timer of this shard; zero if it has
+    /// elapsed.
     ///
     /// Returns `None` if the timer has ended, or the handle is of another shard. Cost: constant,
     /// one reading of the clock.

@@ -107,8 +107,8 @@ impl<P: Copy + PartialEq> PageTable<P> {
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<FreePage>,
-    /// The index of the place that was freed last, or 0 if it was taken again. It is in no list, and
-    /// its page counts it as used.
+    /// The index of the place that was freed last, or 0 if it was taken again. It is in no list,
+    /// and its page counts it as used.
     last: u32,
     /// The page that the next place is taken from, if it has room.
     current: usize,
@@ -177,8 +177,8 @@ impl FreePlaces {
     }
 
     /// Frees a place as the last one. Returns the place that was freed before, or 0: the caller
-    /// [puts](Self::put) it into the list of its page. Returns `None`, and does nothing, if the page
-    /// has other users, or if no other place of it is in use: the page may be freed.
+    /// [puts](Self::put) it into the list of its page. Returns `None`, and does nothing, if the
+    /// page has other users, or if no other place of it is in use: the page may be freed.
     #[inline]
     pub(crate) fn replace_last(&mut self, index: u32) -> Option<u32> {
         let number = page_of(index);

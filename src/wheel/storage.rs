@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It reads and writes the fields of an [`Entry`] by value, so the
-//! [`Storage`] may share the rest of an entry with other threads.
+//! The wheel owns slots, not entries. It reads and writes the fields of an [`Entry`] by value, so
+//! the [`Storage`] may share the rest of an entry with other threads.
 
 /// The entries of a wheel.
 ///

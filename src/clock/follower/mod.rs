@@ -67,7 +67,8 @@ struct Rate {
 /// The time between two readings of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The latest trusted count. Only greater counts are trusted, so the maximum disables the window.
+    /// The latest trusted count. Only greater counts are trusted, so the maximum disables the
+    /// window.
     last: u64,
     end: u64,
     anchor: Anchor,

@@ -142,8 +142,8 @@ impl Backlog {
     }
 
     /// Consumes the next message within the budget: an urgent one at the beginning of a pass; at
-    /// its end one of low priority, then new urgent ones. Returns its index, 0 if there is none, and
-    /// its link, which `link_of` returns.
+    /// its end one of low priority, then new urgent ones. Returns its index, 0 if there is none,
+    /// and its link, which `link_of` returns.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let is_urgent = self.urgent_only || self.left[LOW].first == 0;

@@ -125,8 +125,8 @@ pub(crate) enum Priority {
 #[must_use]
 pub(crate) enum Push {
     /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
-    /// and is right only modulo `WAKE_BACKLOG`. `is_first_payload` is set if this message is about a
-    /// payload and no queued one before it is.
+    /// and is right only modulo `WAKE_BACKLOG`. `is_first_payload` is set if this message is about
+    /// a payload and no queued one before it is.
     Queued { depth: u32, is_first_payload: bool },
     /// The owner has ended, and sweeps the node: nothing more to do.
     Closed,
@@ -160,8 +160,9 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Returns true if an owner must not fall asleep, because a message is urgent or at least `backlog`
-    /// low-priority messages are queued. Before a long sleep, one message about a payload suffices.
+    /// Returns true if an owner must not fall asleep, because a message is urgent or at least
+    /// `backlog` low-priority messages are queued. Before a long sleep, one message about a payload
+    /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
         self.is_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()

@@ -21,12 +21,12 @@
 //!
 //! # Generations
 //!
-//! One generation bit says which side has armed the node, so that the generations of both never
-//! meet. The owner counts its own. An adder gives its timer the node's last generation plus one, so
-//! it needs no counter that all adders write. A new page begins after all generations of the pages
-//! that have retired: the owner counts how often it returns a node to a page, which bounds them.
-//! The adder that publishes a page first acquires the retraction of the last page of that number.
-//! Then it reads the first generation and gives the nodes to all adders.
+//! One generation bit keeps the timers of the owner and of adders apart. The owner counts its own.
+//! An adder gives its timer the node's last generation plus one, so it needs no counter that all
+//! adders write. A new page begins after all generations of the pages that have retired: the owner
+//! counts how often it returns a node to a page, which bounds them. The adder that publishes a page
+//! first acquires the retraction of the last page of that number. Then it reads the first
+//! generation and gives the nodes to all adders.
 //!
 //! # Publication and retirement
 //!

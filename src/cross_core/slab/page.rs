@@ -398,8 +398,8 @@ impl FreeHead {
             link.set(link_to(last, first_of(head).unwrap_or(0)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
-            // Release (G1): the links, and the state of the nodes. Relaxed: a failure is looked at
-            // again.
+            // Release (G1): the links, and the state of the nodes. Relaxed: a failure only
+            // returns another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return (count_of(head), counted),
                 Err(found) => head = found,
@@ -418,7 +418,7 @@ impl FreeHead {
                     head,
                     (head >> 32).wrapping_add(1) << 32,
                     // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not
-                    // looked at.
+                    // used.
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )

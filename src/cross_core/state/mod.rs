@@ -37,9 +37,9 @@
 //! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's, unless *payload taken* |
 //! | `Cancelling` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
-//! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is set. Three
-//! more fields are shared: this word, the mailbox link beside it, and the requested deadline. A
-//! node is free for reuse when it is `Idle` and not queued.
+//! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is
+//! set. Three more fields are shared: this word, the mailbox link beside it, and the requested
+//! deadline. A node is free for reuse when it is `Idle` and not queued.
 //!
 //! # Transitions
 //!
@@ -140,11 +140,11 @@
 //! payload, so a page of free nodes can be freed at once.
 //!
 //! The payload of a remotely added timer is `Send`. The thread that cancels it also drops it, since
-//! the owner may sleep for long. It makes the timer `Cancelling` with *payload taken*, moves the payload to
-//! its own stack, and then makes the timer `Cancelled`. If the timer was being moved, the mover
-//! does this instead. The swap that sets *payload taken* acquires the adder's writes and the runs of a
-//! periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's `collect`
-//! (S1). If the shard ends in between, `sweep` leaves the payload alone.
+//! the owner may sleep for long. It makes the timer `Cancelling` with *payload taken*, moves the
+//! payload to its own stack, and then makes the timer `Cancelled`. If the timer was being moved,
+//! the mover does this instead. The swap that sets *payload taken* acquires the adder's writes and
+//! the runs of a periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's
+//! `collect` (S1). If the shard ends in between, `sweep` leaves the payload alone.
 //!
 //! # Models
 //!

@@ -274,8 +274,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether another thread has moved the timer and the owner has not linked it there yet;
-    /// `None` if the timer is not pending.
+    /// Returns whether another thread has moved the timer and the owner has not linked it there
+    /// yet; `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): the requested deadline.
         let word = self.0.load(Ordering::Acquire);

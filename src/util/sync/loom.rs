@@ -87,8 +87,8 @@ pub(crate) struct Handover {
 impl Handover {
     pub(crate) fn before_store(&self) {
         if !EPOCHS_ARE_LOOMS {
-            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`, and
-            // with other changes.
+            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
+            // and with other changes.
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
