@@ -164,7 +164,7 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 /// A page is retired and freed while a thread resets a timer that it had.
 #[test]
 fn reset_and_page_reclaimed() {
-    explore_within(2, 4_100, || {
+    explore_within(2, 3_900, || {
         let (mut shard, stale, last) = stage(shard_with_a_stale_handle);
         let mover = thread::spawn(move || stale.reset(TICK));
         shard.cancel(last);

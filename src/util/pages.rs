@@ -190,6 +190,7 @@ impl FreePlaces {
     }
 
     /// Returns true if there is a page of this number, and it has one user.
+    #[cfg(any(test, feature = "std"))]
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
         self.pages.get(number).is_some_and(|page| page.is_ours)

@@ -79,7 +79,11 @@ mod owner;
 mod page;
 mod retired;
 
-use std::{array, ptr::NonNull, sync::Arc};
+use std::{
+    array,
+    ptr::{NonNull, slice_from_raw_parts_mut},
+    sync::Arc,
+};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, Requested};
 pub(crate) use self::{
@@ -217,9 +221,9 @@ impl PageSlot {
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_MODEL) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_MODEL) };
         // The memory is zero without being written.
-        let table = Box::into_raw(vec![0_usize; PAGES].into_boxed_slice());
+        let table = Box::into_raw(vec![0_usize; PAGES].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
-        unsafe { Box::from_raw(table as *mut [Self]) }
+        unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES)) }
     }
 }
 
