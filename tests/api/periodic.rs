@@ -20,7 +20,7 @@ use crate::{
     common::{TICK, on_a_thread},
     support::{
         Counter, HOUR, OnDrop, assert_stale, assert_sum, cancel_elsewhere, configured,
-        counting_wakes, manual_shard, never, on_a_core, owner, panics, turn_after,
+        manual_shard, never, on_a_core, owner, panics, turn_after,
     },
 };
 
@@ -208,21 +208,6 @@ fn add_large(shard: &ShardRef, counter: &Counter, period: Duration) -> TimerHand
         assert_eq!(large.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 100);
         run();
     })
-}
-
-#[test]
-fn a_periodic_add_wakes_a_sleeping_owner_only_for_an_earlier_run() {
-    counting_wakes(|clock, wakes, shard| {
-        local_timer().add(TICK * 50, || ());
-        assert_eq!(wakes.during_sleep(|| _ = shard.add_periodic(TICK * 60, never)), 0);
-        local_timer().turn();
-        assert_eq!(wakes.during_sleep(|| _ = shard.add_periodic(TICK * 40, || ())), 1);
-        assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO), "it has not seen them");
-        local_timer().turn();
-        assert_eq!(local_timer().time_until_next(), Some(TICK * 40));
-        clock.advance(TICK * 40);
-        assert_eq!(local_timer().turn().fired, 1);
-    });
 }
 
 /// A node that had a periodic timer has nothing left of it.

@@ -13,8 +13,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, ShardRef, TimerHandle,
-    local_timer,
+    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, ShardRef, local_timer,
 };
 use mio::{Events, Poll, Token, Waker};
 
@@ -131,27 +130,6 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
     }
 }
 
-#[test]
-fn an_earlier_reset_under_a_sleep_calls_the_wake_hook() {
-    counting_wakes(|_, wakes, _| {
-        let timer = local_timer().add(TICK * 100, never);
-        let local = local_timer().add_local(TICK * 200, never);
-        let sleep = local_timer().prepare_sleep();
-        assert!(timer.reset(TICK * 300) && local.reset(TICK * 150));
-        assert_eq!(wakes.take(), 0, "the sleep ends before");
-        assert!(local.reset(TICK * 50));
-        assert_eq!(wakes.take(), 1);
-        drop(sleep);
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!(sleep.timeout(), Some(TICK * 50));
-        assert!(timer.reset(TICK * 40));
-        assert_eq!(wakes.take(), 1);
-        drop(sleep);
-        assert!(timer.reset(TICK));
-        assert_eq!(wakes.take(), 0, "the sleep is over");
-    });
-}
-
 /// A hook that panics ends neither the sleep nor the sleep that it has announced itself.
 #[test]
 fn a_wake_hook_that_panics_is_called_again() {
@@ -239,57 +217,6 @@ fn a_turn_does_not_end_an_announced_sleep() {
 }
 
 // ---- an announced sleep and other threads
-
-#[test]
-fn an_add_elsewhere_before_the_end_of_the_sleep_ends_it() {
-    counting_wakes(|clock, wakes, shard| {
-        assert_eq!(wakes.during_sleep(|| _ = shard.add(TICK * 50, never)), 1, "no timer before");
-        let _ = local_timer().turn();
-        // The sleep ends in tick 50.
-        for (delay, woken) in [
-            (TICK * 51, 0),
-            (HOUR, 0),
-            (Duration::MAX, 0),
-            (TICK * 50, 0),
-            (TICK * 99 / 2, 0),
-            (TICK * 49, 1),
-        ] {
-            assert_eq!(wakes.during_sleep(|| _ = shard.add(delay, never)), woken, "{delay:?}");
-            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
-            let _ = local_timer().turn();
-        }
-        clock.advance(TICK * 10);
-        assert_eq!(timeout(), Some(TICK * 39));
-        assert_eq!(wakes.during_sleep(|| _ = shard.add(Duration::ZERO, never)), 1);
-    });
-}
-
-#[test]
-fn a_reset_elsewhere_to_before_the_end_of_the_sleep_ends_it() {
-    counting_wakes(|_, wakes, shard| {
-        let own = [(); 4].map(|()| local_timer().add(TICK * 50, never));
-        let periodic = local_timer().add_periodic(TICK * 60, never);
-        let remote = on_a_thread(|| shard.add(TICK * 55, never));
-        let _ = local_timer().turn();
-        let reset = |timer: TimerHandle, delay| {
-            let woken = wakes.during_sleep(move || assert!(timer.reset(delay)));
-            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
-            let _ = local_timer().turn();
-            woken
-        };
-        // The tick that a timer has left may still end a sleep, so each timer has its own.
-        for (handle, end) in [(own[0], TICK * 50), (remote, TICK * 49), (periodic, TICK * 48)] {
-            let delays = [HOUR, end, end - TICK / 2, end - TICK];
-            assert_eq!(delays.map(|delay| reset(handle, delay)), [0, 0, 0, 1]);
-            assert!(handle.reset(HOUR));
-            let _ = local_timer().turn();
-        }
-        // The timer that ends the sleep is no exception.
-        own[1..].iter().for_each(|handle| assert!(handle.reset(TICK * 100)));
-        assert!(own[1].reset(TICK * 50));
-        assert_eq!((reset(own[1], TICK * 70), reset(own[1], TICK * 10)), (0, 1));
-    });
-}
 
 #[test]
 fn only_an_announced_sleep_is_ended() {
