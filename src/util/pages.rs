@@ -9,10 +9,11 @@
 //! # When memory goes back
 //!
 //! A page comes from the allocator with all bytes zero, and its places get into use a few at a
-//! time. So the process has no memory for places that were never used. An operation that empties a
-//! page frees one empty page, if more than the minimum number of spare pages exist (P8). Equal
-//! batches of timers, added and cancelled each round, find the empty pages again (P4). On Linux the
-//! memory of a page goes back to the system at once, wherever it is in the allocator's heap.
+//! time. So places that were never used take no memory of the process, unless the allocator uses
+//! old memory for the page and writes zeros to it. An operation that empties a page frees one empty
+//! page, if more than the minimum number of spare pages exist (P8). Equal batches of timers, added
+//! and cancelled each round, find the empty pages again (P4). On Linux the memory of a page goes
+//! back to the system at once, wherever it is in the allocator's heap.
 
 #![allow(unsafe_code)]
 
