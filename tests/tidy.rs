@@ -30,7 +30,7 @@ const ORDER: &[(&str, &str)] = &[
         "origin state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
     ),
     ("metrics", "live_report watch export"),
-    ("shard", "expired time stats sleep engine messages"),
+    ("shard", "expired time stats sleep engine"),
     ("local", "inner client shard_ref timer_fd cores"),
     ("purgatory", "operation hash table group"),
     ("future", "fire_waker backend sleep timeout interval worker_wheels timers drive virtual_time"),

@@ -3,7 +3,6 @@
 
 mod engine;
 mod expired;
-mod messages;
 mod sleep;
 mod stats;
 mod time;
@@ -13,11 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::engine::{Claimed, Due, Engine, Message, Payload};
 use self::expired::Times;
-pub(crate) use self::{
-    engine::{Claimed, Due, Engine},
-    messages::{Message, Payload},
-};
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,

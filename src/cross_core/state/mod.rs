@@ -152,10 +152,10 @@
 //! `loom-tests/tests/reset.rs` (remote resets), `loom-tests/tests/remote_add.rs` (remote adds),
 //! `loom-tests/tests/end.rs` (the last drain).
 
-mod owner;
-mod remote;
-
-use crate::util::sync::{AtomicU64, Ordering};
+use crate::{
+    limits::{GENERATION_MAX, REMOTE_GENERATION},
+    util::sync::{AtomicU64, Ordering},
+};
 
 const GENERATION_SHIFT: u32 = 8;
 const PHASE_MASK: u64 = 7;
@@ -165,8 +165,7 @@ const MOVED: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const BY_OWNER: u64 = 1 << 7;
 const _: () = assert!(
-    crate::limits::REMOTE_GENERATION | crate::limits::GENERATION_MAX
-        == u64::MAX >> GENERATION_SHIFT,
+    REMOTE_GENERATION | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
 );
 
@@ -376,6 +375,535 @@ impl StateWord {
     fn swap(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)
     }
+
+    #[inline]
+    fn load_relaxed(&self) -> u64 {
+        // Relaxed: the owner's own last write, or another thread's write that a swap or the
+        // caller's answer confirms.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The owner's operations. They store where no other thread may write, and swap elsewhere.
+impl StateWord {
+    /// Arms a new timer in a free node.
+    #[inline]
+    pub(crate) fn arm(&self, generation: u64, kind: Kind) {
+        let (phase, periodic) = match kind {
+            Kind::Private => (Phase::Private, 0),
+            Kind::Shared => (Phase::Armed, 0),
+            Kind::Periodic => (Phase::Armed, PERIODIC),
+        };
+        debug_assert!(self.is_free());
+        // Release (S2): a stale handle of the node's previous timer may read this word instead of
+        // the `Idle` that `finish` stored.
+        self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
+    }
+
+    /// Allows other threads to have a handle from now on.
+    pub(crate) fn share(&self) {
+        let word = self.load_relaxed();
+        if Phase::of(word) == Phase::Private {
+            // Release (S2): a stale handle may read this word, as in `arm`.
+            self.0.store(Phase::Armed.set_in(word), Ordering::Release);
+        }
+    }
+
+    /// Tries to fire the timer.
+    #[inline]
+    pub(crate) fn claim(&self) -> Claim {
+        let word = self.load_relaxed();
+        let running = Phase::Running.set_in(word);
+        match Phase::of(word) {
+            Phase::Private => {
+                // Release (S2): a stale handle may read this word, as in `arm`; no other thread
+                // writes the word of a private timer.
+                self.0.store(running, Ordering::Release);
+                Claim::Fires
+            }
+            // Relaxed, both: the swap decides because it is atomic; it guards data of the owner
+            // only, and a failure is read again.
+            Phase::Armed
+                if word & MOVED == 0
+                    && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
+            {
+                Claim::Fires
+            }
+            _ => self.claim_slow(),
+        }
+    }
+
+    #[cold]
+    fn claim_slow(&self) -> Claim {
+        loop {
+            let word = self.load_relaxed();
+            let (to, claim) = match Phase::of(word) {
+                Phase::Armed if word & MOVED != 0 => {
+                    (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
+                }
+                Phase::Armed => (Phase::Running.set_in(word), Claim::Fires),
+                _ => return Claim::Held,
+            };
+            // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
+            if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return claim;
+            }
+        }
+    }
+
+    /// Cancels on the owner. If the cancel wins, the caller takes the payload at once; the error
+    /// says why it has not won.
+    #[inline]
+    pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
+        let word = self.load_relaxed();
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        if word == likely {
+            // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is
+            // read again.
+            match self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(()) => return Ok(Freed::Now),
+                Err(_) => return self.cancel_slow(generation),
+            }
+        }
+        if word == Phase::Private.set_in(likely) {
+            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
+            // the word of a private timer.
+            self.0.store(Phase::idle(word), Ordering::Release);
+            return Ok(Freed::Now);
+        }
+        self.cancel_slow(generation)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cancel_slow(&self, generation: u64) -> Result<Freed, Cancel> {
+        loop {
+            let word = self.load_relaxed();
+            if word >> GENERATION_SHIFT != generation {
+                return Err(Cancel::Ended);
+            }
+            let (to, answer) = match Phase::of(word) {
+                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
+                Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
+                Phase::Moving => (Phase::Cancelling.set_in(word) | BY_OWNER, Ok(Freed::Queued)),
+                Phase::Running if word & PERIODIC != 0 => {
+                    (Phase::Stopping.set_in(word) | BY_OWNER, Err(Cancel::Running))
+                }
+                Phase::Running | Phase::Stopping => return Err(Cancel::Running),
+                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
+                    return Err(Cancel::Ended);
+                }
+            };
+            // Relaxed, both: the swap guards data of the owner only, as in `claim`; the owner
+            // itself reads `Stopping` in `rearm`.
+            if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return answer;
+            }
+        }
+    }
+
+    /// Arms a periodic timer again after a run. Returns false if a cancel has forbidden further
+    /// runs.
+    pub(crate) fn rearm(&self) -> bool {
+        // Acquire (S1): the canceller's work before it forbade further runs happens before the drop
+        // of the payload.
+        let word = self.0.load(Ordering::Acquire);
+        let armed = Phase::Armed.set_in(word);
+        // Release (S2): a later cancel or query sees the work of the run. Acquire (S1): the
+        // canceller's work happens before the drop of the payload.
+        debug_assert!(word & PERIODIC != 0);
+        Phase::of(word) == Phase::Running
+            && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+
+    /// Returns true if another thread has forbidden further runs.
+    pub(crate) fn was_stopped_elsewhere(&self) -> bool {
+        self.load_relaxed() & BY_OWNER == 0
+    }
+
+    /// Ends a run and its timer.
+    #[inline]
+    pub(crate) fn finish(&self) -> Freed {
+        let word = self.load_relaxed();
+        debug_assert!(match Phase::of(word) {
+            Phase::Running => true,
+            Phase::Stopping => word & PERIODIC != 0,
+            _ => false,
+        });
+        // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store:
+        // no other thread leaves this phase, except that it may make a running periodic timer
+        // `Stopping`, which ends here too.
+        self.0.store(Phase::idle(word), Ordering::Release);
+        if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
+    }
+
+    /// Collects the node's message after the owner has taken it out of the mailbox and read its
+    /// link.
+    #[inline]
+    pub(crate) fn collect(&self) -> Collected {
+        // Acquire (S1): the canceller may be another thread than the pusher.
+        let word = self.0.load(Ordering::Acquire);
+        match Phase::of(word) {
+            Phase::Cancelled => {
+                // Release (S2): a stale handle may read this word, as in `arm`; only the owner
+                // leaves `Cancelled`.
+                self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
+                if word & BY_OWNER == 0 {
+                    Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                } else {
+                    Collected::Freed
+                }
+            }
+            // AcqRel, Relaxed: as in `collect_slow`.
+            Phase::Armed
+                if word & MOVED != 0
+                    && self
+                        .swap(word, consumed(word), Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok() =>
+            {
+                Collected::Moved { periodic: word & PERIODIC != 0 }
+            }
+            _ => self.collect_slow(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn collect_slow(&self) -> Collected {
+        loop {
+            let word = self.load_relaxed();
+            let (to, collected) = match Phase::of(word) {
+                Phase::Armed if word & MOVED != 0 => {
+                    (consumed(word), Collected::Moved { periodic: word & PERIODIC != 0 })
+                }
+                Phase::Idle => (word & !QUEUED, Collected::Freed),
+                Phase::Cancelled => return self.collect(),
+                // The mover, or the thread that has cancelled the timer, pushes again.
+                _ => (word & !QUEUED, Collected::Nothing),
+            };
+            // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
+            // of the link (S4). Relaxed: a failure is read again.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return collected;
+            }
+        }
+    }
+
+    /// Ends the timer with its shard. The mailbox is closed already.
+    pub(crate) fn sweep(&self) -> Swept {
+        loop {
+            let word = self.load_relaxed();
+            let swept = match Phase::of(word) {
+                // The run in progress ends the timer, if it ever returns.
+                Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
+                // A move in progress comes too late; a move that has ended counts.
+                Phase::Private | Phase::Armed | Phase::Moving => {
+                    Swept::HandedBack { moved: word & MOVED != 0 }
+                }
+                Phase::Cancelled | Phase::Cancelling if word & BY_OWNER != 0 => Swept::Idle,
+                Phase::Cancelled | Phase::Cancelling => {
+                    Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                }
+            };
+            // Acquire: a canceller that could no longer push has released its claim here (S1), and
+            // a mover the deadline (S3). Relaxed: a failure is read again.
+            if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return swept;
+            }
+        }
+    }
+
+    /// Returns whether the owner may still move the timer. If so, discards an earlier remote
+    /// deadline.
+    #[inline]
+    pub(crate) fn movable(&self, generation: u64) -> Movable {
+        let plain = generation << GENERATION_SHIFT;
+        let word = self.load_relaxed();
+        if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
+            return Movable::Fast;
+        }
+        self.movable_slow(generation)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn movable_slow(&self, generation: u64) -> Movable {
+        loop {
+            let word = self.load_relaxed();
+            let unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
+            let yes = Movable::Slow { periodic: word & PERIODIC != 0, unlinked };
+            match Phase::of(word) {
+                _ if word >> GENERATION_SHIFT != generation => return Movable::No,
+                Phase::Armed | Phase::Private if !unlinked => return yes,
+                // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a
+                // failure is read again.
+                Phase::Armed
+                    if self
+                        .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
+                        .is_ok() =>
+                {
+                    return yes;
+                }
+                Phase::Armed => (),
+                // The other thread's reset comes after this one.
+                Phase::Moving => return yes,
+                _ => return Movable::No,
+            }
+        }
+    }
+
+    /// Returns whether another thread has moved the timer and the owner has not linked it there
+    /// yet; `None` if the timer is not pending.
+    pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
+        // Acquire (S3): the requested deadline.
+        let word = self.0.load(Ordering::Acquire);
+        let is_pending = word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
+        is_pending.then_some(word & MOVED != 0)
+    }
+
+    /// Returns true if the timer is periodic.
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.load_relaxed() & PERIODIC != 0
+    }
+
+    /// Returns true if the timer is periodic, and no cancel has forbidden further runs.
+    pub(crate) fn will_run_again(&self, generation: u64) -> bool {
+        let word = self.load_relaxed();
+        word >> GENERATION_SHIFT == generation
+            && word & PERIODIC != 0
+            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
+    }
+
+    /// Returns the generation of the pending timer of the owner's that the node has, if it has one:
+    /// its payload is there until the owner takes it.
+    pub(crate) fn pending_own(&self) -> Option<u64> {
+        let word = self.load_relaxed();
+        let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
+        let generation = word >> GENERATION_SHIFT;
+        (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
+    }
+
+    /// Returns the generation of the node's timer, or of its last one.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.load_relaxed() >> GENERATION_SHIFT
+    }
+
+    /// Returns true if another thread has cancelled the timer and the owner has not consumed the
+    /// message.
+    pub(crate) fn is_held(&self) -> bool {
+        let word = self.load_relaxed();
+        word & BY_OWNER == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
+    }
+
+    /// Returns true if no timer has the node, and no message of it is queued.
+    pub(crate) fn is_free(&self) -> bool {
+        self.load_relaxed() & (PHASE_MASK | QUEUED) == 0
+    }
+
+    /// Returns true if the payload of a live timer is in its node.
+    #[cfg(feature = "origins")]
+    pub(crate) fn has_payload(&self) -> bool {
+        let word = self.load_relaxed();
+        match Phase::of(word) {
+            Phase::Private | Phase::Armed | Phase::Moving => true,
+            Phase::Cancelled | Phase::Cancelling => word & (BY_OWNER | PAYLOAD_TAKEN) == 0,
+            Phase::Idle | Phase::Running | Phase::Stopping => false,
+        }
+    }
+}
+
+/// The operations of any thread. They swap, and never wait.
+impl StateWord {
+    /// Arms a new timer in a node that this thread has taken from a free list. The caller must push
+    /// the node on the owner's mailbox. The timer is due at the deadline beside the word.
+    #[inline]
+    pub(crate) fn arm_remote(&self, generation: u64, kind: Kind) {
+        debug_assert!(self.is_free());
+        let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
+        let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
+        // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle
+        // may read this word.
+        self.0.store(word, Ordering::Release);
+    }
+
+    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
+    /// handle. Returns false if the owner's last sweep has ended the timer.
+    pub(crate) fn disarm_remote(&self) -> bool {
+        let word = self.load_relaxed();
+        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failure is not
+        // read.
+        Phase::of(word) == Phase::Armed
+            && self
+                .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Cancels from another thread, if the owner added the timer and no message of it is queued.
+    /// If it returns true, the caller must push the node.
+    #[inline]
+    pub(crate) fn cancel_likely(&self, generation: u64) -> bool {
+        // Tries the likely word without a load. A load before the swap would fetch the cache line
+        // twice, once to read and once to write.
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        let to = Phase::Cancelled.set_in(likely) | QUEUED;
+        debug_assert_eq!(generation & REMOTE_GENERATION, 0);
+        // AcqRel: as in `cancel`. Relaxed: a failure is not used.
+        self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Cancels from another thread.
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
+        let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        loop {
+            if word >> GENERATION_SHIFT != generation {
+                return (Cancel::Ended, FollowUp::Nothing);
+            }
+            let (to, answer, next) = match Phase::of(word) {
+                Phase::Armed if generation & REMOTE_GENERATION != 0 => (
+                    Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
+                    Cancel::Cancelled,
+                    FollowUp::Take,
+                ),
+                Phase::Armed => {
+                    let to = Phase::Cancelled.set_in(word) & !MOVED | QUEUED;
+                    (to, Cancel::Cancelled, FollowUp::unless_queued(word))
+                }
+                Phase::Moving => {
+                    (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
+                }
+                Phase::Running if word & PERIODIC != 0 => {
+                    (Phase::Stopping.set_in(word), Cancel::Running, FollowUp::Nothing)
+                }
+                Phase::Running | Phase::Stopping => return (Cancel::Running, FollowUp::Nothing),
+                _ => return (Cancel::Ended, FollowUp::Nothing),
+            };
+            // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
+            // It acquires the link, with which the owner has finished (S4). It acquires the runs of
+            // a periodic timer, which may have run again and returned to the same word (S2). If
+            // this thread takes the payload, it also acquires the adder's writes. Acquire (S2): the
+            // answer may become `Ended`.
+            match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(()) => return (answer, next),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
+    /// deadline beside the word until [`end_move`](Self::end_move).
+    #[inline]
+    pub(crate) fn begin_move(&self, generation: u64) -> Move {
+        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        // Acquire, both: as in `begin_move_of`.
+        let begun =
+            self.swap(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
+        begun.map_or_else(|found| self.begin_move_of(found, generation), |()| Move::Begun)
+    }
+
+    #[inline(never)]
+    fn begin_move_of(&self, mut word: u64, generation: u64) -> Move {
+        loop {
+            match Phase::of(word) {
+                _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
+                Phase::Armed => (),
+                Phase::Moving => return Move::Superseded,
+                _ => return Move::Refused,
+            }
+            // Acquire (S3): the deadline of an earlier move was written before. A refusal acquires
+            // too (S2).
+            match self.swap(word, Phase::Moving.set_in(word), Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(()) => return Move::Begun,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
+    /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
+    /// may go to another thread.
+    #[inline]
+    pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
+        let word = self.load_relaxed();
+        if Phase::of(word) == Phase::Moving {
+            let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
+            // AcqRel, Relaxed: as in `end_move_slow`.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return (true, FollowUp::unless_queued(word));
+            }
+        }
+        self.end_move_slow(by)
+    }
+
+    #[inline(never)]
+    fn end_move_slow(&self, by: Mover) -> (bool, FollowUp) {
+        loop {
+            // Relaxed: the swap confirms it.
+            let word = self.0.load(Ordering::Relaxed);
+            let to = match Phase::of(word) {
+                Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
+                Phase::Cancelling
+                    if by == Mover::Other
+                        && has_send_payload(word)
+                        && word & (PAYLOAD_TAKEN | BY_OWNER) == 0 =>
+                {
+                    word | PAYLOAD_TAKEN
+                }
+                Phase::Cancelling => Phase::Cancelled.set_in(word) & !MOVED | QUEUED,
+                _ => return (false, FollowUp::Nothing),
+            };
+            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload,
+            // which is over (S1). If it queues the node anew, it acquires the link, with which the
+            // owner has finished (S4). If this thread takes the payload, it acquires that too.
+            // Relaxed: a failure is read again.
+            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
+                return (true, if takes { FollowUp::Take } else { FollowUp::unless_queued(word) });
+            }
+        }
+    }
+
+    /// Returns what the timer of this generation is doing.
+    pub(crate) fn status(&self, generation: u64) -> TimerStatus {
+        // Acquire (S2): after `Ended`, the caller sees what the callback did.
+        let word = self.0.load(Ordering::Acquire);
+        match Phase::of(word) {
+            _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
+            Phase::Private | Phase::Armed | Phase::Moving => TimerStatus::Pending,
+            Phase::Running | Phase::Stopping => TimerStatus::Running,
+            Phase::Idle | Phase::Cancelled | Phase::Cancelling => TimerStatus::Ended,
+        }
+    }
+
+    /// Returns true if the timer waits for its deadline.
+    pub(crate) fn is_pending(&self, generation: u64) -> bool {
+        // Relaxed: the answer describes the past, and no other access depends on it; the owner sees
+        // its own last write.
+        let word = self.load_relaxed();
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
+    }
+
+    /// Returns true if the timer's callback runs.
+    pub(crate) fn is_running(&self, generation: u64) -> bool {
+        // Acquire (S2): a thread that reads the end of the run sees the callback's work.
+        let word = self.0.load(Ordering::Acquire);
+        word >> GENERATION_SHIFT == generation
+            && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
+    }
+}
+
+/// Returns the word of a moved timer after the owner has consumed its message.
+#[inline]
+fn consumed(word: u64) -> u64 {
+    word & !(QUEUED | MOVED)
+}
+
+/// Returns true if another thread has added the timer: its payload may go to any thread.
+fn has_send_payload(word: u64) -> bool {
+    (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }
 
 #[cfg(all(test, not(loom)))]
