@@ -40,10 +40,10 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 /// because a walk along one list waits for each entry's cache line.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// A slot counts as crowded once this many entries have been linked into it since it was last
-/// empty. A reset to later leaves an entry in its slot, and the slot's tick relinks it. In a
-/// crowded slot the reset relinks it at once, so that no tick has more than this many to relink.
-pub(crate) const CROWDED_FROM: u32 = if TINY { 2 } else { 96 };
+/// Entries that a slot of the first level holds although they were reset to a later deadline. The
+/// slot's tick relinks them, so that a tick has a bounded number to relink (P7). A reset that finds
+/// as many relinks its entry at once.
+pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
 /// Entries of upper levels that one pass may move down ahead of time (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };

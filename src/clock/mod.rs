@@ -221,7 +221,16 @@ impl Clock {
     }
 
     /// Returns the nanoseconds since the origin, exact.
+    #[inline]
     pub(crate) fn nanos(&self) -> u64 {
+        match &self.0 {
+            Source::Manual(manual) => manual.nanos(),
+            _ => self.nanos_of_system(),
+        }
+    }
+
+    #[inline(never)]
+    fn nanos_of_system(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())

@@ -12,31 +12,39 @@ use crate::limits::TICK_NANOS_MIN;
 ///
 /// # Dividing without a division
 ///
-/// Every add and every turn divides by the length, and a 64-bit division costs more than two
-/// multiplications. Let d be the length, and r = ceil(2^128 / d), so that r * d = 2^128 + e with 0
-/// <= e < d. For a reading n < 2^64:
+/// Every add and every turn divides by the length, and a 64-bit division costs more than a
+/// multiplication. Let d be the length, l the number of bits of d - 1, and r = ceil(2^(63 + l) / d),
+/// so that r * d = 2^(63 + l) + e with 0 <= e < d. For a reading n < 2^63:
 ///
-/// n * r / 2^128 = n / d + n * e / (d * 2^128).
+/// n * r / 2^(63 + l) = n / d + n * e / (d * 2^(63 + l)).
 ///
-/// The last term is less than 1 / d, because n < 2^64 and e < d < 2^64, so n * e < 2^128. And n / d
-/// is at least 1 / d below the next integer. So n * r / 2^128 rounded down equals n / d rounded
-/// down, for every n and d.
+/// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. And n / d is at least 1 / d
+/// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down, for every
+/// such n and d. Later readings, after 292 years, are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
-    /// r, which is below 2^128 because d is more than 1.
-    reciprocal: u128,
+    /// r, which is below 2^64 because d is more than 2^(l - 1).
+    reciprocal: u64,
+    /// l - 1.
+    shift: u32,
 }
 
+/// The first reading that is divided.
+const DIVIDED_FROM: u64 = 1 << 63;
+
 impl TickLength {
-    /// Returns `None` if `length` is shorter than a microsecond. Longer lengths saturate at 2^64
+    /// Returns `None` if `length` is shorter than a microsecond. Longer lengths saturate at 2^63
     /// nanoseconds.
     pub(crate) fn new(length: Duration) -> Option<Self> {
-        let nanos = saturating_nanos(length);
-        // (2^128 - 1) / d rounded down, plus one, is 2^128 / d rounded up, also where d divides
-        // 2^128.
-        (nanos >= TICK_NANOS_MIN)
-            .then(|| Self { nanos, reciprocal: u128::MAX / u128::from(nanos) + 1 })
+        let nanos = saturating_nanos(length).min(DIVIDED_FROM);
+        if nanos < TICK_NANOS_MIN {
+            return None;
+        }
+        let shift = (nanos - 1).ilog2();
+        let reciprocal = (1_u128 << (64 + shift)).div_ceil(nanos.into());
+        let reciprocal = u64::try_from(reciprocal).expect("r is below 2^64");
+        Some(Self { nanos, reciprocal, shift })
     }
 
     /// Returns the first tick that is not before `nanos`. The end of time never comes, even where a
@@ -44,24 +52,28 @@ impl TickLength {
     #[inline]
     pub(crate) fn deadline(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
-            Some(last) => self.now(last),
-            None => self.last_deadline(nanos),
+            Some(last) if last < DIVIDED_FROM => self.multiply(last),
+            _ => self.last_deadline(nanos),
         }
     }
 
-    /// Returns the first tick that is not before `nanos`, within a tick of the end of time.
+    /// Returns the first tick that is not before `nanos`, after 292 years.
     #[cold]
     fn last_deadline(self, nanos: u64) -> u64 {
-        if nanos == u64::MAX { u64::MAX } else { self.now(nanos - 1) + 1 }
+        if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(self.nanos) }
     }
 
     /// Returns the last tick that has begun at `nanos`.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // Halves of 128 bits, and a quotient of 64.
     pub(crate) fn now(self, nanos: u64) -> u64 {
-        let (high, low) = ((self.reciprocal >> 64) as u64, self.reciprocal as u64);
-        let carried = (u128::from(low) * u128::from(nanos)) >> 64;
-        ((u128::from(high) * u128::from(nanos) + carried) >> 64) as u64
+        if nanos < DIVIDED_FROM { self.multiply(nanos) } else { nanos / self.nanos }
+    }
+
+    /// Returns `nanos` divided by the length.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // The upper half of 128 bits.
+    fn multiply(self, nanos: u64) -> u64 {
+        ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
     }
 
     /// Returns the beginning of the first tick that is not before `nanos`.
@@ -141,7 +153,7 @@ mod tests {
         let twos = (10..64).map(|bits| 1_u64 << bits);
         let tens = (3..20).map(|digits| 10_u64.pow(digits));
         let around = twos.chain(tens).flat_map(|edge| [edge - 1, edge, edge + 1]);
-        around.chain([u64::MAX, u64::MAX - 1]).filter(|&length| length >= TICK_NANOS_MIN).collect()
+        around.filter(|&length| (TICK_NANOS_MIN..=DIVIDED_FROM).contains(&length)).collect()
     }
 
     fn agrees_with_division(length: u64, nanos: u64) {
@@ -173,7 +185,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let mut any = move || random.u64(..) >> random.u32(..64);
         for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
-            let (length, nanos) = (any().max(TICK_NANOS_MIN), any());
+            let (length, nanos) = (any().clamp(TICK_NANOS_MIN, DIVIDED_FROM), any());
             agrees_with_division(length, nanos);
             let last = nanos - nanos % length;
             agrees_with_division(length, last);

@@ -229,10 +229,7 @@ impl Callback {
 
 /// A callback that runs in place.
 #[must_use]
-pub(crate) struct Running {
-    closure: NonNull<Closure>,
-    pub(crate) is_periodic: bool,
-}
+pub(crate) struct Running(NonNull<Closure>);
 
 impl Running {
     /// # Safety
@@ -241,17 +238,15 @@ impl Running {
     /// After that, a one-shot callback is no longer in the place.
     #[inline]
     pub(crate) unsafe fn new(place: NonNull<Callback>) -> Self {
-        // SAFETY: the place holds a callback (caller).
-        let is_periodic = unsafe { place.as_ref() }.0.functions.again;
-        Self { closure: place.cast(), is_periodic }
+        Self(place.cast())
     }
 
     #[inline]
     pub(crate) fn run(self) {
         // SAFETY: the closure is there (`new`), and is read before its call begins.
-        let call = unsafe { self.closure.as_ref() }.functions.call;
+        let call = unsafe { self.0.as_ref() }.functions.call;
         // SAFETY: as above; nothing is borrowed.
-        let room = unsafe { &raw mut (*self.closure.as_ptr()).room };
+        let room = unsafe { &raw mut (*self.0.as_ptr()).room };
         // SAFETY: the room holds the value that `functions` was made for, and no other code uses it
         // (`new`).
         unsafe { call(room) }

@@ -99,6 +99,13 @@ impl TimerHandle {
         Self { generation, place: PLACE | u64::from(shard) << 32 | u64::from(index) }
     }
 
+    /// Returns the handle of another timer of the shard of this one.
+    #[inline]
+    pub(crate) fn beside(self, index: u32, generation: u64) -> Self {
+        debug_assert_eq!(self.index(), 0);
+        Self { generation, place: self.place | u64::from(index) }
+    }
+
     #[inline]
     pub(crate) fn shard(self) -> u32 {
         (self.place.get() >> 32) as u32 & !(1 << 31)

@@ -64,7 +64,7 @@ use crate::{
         hooks::PanicPlace,
         origin::Origin,
         shared::Shared,
-        slab::{NodeRef, OwnerNodes},
+        slab::OwnerNodes,
         state::Kind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -211,7 +211,9 @@ impl WorkerWheel {
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut owned = self.claim()?;
         let Owned { shard, .. } = &mut *owned;
-        if let Some(reason) = shard.refusal() {
+        if !shard.may_add()
+            && let Err(reason) = shard.allow_adds(u64::MAX)
+        {
             return Some(Err(reason));
         }
         let added = shard.insert(Due::at(nanos), Kind::Shared, origin, callback);
@@ -242,7 +244,7 @@ impl WorkerWheel {
     fn make_room(&self) {
         let next_cancelled = || {
             let shard = &mut self.claim()?.shard;
-            shard.refusal()?;
+            shard.allow_adds(u64::MAX).err()?;
             shard.next_cancelled(OwnerNodes::take_to_drop)
         };
         while let Some(Message::Cancelled(callback)) = next_cancelled() {
@@ -253,16 +255,16 @@ impl WorkerWheel {
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
         let Some(mut owned) = self.claim() else { return handle.cancel() };
-        let mut callback = None;
-        let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
-        let cancelled = owned.shard.cancel(handle, take);
+        let cancelled = owned.shard.cancel(handle, OwnerNodes::needs_drop);
+        let left = cancelled.ok().flatten();
+        let callback = left.map(|freed| owned.shard.take_cancelled(handle, freed));
         // Remote adds may need its room before the next turn.
         owned.shard.publish_live();
         drop(owned);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
         }
-        cancelled.map_or_else(|answer| answer, |()| Cancel::Cancelled)
+        cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
     }
 
     pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {

@@ -1,8 +1,11 @@
 //! The wheel behind `local_timer()`: borrows the shard for one step at a time, and runs callbacks.
 
+#![allow(unsafe_code)]
+
 use std::{
     any::Any,
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, OnceCell, RefCell, RefMut},
+    ptr::NonNull,
     rc::{Rc, Weak},
     sync::Arc,
     task::Waker,
@@ -13,12 +16,12 @@ use super::{Client, ClientPlace, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
-        callback::{Callback, Running},
+        callback::Callback,
         handle::{Cancel, Owner, OwnerPath, TimerHandle},
         hooks::PanicPlace,
         origin::Origin,
         shared::Shared,
-        slab::{Build, NodeRef, OwnerNodes},
+        slab::{Build, OwnerNodes},
         state::Kind,
     },
     error::{AddErrorReason, ConfigError},
@@ -29,6 +32,11 @@ use crate::{
 
 per_thread! {
     static LOCAL: OnceCell<Local> = OnceCell::new();
+}
+
+per_thread! {
+    /// The value in `LOCAL`, without a check whether that is still there.
+    static HERE: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
 /// The driver of the wheel, and whether it is in a turn.
@@ -135,9 +143,9 @@ impl Local {
             if place.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
-            let local = Self::new(config)?;
+            let local = Self::publish(place, Self::new(config)?);
             local.register_driver();
-            place.set(local).map_err(|_| ConfigError::AlreadyRunning)
+            Ok(())
         });
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
@@ -146,24 +154,39 @@ impl Local {
     /// if the thread is exiting or cannot have a wheel.
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
-        let looked = LOCAL.try_with(|place| {
-            let local = place.get().map_or_else(|| Self::make(place), Ok)?;
-            Ok(look(local))
+        let local = match HERE.try_with(Cell::get) {
+            Ok(Some(local)) => local,
+            _ => Self::make()?,
+        };
+        // SAFETY: the wheel of this thread does not move. It is dropped only when the thread exits,
+        // after all other code of the thread, and takes itself out of `HERE` first. The reference
+        // does not leave this call.
+        Ok(look(unsafe { local.as_ref() }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make() -> Result<NonNull<Self>, AddErrorReason> {
+        let made = LOCAL.try_with(|place| {
+            // The default configuration is valid, so this is the only possible reason.
+            let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
+            Ok(NonNull::from(Self::publish(place, local)))
         });
-        looked.unwrap_or(Err(AddErrorReason::ShutDown))
+        made.unwrap_or(Err(AddErrorReason::ShutDown))
+    }
+
+    /// Makes a wheel the wheel of this thread, which has none.
+    fn publish(place: &OnceCell<Self>, local: Self) -> &Self {
+        let local = place.get_or_init(|| local);
+        // Destructors of thread-locals may find `HERE` gone. They find no wheel, then.
+        let _ = HERE.try_with(|here| here.set(Some(NonNull::from(local))));
+        local
     }
 
     /// Returns true if the thread is exiting and its wheel, if it had one, has ended or is about
     /// to.
     pub(super) fn has_ended() -> bool {
         LOCAL.try_with(|_| ()).is_err()
-    }
-
-    #[cold]
-    fn make(place: &OnceCell<Self>) -> Result<&Self, AddErrorReason> {
-        // The default configuration is valid, so this is the only possible reason.
-        let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
-        Ok(place.get_or_init(|| local))
     }
 
     /// Runs one step with the shard borrowed. The step must not call user code.
@@ -182,40 +205,37 @@ impl Local {
         due: impl FnOnce(&mut Engine<Callback>) -> Due,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        self.ensure_room()?;
-        let handle = self.insert(kind, origin, due, callback)?;
+        let mut engine = self.engine_with_room()?;
+        let due = due(&mut engine);
+        let handle = engine.insert(due, kind, origin, callback)?;
+        drop(engine);
         if self.is_sleep_announced() {
             self.wake_for(handle);
         }
         Ok(handle)
     }
 
+    /// Borrows the shard when there is room for another timer.
     #[inline]
-    pub(super) fn ensure_room(&self) -> Result<(), AddErrorReason> {
-        if self.with_engine(|shard| shard.refusal().is_some()) { self.make_room() } else { Ok(()) }
-    }
-
-    /// Adds a timer for which there is room.
-    #[inline]
-    pub(super) fn insert<B: Build<Callback>>(
+    pub(super) fn engine_with_room(
         &self,
-        kind: Kind,
-        origin: Origin,
-        due: impl FnOnce(&mut Engine<Callback>) -> Due,
-        callback: &mut Option<B>,
-    ) -> Result<TimerHandle, AddErrorReason> {
-        self.with_engine(|shard| {
-            let due = due(shard);
-            shard.insert(due, kind, origin, callback)
-        })
+    ) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
+        let engine = self.shard.borrow_mut();
+        if engine.may_add() {
+            return Ok(engine);
+        }
+        drop(engine);
+        self.make_room()?;
+        Ok(self.shard.borrow_mut())
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer.
+    /// Reports a timer that has been overdue for long although a driver is registered.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
-        self.report_if_undriven();
-        while let Some(reason) = self.with_engine(|shard| shard.refusal()) {
+        let adds = self.report_if_undriven();
+        while let Err(reason) = self.with_engine(|shard| shard.allow_adds(adds)) {
             match self.with_engine(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
                 Some(Message::Cancelled(callback)) => self.drop_callback(callback),
                 _ => return Err(reason),
@@ -290,18 +310,14 @@ impl Local {
         true
     }
 
-    /// Reports a timer that has been overdue for long although a driver is registered. It is called
-    /// on a sample of the adds: each time after as many adds as were made before, at most 256.
-    fn report_if_undriven(&self) {
-        let Driver::Registered = self.driver.get() else {
-            return self.with_engine(|shard| shard.enter_slow_path_after(u64::MAX));
-        };
-        let (next, _) = self.with_engine(|shard| {
-            shard.enter_slow_path_after(shard.added().min(256));
-            shard.publish_unqueried()
-        });
+    /// Reports a timer that has been overdue for long although a driver is registered. Returns the
+    /// number of adds until the next report: as many as were made before, at most 256.
+    fn report_if_undriven(&self) -> u64 {
+        let Driver::Registered = self.driver.get() else { return u64::MAX };
+        let (next, _) = self.with_engine(|shard| shard.publish_unqueried());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
+        self.with_engine(|shard| shard.added().clamp(1, 256))
     }
 
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
@@ -314,7 +330,8 @@ impl Local {
                 self.sleeps_until.set(AWAKE);
                 self.with_engine(|shard| {
                     let _ = shard.publish_unqueried();
-                    shard.enter_slow_path_after(1);
+                    // The add after the next one reports.
+                    let _ = shard.allow_adds(1);
                 });
             }
             Driver::Missing => {
@@ -328,110 +345,122 @@ impl Local {
         }
     }
 
-    /// Runs a turn that finds no work, and returns the number of live timers. Most turns of a busy
-    /// loop find none. Returns `None` if there may be work.
-    #[inline]
-    pub(super) fn try_idle_turn() -> Option<usize> {
-        let turned = LOCAL.try_with(|place| {
-            place.get()?.with_engine(|shard| shard.try_idle_turn().then(|| shard.len()))
-        });
-        turned.ok().flatten()
-    }
-
-    /// Runs the turn of a loop that has read the clock itself, if it finds no work.
-    pub(super) fn try_idle_turn_at(now: Instant) -> Option<usize> {
-        let turned = LOCAL.try_with(|place| {
-            place.get()?.with_engine(|shard| shard.try_idle_turn_at(now).then(|| shard.len()))
-        });
-        turned.ok().flatten()
-    }
-
-    /// Runs a turn that may find work, after [`try_idle_turn`](Self::try_idle_turn).
-    #[inline(never)]
+    /// Runs a turn.
     pub(super) fn turn(budget: usize) -> Turn {
-        let mut turn = Turn::default();
-        let _ = Self::with(|local| local.pass(budget, &mut turn));
-        turn
+        Self::turn_with(budget, Engine::try_idle_turn)
     }
 
-    #[inline]
-    fn pass(&self, budget: usize, turn: &mut Turn) {
-        if !self.begin_driving() {
-            (turn.live, turn.nested) = (self.with_engine(|shard| shard.len()), true);
-            return;
+    /// Runs the turn of a loop that has read the clock itself.
+    pub(super) fn turn_at(now: Instant) -> Turn {
+        Self::turn_with(usize::MAX, |engine| engine.try_idle_turn_at(now))
+    }
+
+    /// Runs a turn. `try_idle` ends it if it finds no work: most turns of a busy loop find none.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
+    fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
+        let turned = Self::with(|local| {
+            let mut engine = local.shard.borrow_mut();
+            if try_idle(&mut engine) {
+                Turn { live: engine.len(), ..Turn::default() }
+            } else {
+                local.pass(engine, budget)
+            }
+        });
+        turned.unwrap_or_default()
+    }
+
+    #[inline(never)]
+    fn pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
+        if let Driver::InTurn = self.driver.get() {
+            return Turn { live: engine.len(), nested: true, ..Turn::default() };
+        }
+        if !matches!(self.driver.get(), Driver::Between) {
+            self.begin_driving();
         }
         self.driver.set(Driver::InTurn);
         let _turning = Turning(&self.driver);
-        let (touched_before, is_urgent) = self.with_engine(|shard| {
-            shard.begin(budget);
-            (shard.touched(), shard.urgent_comes_first())
-        });
-        if is_urgent {
-            self.consume_messages(turn);
+        let (mut fired, mut collected, touched) = (0, 0, engine.touched());
+        engine.begin(budget);
+        if engine.urgent_comes_first() {
+            drop(engine);
+            self.consume_messages(&mut fired, &mut collected);
+            engine = self.shard.borrow_mut();
         }
-        while let Some((index, callback)) = self.with_engine(Engine::begin_next_run) {
-            self.run(index, callback);
-            turn.fired += 1;
+        while let Some((claimed, callback)) = engine.begin_next_run() {
+            drop(engine);
+            self.call(|| callback.run());
+            fired += 1;
+            engine = self.end_run(claimed);
         }
-        if self.with_engine(Engine::take_remaining) {
-            self.consume_messages(turn);
+        if engine.take_remaining() {
+            drop(engine);
+            self.consume_messages(&mut fired, &mut collected);
+            engine = self.shard.borrow_mut();
         }
-        self.flush();
-        self.trim(false);
-        let is_wanted = self.wanted.get() != Wanted::default();
-        self.with_engine(|shard| {
-            turn.behind = shard.end_pass();
-            turn.live = shard.len();
-            turn.touched = shard.touched() - touched_before;
-            if is_wanted {
-                shard.note_work();
-            }
-        });
+        if self.wanted.get() != Wanted::default() {
+            drop(engine);
+            self.flush();
+            self.trim(false);
+            engine = self.shard.borrow_mut();
+        }
+        let behind = engine.end_pass();
+        if self.wanted.get() != Wanted::default() {
+            engine.note_work();
+        }
+        let touched = engine.touched() - touched;
+        Turn { fired, collected, live: engine.len(), touched, behind, nested: false }
     }
 
     /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
     /// a pass it consumes urgent requests, at its end the rest.
-    fn consume_messages(&self, turn: &mut Turn) {
+    #[inline(never)]
+    fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
         while let Some(message) =
             self.with_engine(|shard| shard.next_message(OwnerNodes::take_to_drop))
         {
             match message {
                 Message::Cancelled(callback) => {
                     self.drop_callback(callback);
-                    turn.collected += 1;
+                    *collected += 1;
                 }
-                Message::Due(Claimed { index, .. }) => {
-                    let callback = self.with_engine(|shard| shard.begin_run(index));
-                    self.run(index, callback);
-                    turn.fired += 1;
+                Message::Due(claimed) => {
+                    let callback = self.with_engine(|shard| shard.begin_run(claimed));
+                    self.call(|| callback.run());
+                    self.end_run(claimed);
+                    *fired += 1;
                 }
                 Message::Done => (),
             }
         }
     }
 
-    /// Runs the callback of a due timer.
+    /// Ends the run of a claimed timer. A periodic one is armed again, unless it was cancelled
+    /// during the run.
     #[inline]
-    fn run(&self, index: u32, callback: Running) {
-        let is_periodic = callback.is_periodic;
-        self.call(|| callback.run());
-        if is_periodic {
-            self.go_on(index);
-        } else {
-            self.with_engine(|shard| shard.finish(index));
+    fn end_run(&self, claimed: Claimed) -> RefMut<'_, Engine<Callback>> {
+        if claimed.run.is_periodic() && self.go_on(claimed) {
+            return self.shard.borrow_mut();
         }
+        let mut engine = self.shard.borrow_mut();
+        engine.finish(claimed.index, claimed.run);
+        engine
     }
 
-    /// Arms a periodic timer again after its run, unless it was cancelled during the run.
-    fn go_on(&self, index: u32) {
+    /// Arms a periodic timer again after its run. Returns false if it was cancelled during the run.
+    #[inline(never)]
+    fn go_on(&self, Claimed { index, .. }: Claimed) -> bool {
         let next = self.with_engine(|shard| shard.next_run(index));
         match self.with_engine(|shard| shard.rearm(index, next)) {
             Some(callback) => {
                 // A thread that waits for the timer's end also waits for this drop.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.with_engine(|shard| shard.finish(index));
+                false
             }
-            None => self.wake_if_earlier(next),
+            None => {
+                self.wake_if_earlier(next);
+                true
+            }
         }
     }
 
@@ -649,6 +678,7 @@ fn no_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        let _ = HERE.try_with(|here| here.set(None));
         // Destructors that run with the shard use its handles as any other thread would.
         Owner::set(None);
     }
@@ -661,16 +691,21 @@ static PATH: OwnerPath =
 /// The owner's path of `TimerHandle::cancel`.
 fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
-        let mut callback = None;
-        let take = |node: NodeRef<'_, _>| callback = OwnerNodes::take_to_drop(node);
-        match local.with_engine(|shard| shard.cancel(handle, take)) {
-            Ok(()) => {
+        let mut engine = local.shard.borrow_mut();
+        match engine.cancel(handle, OwnerNodes::needs_drop) {
+            Ok(None) => {
+                drop(engine);
                 local.publish_cancel_if_asleep();
-                local.drop_callback(callback);
-                Cancel::Cancelled
             }
-            Err(answer) => answer,
+            Ok(Some(freed)) => {
+                let callback = engine.take_cancelled(handle, freed);
+                drop(engine);
+                local.publish_cancel_if_asleep();
+                local.drop_callback(Some(callback));
+            }
+            Err(answer) => return answer,
         }
+        Cancel::Cancelled
     });
     cancelled.unwrap_or(Cancel::Ended)
 }

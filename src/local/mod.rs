@@ -293,10 +293,7 @@ impl LocalTimer {
     /// entry is touched when it fires or moves. The rest comes first in the next turn, in order.
     /// Until then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
-        match Local::try_idle_turn() {
-            Some(live) => Turn { live, ..Turn::default() },
-            None => Local::turn(budget),
-        }
+        Local::turn(budget)
     }
 
     /// Fires the due timers, as [`turn`](Self::turn) does, at a time `now` that the loop has just
@@ -316,10 +313,7 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        match Local::try_idle_turn_at(now) {
-            Some(live) => Turn { live, ..Turn::default() },
-            None => Local::turn(usize::MAX),
-        }
+        Local::turn_at(now)
     }
 
     /// Returns the moment at which the wheel next needs a turn. See
@@ -750,11 +744,12 @@ impl LocalTimer {
         origin: Origin,
     ) -> Result<AddedExpiry, AddErrorReason> {
         Local::with(|local| {
-            local.ensure_room()?;
+            let mut engine = local.engine_with_room()?;
             let index = index();
             let expire = move || Self::expire(client, index);
-            let due = |shard: &mut Engine<Callback>| Due::at(shard.due_after(delay));
-            let timer = local.insert(Kind::Private, origin, due, &mut Some(RunOnce(expire)))?;
+            let due = Due::at(engine.due_after(delay));
+            let timer = engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire)))?;
+            drop(engine);
             let is_sleep_announced = local.is_sleep_announced();
             Ok(AddedExpiry { timer: LocalHandle::new(timer), is_sleep_announced })
         })?
@@ -773,7 +768,7 @@ impl LocalTimer {
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
             // Its callback has nothing to drop.
-            let cancelled = local.with_engine(|shard| shard.cancel(timer.handle(), |_| ()));
+            let cancelled = local.with_engine(|shard| shard.cancel(timer.handle(), |_| false));
             if cancelled.is_ok() {
                 local.publish_cancel_if_asleep();
             }

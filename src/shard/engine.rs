@@ -30,7 +30,9 @@ use crate::{
         registry,
         shared::Shared,
         slab::{Build, Ended, NodeRef, OwnerNodes, Slab},
-        state::{Cancel, Claim, Collected, FollowUp, Freed, Kind, Movable, Move, Mover, Swept},
+        state::{
+            Cancel, Claim, Collected, FollowUp, Freed, Kind, Movable, Move, Mover, Run, Swept,
+        },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
@@ -47,9 +49,12 @@ use crate::{
 pub(crate) struct Engine<T> {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u32,
+    /// A handle of no timer, from which the handles of timers are made.
+    first_handle: TimerHandle,
     next_generation: u64,
-    /// Later generations are refused.
-    last_generation: u64,
+    /// The generation from which an add first asks whether there is room
+    /// ([`allow_adds`](Self::allow_adds)).
+    asks_from: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
@@ -72,6 +77,7 @@ pub(crate) struct Engine<T> {
 #[must_use]
 pub(crate) struct Claimed {
     pub(crate) index: u32,
+    pub(crate) run: Run,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
     pub(crate) due: u64,
 }
@@ -137,8 +143,9 @@ impl<T> Engine<T> {
         let mut engine = Self {
             shared,
             number: registration.number,
+            first_handle: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            last_generation: GENERATION_MAX,
+            asks_from: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.now(time.turn)),
             time,
@@ -150,6 +157,7 @@ impl<T> Engine<T> {
             not_sync: PhantomData,
         };
         engine.publish_clock();
+        let _ = engine.allow_adds(u64::MAX);
         if capacity > 0 {
             engine.nodes.reserve(capacity);
         }
@@ -249,23 +257,24 @@ impl<T> Engine<T> {
         self.time.latest.lo >= nanos || self.read_clock().lo >= nanos
     }
 
-    /// Returns the reason why no timer can be added, or `None` if one can, provided that a node is
-    /// left.
+    /// Returns true if a timer can be added, provided that a node is left. Otherwise the caller
+    /// asks by [`allow_adds`](Self::allow_adds).
     #[inline]
-    pub(crate) fn refusal(&self) -> Option<AddErrorReason> {
-        if self.closed {
-            Some(AddErrorReason::ShutDown)
-        } else if self.stats.live >= self.limit || self.next_generation > self.last_generation {
-            Some(AddErrorReason::Full)
-        } else {
-            None
-        }
+    pub(crate) fn may_add(&self) -> bool {
+        self.next_generation < self.asks_from
     }
 
-    /// Sends the caller to its slow path after `adds` more adds: they are refused then. If
-    /// generations are used up, all adds are refused.
-    pub(crate) fn enter_slow_path_after(&mut self, adds: u64) {
-        self.last_generation = (self.next_generation - 1).saturating_add(adds).min(GENERATION_MAX);
+    /// Allows at least one add, and at most `most` before the next question. The error says why no
+    /// timer can be added.
+    pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
+        if self.closed {
+            return Err(AddErrorReason::ShutDown);
+        }
+        let room = u64::from(self.limit.saturating_sub(self.stats.live));
+        let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
+        let adds = room.min(left).min(most);
+        self.asks_from = self.next_generation + adds;
+        if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
     /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
@@ -278,7 +287,7 @@ impl<T> Engine<T> {
         origin: Origin,
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        debug_assert_eq!(self.refusal(), None);
+        debug_assert!(self.may_add());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -297,37 +306,50 @@ impl<T> Engine<T> {
         if kind == Kind::Periodic {
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
-        Ok(TimerHandle::new(self.number, index, generation))
+        Ok(self.first_handle.beside(index, generation))
     }
 
-    /// Cancels a timer of this shard. If the cancel wins, it calls `take`, which takes the payload.
-    /// The error says why the cancel failed.
-    #[inline]
+    /// Cancels a timer of this shard. The error says why the cancel failed. If the cancel wins and
+    /// `is_wanted` says so of its node, the payload is left there: the caller passes the result to
+    /// [`take_cancelled`](Self::take_cancelled).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
         &mut self,
         handle: TimerHandle,
-        take: impl FnOnce(NodeRef<'_, T>),
-    ) -> Result<(), Cancel> {
-        let index = handle.index();
-        if !self.nodes.ensure_known(index, handle.generation()) {
+        is_wanted: impl FnOnce(NodeRef<'_, T>) -> bool,
+    ) -> Result<Option<Freed>, Cancel> {
+        let (index, generation) = (handle.index(), handle.generation());
+        if !self.nodes.ensure_known(index, generation) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
-        let freed = node.state().cancel_own(handle.generation())?;
-        take(node);
-        if freed == Freed::Now {
-            self.wheel.unlink(&self.nodes, node);
-            self.nodes.free(index);
-            self.stats.count_cancelled();
-        } else {
-            self.cancel_keeping_node(index);
+        let freed = node.state().cancel_own(generation)?;
+        if freed == Freed::Queued {
+            return Ok(Some(self.cancel_queued(index)));
         }
-        Ok(())
+        let is_wanted = is_wanted(node);
+        self.wheel.unlink(&self.nodes, node);
+        self.stats.count_cancelled();
+        if is_wanted {
+            return Ok(Some(freed));
+        }
+        self.nodes.free(index, generation);
+        Ok(None)
+    }
+
+    /// Takes the payload that a cancel has left in its node.
+    pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
+        let payload = self.nodes.entry(handle.index()).take_payload();
+        if freed == Freed::Now {
+            self.nodes.free(handle.index(), handle.generation());
+        }
+        payload
     }
 
     /// Unlinks a cancelled timer whose node stays in use until its message arrives.
     #[cold]
-    fn cancel_keeping_node(&mut self, index: u32) {
+    fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.count_cancelled_unseen();
@@ -335,6 +357,7 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
+        Freed::Queued
     }
 
     /// Counts a remote timer that was cancelled before it was admitted.
@@ -606,21 +629,22 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn claim_due<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>) -> R,
+        fire: impl Fn(NodeRef<'_, T>, Run) -> R,
     ) -> Option<(Claimed, R)> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             let index = node.index();
             match node.state().claim() {
-                Claim::Fires => {
-                    let fired = fire(node);
+                Claim::Fires(run) => {
+                    let fired = fire(node, run);
                     self.stats.count_due(deadline, &self.time, &self.shared.gauges);
-                    return Some((Claimed { index, due: self.time.tick.start(deadline) }, fired));
+                    let due = self.time.tick.start(deadline);
+                    return Some((Claimed { index, run, due }, fired));
                 }
                 Claim::Moved { periodic } => {
                     self.stats.counts.resets_elsewhere += 1;
                     if let Some(claimed) = self.apply_move(index, periodic) {
-                        return Some((claimed, fire(self.nodes.entry(index))));
+                        return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
                 // Its message completes the cancel.
@@ -655,10 +679,10 @@ impl<T> Engine<T> {
                 return None;
             };
             match node.state().claim() {
-                Claim::Fires => {
+                Claim::Fires(run) => {
                     let asked = self.time.tick.start(deadline);
                     self.stats.count_arrived_due(asked, &self.time, &self.shared.gauges);
-                    return Some(Claimed { index, due: self.time.tick.start(due) });
+                    return Some(Claimed { index, run, due: self.time.tick.start(due) });
                 }
                 Claim::Moved { periodic: again } => {
                     self.stats.counts.resets_elsewhere += 1;
@@ -685,6 +709,8 @@ impl<T> Engine<T> {
         self.nodes.entry(index).admit(|| self.time.now());
         self.stats.counts.added += 1;
         self.stats.live += 1;
+        // One add less of the owner's fits below the limit.
+        self.asks_from = self.asks_from.saturating_sub(1);
         // The order matters: the timer is counted in at least one of both places at any moment, see
         // `admission`.
         self.shared.admission.set_live(self.stats.live);
@@ -695,23 +721,23 @@ impl<T> Engine<T> {
     /// Ends a claimed timer and takes its payload, which the caller counts by
     /// [`count_ended`](Self::count_ended).
     pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
-        (claimed, Ended::of(self.nodes.entry(claimed.index)))
+        (claimed, Ended::of(self.nodes.entry(claimed.index), claimed.run))
     }
 
     /// Counts a timer that has fired and ended, and frees its node.
     #[inline]
-    pub(super) fn count_ended(&mut self, index: u32, freed: Freed) {
+    pub(super) fn count_ended(&mut self, claimed: Claimed, freed: Freed) {
         self.stats.count_fired();
         if freed == Freed::Now {
-            self.nodes.free(index);
+            self.nodes.free(claimed.index, claimed.run.generation());
         }
     }
 
     /// Finishes the run of a claimed timer.
     #[inline]
-    pub(crate) fn finish(&mut self, index: u32) {
-        if self.nodes.entry(index).state().finish() == Freed::Now {
-            self.nodes.free(index);
+    pub(crate) fn finish(&mut self, index: u32, run: Run) {
+        if self.nodes.entry(index).state().finish(run) == Freed::Now {
+            self.nodes.free(index, run.generation());
         }
     }
 
@@ -917,6 +943,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found.pending;
         }
+        self.asks_from = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all();
@@ -1013,7 +1040,7 @@ impl<T> Engine<T> {
             self.take_remaining();
         }
         if let Some((claimed, ended)) = self.claim_due(Ended::of) {
-            self.count_ended(claimed.index, ended.freed);
+            self.count_ended(claimed, ended.freed);
             return Some(Payload::Due(ended.payload));
         }
         if self.take_remaining()
@@ -1032,7 +1059,7 @@ impl<T> Engine<T> {
                 Message::Cancelled(Some(payload)) => return Some(Payload::Cancelled(payload)),
                 Message::Due(claimed) => {
                     let (claimed, ended) = self.end(claimed);
-                    self.count_ended(claimed.index, ended.freed);
+                    self.count_ended(claimed, ended.freed);
                     return Some(Payload::Due(ended.payload));
                 }
                 Message::Cancelled(None) | Message::Done => (),
@@ -1058,7 +1085,8 @@ impl<T> Engine<T> {
                 Message::Cancelled(self.collect_cancelled(index, has_payload, take))
             }
             Collected::Freed => {
-                self.nodes.free(index);
+                let generation = node.state().generation();
+                self.nodes.free(index, generation);
                 Message::Done
             }
             Collected::Moved { periodic } => {
@@ -1140,7 +1168,8 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        self.nodes.free(index);
+        let generation = self.nodes.entry(index).state().generation();
+        self.nodes.free(index, generation);
         payload
     }
 
@@ -1183,23 +1212,22 @@ impl Engine<Callback> {
 
     /// Claims the next timer that is due in this pass, and returns its callback, to run it.
     #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(u32, Running)> {
-        let (Claimed { index, .. }, callback) = self.claim_due(OwnerNodes::running)?;
-        self.count_run(&callback);
-        Some((index, callback))
+    pub(crate) fn begin_next_run(&mut self) -> Option<(Claimed, Running)> {
+        let (claimed, callback) = self.claim_due(OwnerNodes::running)?;
+        self.count_run(claimed.run);
+        Some((claimed, callback))
     }
 
     /// Returns the callback of a claimed timer, to run it.
-    pub(crate) fn begin_run(&mut self, index: u32) -> Running {
-        let callback = OwnerNodes::running(self.nodes.entry(index));
-        self.count_run(&callback);
-        callback
+    pub(crate) fn begin_run(&mut self, claimed: Claimed) -> Running {
+        self.count_run(claimed.run);
+        OwnerNodes::running(self.nodes.entry(claimed.index), claimed.run)
     }
 
     /// Counts a one-shot timer as fired. A periodic one stays live.
     #[inline]
-    fn count_run(&mut self, callback: &Running) {
-        if !callback.is_periodic {
+    fn count_run(&mut self, run: Run) {
+        if !run.is_periodic() {
             self.stats.count_fired();
         }
     }

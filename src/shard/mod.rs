@@ -31,7 +31,6 @@ use crate::{
     limits::RESERVE_MAX,
     metrics::ShardMetrics,
     util::pages::as_u32,
-    wheel::Storage,
     when::When,
 };
 
@@ -224,9 +223,8 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return None;
         }
-        let mut payload = None;
-        let cancelled = self.engine.cancel(handle, |node| payload = Some(node.take_payload()));
-        cancelled.ok().and(payload)
+        let freed = self.engine.cancel(handle, |_| true).ok().flatten()?;
+        Some(self.engine.take_cancelled(handle, freed))
     }
 
     /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
@@ -732,17 +730,22 @@ impl<T> Shard<T> {
     ) -> Result<TimerHandle, AddError<T>> {
         let mut payload = Some(Ready(payload));
         let added =
-            self.make_room().and_then(|()| self.engine.insert(due, kind, origin, &mut payload));
+            self.ensure_room().and_then(|()| self.engine.insert(due, kind, origin, &mut payload));
         added.map_err(|reason| {
             let Ready(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)
         })
     }
 
-    /// Drops timers that other threads have cancelled, until there is room for another timer.
     #[inline]
+    fn ensure_room(&mut self) -> Result<(), AddErrorReason> {
+        if self.engine.may_add() { Ok(()) } else { self.make_room() }
+    }
+
+    /// Drops timers that other threads have cancelled, until there is room for another timer.
+    #[cold]
     fn make_room(&mut self) -> Result<(), AddErrorReason> {
-        while let Some(reason) = self.engine.refusal() {
+        while let Err(reason) = self.engine.allow_adds(u64::MAX) {
             match self.engine.next_cancelled(|node| Some(node.take_payload())) {
                 Some(Message::Cancelled(payload)) => {
                     self.engine.shared.hooks.drop_catching_panic(payload);
@@ -774,15 +777,14 @@ impl<T> Shard<T> {
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
         let claimed = self.claim_in_pass()?;
         let index = claimed.index;
-        let state = self.engine.nodes.entry(index).state();
-        if !state.is_periodic() {
+        if !claimed.run.is_periodic() {
             let (claimed, ended) = self.engine.end(claimed);
             return Some(Expiry::Ended(self.give(claimed, ended)));
         }
-        let expired = self.expired(claimed, state.generation(), ());
+        let expired = self.expired(claimed, claimed.run.generation(), ());
         let next = self.engine.next_run(index);
         if let Some(payload) = self.engine.rearm(index, next) {
-            self.engine.finish(index);
+            self.engine.finish(index, claimed.run);
             return Some(Expiry::Ended(expired.with(payload)));
         }
         Some(Expiry::Periodic(expired.with(self.engine.nodes.lend(index))))
@@ -793,14 +795,14 @@ impl<T> Shard<T> {
         let before =
             if self.engine.urgent_comes_first() { self.engine.next_urgent() } else { None };
         before
-            .or_else(|| Some(self.engine.claim_due(|_| ())?.0))
+            .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
             .or_else(|| self.engine.next_remaining_or_end())
     }
 
     /// Gives away the payload of a timer that has fired and ended.
     #[inline]
     fn give(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
-        self.engine.count_ended(claimed.index, ended.freed);
+        self.engine.count_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }
 
@@ -808,7 +810,7 @@ impl<T> Shard<T> {
     #[inline]
     fn expired<P>(
         &self,
-        Claimed { index, due }: Claimed,
+        Claimed { index, due, .. }: Claimed,
         generation: u64,
         payload: P,
     ) -> Expired<P> {

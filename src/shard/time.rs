@@ -29,15 +29,15 @@ impl Time {
         Self { clock, tick, reader, latest, turn, turn_before, regressions: 0 }
     }
 
-    /// Reads the clock. Returns true if the time is later than all of the latest reading.
+    /// Reads the clock. Returns true if the time is not before any of the latest reading.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read(&mut self) -> bool {
         let reading = self.reader.read(&self.clock);
-        let is_later = reading.lo > self.latest.hi;
+        let is_later = reading.lo >= self.latest.hi;
         if is_later {
             self.latest = reading;
-        } else if reading != self.latest {
+        } else {
             self.hold(reading);
         }
         is_later

@@ -177,24 +177,11 @@ impl FreePlaces {
         if last == 0 { None } else { Some(last) }
     }
 
-    /// Frees a place as the last one. Returns the place that was freed before, or 0: the caller
-    /// [puts](Self::put) it into the list of its page. Returns `None`, and does nothing, if the
-    /// page has other users, or if no other place of it is in use: the page may be freed.
+    /// Frees a place as the last one. Returns the place that was freed before, which the caller
+    /// [puts](Self::put) into the list of its page, or 0.
     #[inline]
-    pub(crate) fn replace_last(&mut self, index: u32) -> Option<u32> {
-        let number = page_of(index);
-        let others = u16::from(page_of(self.last) == number);
-        if self.pages.get(number)?.used <= 1 + others {
-            return None;
-        }
-        Some(mem::replace(&mut self.last, index))
-    }
-
-    /// Returns true if there is a page of this number, and it has one user.
-    #[cfg(any(test, feature = "std"))]
-    #[inline]
-    pub(crate) fn has(&self, number: usize) -> bool {
-        self.pages.get(number).is_some_and(|page| page.is_ours)
+    pub(crate) fn replace_last(&mut self, index: u32) -> u32 {
+        mem::replace(&mut self.last, index)
     }
 
     /// Takes a free place of the current page, whose link `link_of` returns.
@@ -461,7 +448,6 @@ mod tests {
                 free.add_page(number);
                 pages.insert(number);
             }
-            assert!(!free.has(4), "a page with other users");
             free.check(|number, place| links[number][place]);
         }
         assert!(pages.contains(&0), "index 0 is in use for ever");

@@ -137,6 +137,11 @@ impl<T> Entry for Found<'_, T> {
     }
 
     #[inline]
+    fn set_location(self, location: Location) {
+        self.record().location.set(location);
+    }
+
+    #[inline]
     fn place(self, Placement { deadline, links, location }: Placement) {
         self.links_cell().set(links);
         self.record().deadline.set(deadline);
@@ -262,21 +267,11 @@ impl<T> Entries<T> {
     pub(super) fn free(&mut self, index: u32, generation: u32) {
         // An index whose generations are used up is retired.
         if generation < KEY_GENERATION_MAX {
-            match self.free.replace_last(index) {
-                Some(0) => (),
-                Some(before) => self.put(before),
-                None => self.put_both(index),
+            let before = self.free.replace_last(index);
+            if before != 0 {
+                self.put(before);
             }
         }
-    }
-
-    /// Puts an index and the one that was freed before into the lists of their pages.
-    #[cold]
-    fn put_both(&mut self, index: u32) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
-        }
-        self.put(index);
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! The arithmetic of levels, and the occupied slots of a level.
+//! The arithmetic of levels.
 //!
 //! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
 //! never wraps. Its *position* in the ring is the number modulo the ring. A *revolution* of one
@@ -6,7 +6,7 @@
 //! number. The ring of the first level has room for many revolutions. The other rings have room for
 //! two: the current and the next.
 
-use alloc::{boxed::Box, vec};
+use core::ops::Range;
 
 use crate::limits::WIDE_BITS;
 
@@ -72,9 +72,18 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (number & (ring as u64 - 1)) as u32
     }
 
-    /// Returns the slot of a tick in the first level. Slots are numbered through the first level,
-    /// then through the upper levels, then through the aligned slots of the upper levels. The late
-    /// slot is the last.
+    /// Returns the slots of a level, without the aligned ones.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    pub(super) fn slots(level: usize) -> Range<u32> {
+        if level == 0 {
+            0..Self::NEAR_RING as u32
+        } else {
+            Self::far_slot(level, 0)..Self::far_slot(level + 1, 0)
+        }
+    }
+
+    /// Returns the slot of a tick in the first level.
     #[inline]
     pub(super) fn near_at(tick: u64) -> u32 {
         Self::position(0, tick)
@@ -107,6 +116,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// The slot of entries that were already due when they were inserted.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
+    /// The length of an array by slot: a power of two, so that a mask keeps an index in bounds.
+    pub(super) const SLOTS: usize = (Self::LATE as usize + 1).next_power_of_two();
 
     /// Returns level and position of a slot of an upper level, or of its aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
@@ -121,18 +132,17 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::start(1, Self::number(1, tick))
     }
 
-    /// Returns true if the first level reaches `deadline` while the wheel is in the revolution that
+    /// Returns the last tick that the first level reaches while the wheel is in the revolution that
     /// starts at `revolution_start`.
-    #[inline]
-    pub(super) fn is_near(revolution_start: u64, deadline: u64) -> bool {
-        deadline - revolution_start < NEAR_REVOLUTIONS << BITS
+    pub(super) fn last_near(revolution_start: u64) -> u64 {
+        revolution_start.saturating_add((NEAR_REVOLUTIONS << BITS) - 1)
     }
 
     /// Returns true if a level reaches a deadline.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
-            Self::is_near(Self::revolution_start(now), deadline)
+            deadline <= Self::last_near(Self::revolution_start(now))
         } else {
             Self::revolutions(level, now, deadline) <= 1
         }
@@ -169,84 +179,10 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         let zeros = tick.trailing_zeros().min(63);
         (zeros / BITS) as usize
     }
-
-    /// Returns the number of the first occupied slot of `level` after the one that covers `now`.
-    #[inline]
-    pub(super) fn next_occupied(occupied: &Occupancy, level: usize, now: u64) -> Option<u64> {
-        let current = Self::number(level, now);
-        let from = Self::position(level, current.wrapping_add(1));
-        let found = occupied.at_or_after(from).or_else(|| occupied.at_or_after(0))?;
-        let distance = Self::position(level, u64::from(found.wrapping_sub(from)));
-        Some(current + 1 + u64::from(distance))
-    }
-}
-
-/// One bit per slot of a level.
-#[derive(Debug)]
-pub(super) struct Occupancy(Box<[u64]>);
-
-impl Occupancy {
-    pub(super) fn new(slots: usize) -> Self {
-        Self(vec![0; slots.div_ceil(64)].into_boxed_slice())
-    }
-
-    #[inline]
-    pub(super) fn set(&mut self, position: u32) {
-        self.0[word_of(position)] |= bit_of(position);
-    }
-
-    #[inline]
-    pub(super) fn clear(&mut self, position: u32) {
-        self.0[word_of(position)] &= !bit_of(position);
-    }
-
-    /// Returns the number of occupied slots.
-    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for what a shard says of itself"))]
-    pub(super) fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
-
-    #[cfg(any(test, debug_assertions))]
-    pub(super) fn contains(&self, position: u32) -> bool {
-        self.0[word_of(position)] & bit_of(position) != 0
-    }
-
-    /// Returns the first occupied position from `position` on.
-    #[inline]
-    pub(super) fn at_or_after(&self, position: u32) -> Option<u32> {
-        let word = word_of(position);
-        let rest = self.0.get(word)? >> (position % 64);
-        if rest != 0 {
-            Some(position + rest.trailing_zeros())
-        } else {
-            self.at_or_after_word(word + 1)
-        }
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // A level has at most 2^20 positions.
-    fn at_or_after_word(&self, first: usize) -> Option<u32> {
-        let words = self.0.get(first..)?;
-        // Eight words at a time take a processor hardly longer than one.
-        let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
-        let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
-        let (place, &bits) =
-            (first + zeros..).zip(&words[zeros..]).find(|&(_, &bits)| bits != 0)?;
-        Some(place as u32 * 64 + bits.trailing_zeros())
-    }
-}
-
-fn word_of(position: u32) -> usize {
-    position as usize / 64
-}
-
-fn bit_of(position: u32) -> u64 {
-    1 << (position % 64)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     type Tiny = Geometry<2, 32>;
@@ -256,7 +192,7 @@ mod tests {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
             for deadline in (now..now + ticks)
-                .filter(|&deadline| !Tiny::is_near(Tiny::revolution_start(now), deadline))
+                .filter(|&deadline| deadline > Tiny::last_near(Tiny::revolution_start(now)))
             {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::number(level, deadline) - Tiny::number(level, now);
@@ -283,31 +219,5 @@ mod tests {
         }
         assert!(Tiny::highest_starting_at(0) < 32);
         assert!(Geometry::<11, 6>::highest_starting_at(0) < 6);
-    }
-
-    #[test]
-    fn occupancy_agrees_with_a_set() {
-        // Miri takes a thousand times as long.
-        let (largest, rounds) = if cfg!(miri) { (12, 50) } else { (18, 3000) };
-        for bits in [1, 5, 6, 7, 12, 13, 18].into_iter().filter(|&bits| bits <= largest) {
-            let slots = 1_u64 << bits;
-            let mut occupancy = Occupancy::new(1 << bits);
-            let mut set = BTreeSet::new();
-            let mut random = 1_u64;
-            for _ in 0..rounds {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                let position = u32::try_from((random >> 33) % slots).expect("small");
-                if set.insert(position) {
-                    occupancy.set(position);
-                } else {
-                    set.remove(&position);
-                    occupancy.clear(position);
-                }
-                let from = u32::try_from((random >> 13) % slots).expect("small");
-                assert_eq!(occupancy.at_or_after(from), set.range(from..).next().copied());
-            }
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! turn the line it fetches has arrived. A walker may leave its list when that changes; no result
 //! depends on its position.
 
-use super::{slot::Slots, storage::Storage};
+use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;
 
 /// One walker per coming tick.
@@ -23,18 +23,17 @@ impl Prefetcher {
         Self { cursors: [0; PREFETCHED_TICKS], turn: 0, sent: 0 }
     }
 
-    /// Starts walkers for the ticks after `tick`, whose slots `slot` returns.
+    /// Starts walkers for the ticks after `tick`.
     #[inline]
-    pub(super) fn send(
+    pub(super) fn send<const BITS: u32, const LEVELS: usize>(
         &mut self,
         tick: u64,
-        slots: &Slots,
+        slots: &Slots<BITS, LEVELS>,
         storage: &impl Storage,
-        slot: impl Fn(u64) -> u32,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
         for ahead in self.sent.max(tick).saturating_add(1)..=last {
-            let first = slots.first(slot(ahead));
+            let first = slots.first(Geometry::<BITS, LEVELS>::near_at(ahead));
             if first != 0 {
                 self.cursors[self.turn] = first;
                 self.turn = (self.turn + 1) % PREFETCHED_TICKS;

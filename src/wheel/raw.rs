@@ -12,8 +12,8 @@
 //!   the entry is relinked when its old slot comes up.
 //!
 //! A deferred reset must not make a pause: with very many entries in one slot, all of them reset,
-//! the tick that finds them would relink them all. So an entry that is linked into a slot which has
-//! many already (a crowd) is relinked at once when it is reset, and a tick finds a bounded number
+//! the tick that finds them would relink them all. So a slot of the first level counts its deferred
+//! entries. An entry beyond [`DEFERRED_MAX`] is relinked at once, and a tick finds a bounded number
 //! (P7).
 //!
 //! # The passage of time
@@ -33,14 +33,12 @@
 //! whole slot is moved when it starts, within the budget.
 
 use alloc::{boxed::Box, vec};
-#[cfg(feature = "std")]
-use core::iter;
 
 use super::{
-    level::{Geometry, Occupancy, coarsest},
+    level::{Geometry, coarsest},
     prefetcher::Prefetcher,
-    slot::{Popped, Slots, Unlinked},
-    storage::{Entry, Location, Storage},
+    slot::Slots,
+    storage::{Entry, Links, Location, Placement, Storage},
 };
 use crate::limits::{CASCADED_MAX, PREFETCH_FROM};
 #[cfg(feature = "std")]
@@ -60,6 +58,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) idle_until: u64,
     /// The first tick of the position's revolution.
     pub(super) revolution_start: u64,
+    /// The last tick that the first level reaches.
+    last_near: u64,
     /// The work left at the position.
     pub(super) here: Here,
     /// The next slot of an upper level may have entries, which are cascaded in portions.
@@ -76,11 +76,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) waiting: Box<[u32]>,
     pub(super) far_total: u32,
     pub(super) touched: u64,
-    pub(super) slots: Slots,
-    /// The occupied slots of the first level.
-    pub(super) near: Occupancy,
-    /// The occupied slots of the other levels, level by level.
-    pub(super) far: Box<[Occupancy]>,
+    pub(super) slots: Slots<BITS, LEVELS>,
 }
 
 /// The work left at the position. Upper levels matter only where one of their slots starts.
@@ -104,12 +100,14 @@ pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
-        let () = Geometry::<BITS, LEVELS>::VALID;
         Self {
             position: now,
             target: now,
             idle_until: 0,
             revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
+            last_near: Geometry::<BITS, LEVELS>::last_near(
+                Geometry::<BITS, LEVELS>::revolution_start(now),
+            ),
             here: Here::Nothing,
             cascade_pending: false,
             cascaded_until: now,
@@ -119,12 +117,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
             far_total: 0,
             touched: 0,
-            slots: Slots::new(
-                Geometry::<BITS, LEVELS>::LATE as usize + 1,
-                Geometry::<BITS, LEVELS>::LATE,
-            ),
-            near: Occupancy::new(Geometry::<BITS, LEVELS>::NEAR_RING),
-            far: (1..LEVELS).map(|_| Occupancy::new(Geometry::<BITS, LEVELS>::FAR_RING)).collect(),
+            slots: Slots::new(),
         }
     }
 
@@ -143,26 +136,25 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry that is in no slot. A deadline that is not in the future becomes the present
     /// tick.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         self.len += 1;
         if deadline <= self.target {
             self.link_late(storage, entry);
+        } else if deadline <= self.last_near {
+            self.link_near(storage, entry, deadline, deadline, Location::NEAR);
         } else {
-            self.link_at(storage, entry, deadline, deadline);
+            self.link_far(storage, entry, deadline, deadline);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let late = Geometry::<BITS, LEVELS>::LATE;
-        let is_only = !self.has_late();
-        self.slots.link_near(storage, late, entry, self.target);
-        if is_only {
-            self.slots.set_splice_tail(entry.index());
-        }
+        let links = self.slots.link_late(storage, entry.index());
+        entry.place(Placement { deadline: self.target, links, location: Location::LATE });
         self.idle_until = 0;
     }
 
@@ -182,7 +174,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return self.link(storage, entry, last);
         }
         let chosen = coarsest(deadline.max(self.target + 1), last);
-        if self.is_near(chosen) {
+        if chosen <= self.last_near {
             return self.link(storage, entry, chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
@@ -191,10 +183,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        // An aligned slot uses `link_near`, because its entries expire in place and never cascade.
         let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
-        self.slots.link_near(storage, slot, entry, chosen);
-        self.occupy_far(level, chosen);
+        let links = self.slots.link(storage, slot, entry.index());
+        entry.place(Placement { deadline: chosen, links, location: Location::ALIGNED });
+        self.mark_far(level, chosen);
     }
 
     /// Unlinks an entry that is in a slot.
@@ -218,39 +210,55 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// once per packet.
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        if deadline > self.target
-            && deadline >= entry.deadline()
-            && entry.location() != Location::CROWDED
-        {
+        let location = entry.location();
+        let is_later = deadline > self.target && deadline >= entry.deadline();
+        if is_later && (location.is_before_deadline() || self.try_defer(entry, location)) {
             self.touched += 1;
             entry.set_deadline(deadline);
         } else {
-            self.relink_at_once(storage, entry, deadline);
+            let is_crowded = is_later && location == Location::NEAR;
+            self.relink_at_once(storage, entry, deadline, is_crowded);
         }
     }
 
-    /// Moves an entry whose reset cannot be deferred. An entry of a crowd is linked into a
-    /// pseudo-random slot before its deadline, where the next reset can be deferred. If that slot
-    /// has a crowd, the entry is linked into the slot of its deadline, so that no crowded entry is
-    /// in a slot before its deadline.
+    /// Counts an entry in the slot of its deadline as deferred, unless that slot has too many.
+    #[inline]
+    fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
+        let slot = Geometry::<BITS, LEVELS>::near_at(entry.deadline());
+        let is_deferred = location == Location::NEAR && self.slots.try_defer(slot);
+        if is_deferred {
+            entry.set_location(Location::DEFERRED);
+        }
+        is_deferred
+    }
+
+    /// Moves an entry whose reset cannot be deferred. If its slot has deferred too many, it goes to a pseudo-random slot before its deadline, where its next reset can be
+    /// deferred. If that slot has too many as well, it goes to the slot of its deadline.
     #[inline(never)]
-    fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn relink_at_once<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+        is_crowded: bool,
+    ) {
         self.detach(storage, entry);
         self.touched += 1;
         if deadline <= self.target {
             return self.link_late(storage, entry);
         }
-        self.link_at(storage, entry, deadline, deadline);
-        if entry.location() == Location::CROWDED {
+        if is_crowded {
             let half = (deadline - self.target).div_ceil(2);
             let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-            self.detach(storage, entry);
-            self.link_at(storage, entry, deadline, deadline - sooner);
-            if entry.location() == Location::CROWDED {
-                self.detach(storage, entry);
-                self.link_at(storage, entry, deadline, deadline);
+            let tick = deadline - sooner;
+            if tick > self.last_near {
+                return self.link_far(storage, entry, deadline, tick);
+            }
+            if sooner > 0 && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
+                return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
             }
         }
+        self.link_exactly(storage, entry, deadline);
     }
 
     /// Moves an entry to another deadline, whether it is in a slot or not.
@@ -291,92 +299,111 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        self.link_at(storage, entry, deadline, deadline);
+        self.link_exactly(storage, entry, deadline);
         Ok(())
     }
 
     /// Returns how many slots of each level have entries.
     #[cfg(feature = "std")]
     pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
-        iter::once(&self.near).chain(&self.far).map(Occupancy::count)
+        (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
     }
 
-    /// Links an entry into the slot that `tick`, at most its deadline, belongs to.
+    /// Links an entry into the slot of its deadline, without counting.
+    #[inline]
+    fn link_exactly<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+        if deadline <= self.last_near {
+            self.link_near(storage, entry, deadline, deadline, Location::NEAR);
+        } else {
+            self.link_far(storage, entry, deadline, deadline);
+        }
+    }
+
+    /// Links an entry into the slot of `tick`, at most its deadline, in the first level.
     #[inline(always)]
-    #[allow(clippy::inline_always)] // A function of its own would save and restore six registers.
-    pub(super) fn link_at<S: Storage>(
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
+    fn link_near<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
         deadline: u64,
         tick: u64,
+        location: Location,
     ) {
-        if self.is_near(tick) {
-            let slot = self.occupy_near(tick);
-            self.slots.link_near(storage, slot, entry, deadline);
-        } else {
-            self.link_far(storage, entry, deadline, tick);
+        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+        self.slots.mark(slot);
+        if tick < self.idle_until {
+            self.idle_until = tick;
         }
+        let links = self.slots.link(storage, slot, entry.index());
+        entry.place(Placement { deadline, links, location });
     }
 
+    /// Links an entry into the slot of `tick`, at most its deadline, in the level that reaches it.
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
-        self.occupy_far(level, tick);
+        self.mark_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
         self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
         self.far_total += 1;
-        self.slots.link_far(storage, slot, entry, deadline);
-    }
-
-    /// Returns true if the first level reaches a deadline.
-    #[inline]
-    pub(super) fn is_near(&self, deadline: u64) -> bool {
-        Geometry::<BITS, LEVELS>::is_near(self.revolution_start, deadline)
-    }
-
-    /// Marks the slot of this tick in the first level, and returns it.
-    #[inline]
-    pub(super) fn occupy_near(&mut self, tick: u64) -> u32 {
-        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
-        self.near.set(slot);
-        self.idle_until = self.idle_until.min(tick);
-        slot
+        let links = self.slots.link(storage, slot, entry.index());
+        entry.place(Placement { deadline, links, location: Location::far(slot) });
     }
 
     /// Marks the slot of an upper level and its aligned one.
-    #[inline]
-    pub(super) fn occupy_far(&mut self, level: usize, tick: u64) {
+    fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::number(level, tick);
-        self.far[level - 1].set(Geometry::<BITS, LEVELS>::position(level, number));
+        self.slots.mark(Geometry::<BITS, LEVELS>::far_at(level, tick));
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::start(level, number));
     }
 
     /// Takes an entry out of its slot without counting.
     #[inline]
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let unlinked = self.slots.unlink(storage, entry);
-        self.note_unlinked(unlinked);
-    }
-
-    /// Updates the marks after an entry was unlinked.
-    #[inline]
-    pub(super) fn note_unlinked(&mut self, Unlinked { slot, is_empty, location }: Unlinked) {
-        if let Some(slot) = location.far_slot() {
-            self.note_unlinked_far(slot);
-        } else if is_empty && (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
-            self.near.clear(slot);
-        } else if is_empty && slot < Geometry::<BITS, LEVELS>::LATE {
-            self.clear_far(slot);
+        let Placement { links, location, .. } = entry.displace();
+        if !location.is_near() {
+            self.detach_elsewhere(storage, entry.index(), links, location);
+        } else if let Some(slot) = self.slots.unlink(storage, links) {
+            self.slots.clear(slot);
         }
     }
 
+    /// Takes an entry out of a slot other than one of the first level that it was linked into.
     #[inline(never)]
+    fn detach_elsewhere(
+        &mut self,
+        storage: &impl Storage,
+        index: u32,
+        links: Links,
+        location: Location,
+    ) {
+        if location == Location::LATE {
+            self.slots.note_unlinked_late(index, links);
+        }
+        let emptied = self.slots.unlink(storage, links);
+        if let Some(slot) = location.far_slot() {
+            self.note_unlinked_far(slot);
+        } else if let Some(slot) = emptied {
+            self.clear(slot);
+        }
+    }
+
     fn note_unlinked_far(&mut self, slot: u32) {
         let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
         *waiting -= 1;
         self.far_total -= 1;
         if *waiting == 0 {
+            self.clear(slot);
+        }
+    }
+
+    /// Updates the marks after a slot was emptied.
+    #[inline]
+    fn clear(&mut self, slot: u32) {
+        if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
+            self.slots.clear(slot);
+        } else if slot < Geometry::<BITS, LEVELS>::LATE {
             self.clear_far(slot);
         }
     }
@@ -386,12 +413,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn clear_far(&mut self, slot: u32) {
         let (level, position) = Geometry::<BITS, LEVELS>::far_place(slot);
-        let both = [
-            Geometry::<BITS, LEVELS>::far_slot(level, position),
-            Geometry::<BITS, LEVELS>::aligned_slot(level, position),
-        ];
-        if both.iter().all(|&slot| self.slots.is_empty(slot)) {
-            self.far[level - 1].clear(position);
+        let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
+        let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
+        if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {
+            self.slots.clear(plain);
         }
     }
 
@@ -428,20 +453,22 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves the late entries, which were inserted since the last pass began, to the slot of their
     /// deadline, which is that pass's target. If the position is far behind, the slot of that tick
-    /// is in an upper level. There, late entries keep their near location and are not counted in
+    /// is in an upper level. There, late entries keep their location and are not counted in
     /// `waiting`. The portion of a tick moves at least one of them, and the final cascade the rest.
-    /// The slot keeps the entry count of the late slot, not its own.
     #[cold]
     fn join_late(&mut self, storage: &impl Storage) {
         let tick = self.target;
-        let slot = if self.is_near(tick) {
-            self.occupy_near(tick)
+        let slot = if tick <= self.last_near {
+            let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+            self.slots.mark(slot);
+            self.idle_until = self.idle_until.min(tick);
+            slot
         } else {
             let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
-            self.occupy_far(level, tick);
+            self.mark_far(level, tick);
             Geometry::<BITS, LEVELS>::far_at(level, tick)
         };
-        self.slots.splice(storage, slot);
+        self.slots.splice_late(storage, slot);
         if tick == self.position && self.here != Here::Cascading {
             // Also while an aligned slot of this tick expires: no later step would visit this slot.
             self.here = Here::Expiring(0);
@@ -476,26 +503,29 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 }
                 Here::Nothing => continue,
             };
-            if self.budget == 0 && !self.slots.is_empty(slot) {
-                return None;
-            }
-            let Some(popped) = self.slots.pop(storage, slot) else {
+            let first = self.slots.first(slot);
+            if first == 0 {
                 self.slot_has_expired();
                 continue;
-            };
+            }
+            if self.budget == 0 {
+                return None;
+            }
             self.budget -= 1;
             self.touched += 1;
-            self.note_unlinked(popped.unlinked);
-            if popped.unlinked.is_empty {
+            let entry = storage.entry(first);
+            let Placement { deadline, links: Links { next, .. }, .. } = entry.displace();
+            if !self.slots.pop(storage, slot, first, next) {
+                self.clear(slot);
                 self.slot_has_expired();
             }
             self.step_prefetcher(storage);
-            if popped.deadline <= self.position {
+            if deadline <= self.position {
                 self.len -= 1;
-                return Some((popped.entry, popped.deadline));
+                return Some((entry, deadline));
             }
             // It was reset to a later deadline.
-            self.link_at(storage, popped.entry, popped.deadline, popped.deadline);
+            self.link_exactly(storage, entry, deadline);
         }
     }
 
@@ -515,16 +545,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.here == Here::Nothing && self.position == self.target
-    }
-
-    /// Takes the first entry out of a slot, within the budget.
-    #[inline]
-    fn pop<'s, S: Storage>(&mut self, storage: &'s S, slot: u32) -> Option<Popped<S::Entry<'s>>> {
-        let popped = self.slots.pop(storage, slot)?;
-        self.budget -= 1;
-        self.touched += 1;
-        self.note_unlinked(popped.unlinked);
-        Some(popped)
     }
 
     /// Two walkers take a step for each returned entry, so that they arrive in time even if the
@@ -579,6 +599,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.position = next;
         if goes_round {
             self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
+            self.last_near = Geometry::<BITS, LEVELS>::last_near(self.revolution_start);
             self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
@@ -611,12 +632,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
-            self.prefetcher.send(
-                self.position,
-                &self.slots,
-                storage,
-                Geometry::<BITS, LEVELS>::near_at,
-            );
+            self.prefetcher.send(self.position, &self.slots, storage);
         }
     }
 
@@ -688,10 +704,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
-            let Some(popped) = self.pop(storage, slot) else {
+            let first = self.slots.first(slot);
+            if first == 0 {
                 return true;
-            };
-            self.link_at(storage, popped.entry, popped.deadline, popped.deadline);
+            }
+            self.budget -= 1;
+            self.touched += 1;
+            let entry = storage.entry(first);
+            let deadline = entry.deadline();
+            self.detach(storage, entry);
+            self.link_exactly(storage, entry, deadline);
         }
         self.slots.is_empty(slot)
     }
@@ -702,25 +724,30 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return None;
         }
         let has_near = self.far_total < self.len;
-        let near = has_near
-            .then(|| Geometry::<BITS, LEVELS>::next_occupied(&self.near, 0, self.position))
-            .flatten();
+        let near = has_near.then(|| self.next_occupied(0)).flatten();
         match near {
             // No upper slot starts within a revolution.
             Some(near) if self.is_this_revolution(near) => Some(near),
-            _ => self
-                .far
-                .iter()
-                .zip(1..)
-                .filter_map(|(far, level)| self.start_in(far, level))
-                .chain(near)
-                .min(),
+            _ => (1..LEVELS).filter_map(|level| self.next_start_of(level)).chain(near).min(),
         }
     }
 
-    fn start_in(&self, far: &Occupancy, level: usize) -> Option<u64> {
-        let number = Geometry::<BITS, LEVELS>::next_occupied(far, level, self.position)?;
-        Some(Geometry::<BITS, LEVELS>::start(level, number))
+    fn next_start_of(&self, level: usize) -> Option<u64> {
+        Some(Geometry::<BITS, LEVELS>::start(level, self.next_occupied(level)?))
+    }
+
+    /// Returns the number of the first occupied slot of a level after the current one.
+    #[inline]
+    fn next_occupied(&self, level: usize) -> Option<u64> {
+        let slots = Geometry::<BITS, LEVELS>::slots(level);
+        let current = Geometry::<BITS, LEVELS>::number(level, self.position);
+        let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
+        let found = self
+            .slots
+            .first_occupied(slots.start + from..slots.end)
+            .or_else(|| self.slots.first_occupied(slots.clone()))?;
+        let ahead = (found - slots.start).wrapping_sub(from);
+        Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
     }
 
     /// Returns the tick until which there is nothing to do.
@@ -738,8 +765,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let mut entries = 0;
         (1..LEVELS)
             .filter_map(|level| {
-                let far = &self.far[level - 1];
-                let number = Geometry::<BITS, LEVELS>::next_occupied(far, level, self.position)?;
+                let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
                 entries += self.waiting_at(Geometry::<BITS, LEVELS>::far_slot(level, position));
                 // The first portion that fits into one turn is moved when the slot starts.

@@ -1,4 +1,4 @@
-//! Slots: each is a list through the links of its entries.
+//! Slots: each is a list through the links of its entries, with a bit that says whether it has any.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
 //! `previous` is the slot. So unlinking writes only to the entry and its neighbours. An entry is in
@@ -7,182 +7,226 @@
 //! which it could not predict.
 //!
 //! ```text
-//!   head of a slot    entries linked since it was empty (7 bits) | first entry, 0: none
-//!   previous          1 | slot: the entry is the first      0 | index
+//!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
+//!   previous          1 | slot: the entry is the first                   0 | index
 //! ```
+//!
+//! Slots are numbered through the first level, then through the upper levels, then through the
+//! aligned slots of the upper levels. The late slot is the last. The bit of an upper slot says
+//! whether it or its aligned slot has entries.
+
+#![allow(unsafe_code)]
 
 use alloc::{boxed::Box, vec};
-use core::{hint::select_unpredictable, mem};
+use core::{hint::select_unpredictable, mem, ops::Range};
 
-use super::storage::{Entry, Links, Location, Placement, Storage};
-use crate::limits::{CROWDED_FROM, INDEX_MAX};
+use super::{
+    level::Geometry,
+    storage::{Links, Storage},
+};
+use crate::limits::{DEFERRED_MAX, INDEX_MAX};
 
 /// In `previous`: the rest is a slot.
 const SLOT: u32 = 1 << 31;
-/// One entry more, in a head.
+/// One deferred entry more, in a head.
 const COUNT_ONE: u32 = 1 << 25;
 const FIRST: u32 = COUNT_ONE - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST && CROWDED_FROM < u32::MAX / COUNT_ONE,
+    INDEX_MAX <= FIRST && DEFERRED_MAX < u32::MAX / COUNT_ONE,
     "an index and a count fit a head"
 );
 
-/// The heads of all slots of a wheel.
+/// The slots of a wheel.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
-    /// The only slot whose last entry is tracked, so that the whole list can be spliced in constant
-    /// time.
-    splice_slot: u32,
-    /// The last entry of that slot; 0 if there is none, or if the first one is.
-    last: u32,
+    /// One bit per slot.
+    occupied: Box<[u64]>,
+    /// The last entry of the late slot, so that the whole list can be spliced in constant time.
+    last_late: u32,
 }
 
-/// What unlinking an entry did to its slot.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub(super) struct Unlinked {
-    /// The slot, if it is empty now; otherwise any number.
-    pub(super) slot: u32,
-    pub(super) is_empty: bool,
-    /// Where the entry was.
-    pub(super) location: Location,
-}
+impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
+    const MASK: u32 = {
+        let () = Geometry::<BITS, LEVELS>::VALID;
+        // Slots are less than 2^23.
+        #[allow(clippy::cast_possible_truncation)]
+        let slots = Geometry::<BITS, LEVELS>::SLOTS as u32;
+        slots - 1
+    };
 
-/// An entry that was the first of its slot.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Popped<E> {
-    pub(super) entry: E,
-    pub(super) deadline: u64,
-    pub(super) unlinked: Unlinked,
-}
-
-impl Slots {
-    /// `splice_slot` is the slot that `splice` empties.
-    pub(super) fn new(slots: usize, splice_slot: u32) -> Self {
+    pub(super) fn new() -> Self {
+        let slots = Self::MASK as usize + 1;
         // The operating system provides zeros: only slots that are used cost memory.
-        Self { heads: vec![0; slots].into_boxed_slice(), splice_slot, last: 0 }
+        let (heads, occupied) = (vec![0; slots], vec![0; slots.div_ceil(64)]);
+        Self {
+            heads: heads.into_boxed_slice(),
+            occupied: occupied.into_boxed_slice(),
+            last_late: 0,
+        }
+    }
+
+    #[inline]
+    fn head(&self, slot: u32) -> u32 {
+        // SAFETY: there are `MASK + 1` heads (`new`).
+        unsafe { *self.heads.get_unchecked((slot & Self::MASK) as usize) }
+    }
+
+    #[inline]
+    fn head_mut(&mut self, slot: u32) -> &mut u32 {
+        // SAFETY: as in `head`.
+        unsafe { self.heads.get_unchecked_mut((slot & Self::MASK) as usize) }
+    }
+
+    #[inline]
+    fn occupied_mut(&mut self, slot: u32) -> &mut u64 {
+        // SAFETY: there are as many bits as heads (`new`).
+        unsafe { self.occupied.get_unchecked_mut((slot & Self::MASK) as usize / 64) }
+    }
+
+    /// Marks a slot as occupied.
+    #[inline]
+    pub(super) fn mark(&mut self, slot: u32) {
+        *self.occupied_mut(slot) |= 1 << (slot % 64);
+    }
+
+    /// Marks a slot as empty.
+    #[inline]
+    pub(super) fn clear(&mut self, slot: u32) {
+        *self.occupied_mut(slot) &= !(1 << (slot % 64));
+    }
+
+    /// Returns the first occupied slot in a range that is not empty.
+    #[inline]
+    pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
+        let first = slots.start as usize / 64;
+        let rest = self.occupied[first] >> (slots.start % 64);
+        let found = if rest == 0 {
+            self.first_occupied_word(first + 1..slots.end.div_ceil(64) as usize)?
+        } else {
+            slots.start + rest.trailing_zeros()
+        };
+        (found < slots.end).then_some(found)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
+        let words = self.occupied.get(range.clone())?;
+        // Eight words at a time take a processor hardly longer than one.
+        let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
+        let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
+        let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
+        Some(place as u32 * 64 + bits.trailing_zeros())
+    }
+
+    /// Returns how many slots of a range are occupied.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the metrics of a shard"))]
+    pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {
+        let count = |word: u32| {
+            let (from, to) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));
+            let bits = u64::MAX >> (64 - (to - from)) << (from % 64);
+            (self.occupied[word as usize] & bits).count_ones()
+        };
+        (slots.start / 64..slots.end.div_ceil(64)).map(count).sum()
     }
 
     #[inline]
     pub(super) fn is_empty(&self, slot: u32) -> bool {
-        self.heads[slot as usize] == 0
+        self.head(slot) == 0
     }
 
     /// Returns the first entry of a slot; 0 if there is none.
     #[inline]
     pub(super) fn first(&self, slot: u32) -> u32 {
-        self.heads[slot as usize] & FIRST
+        self.head(slot) & FIRST
     }
 
-    /// Links an entry into a slot from which it expires.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(super) fn link_near<S: Storage>(
-        &mut self,
-        storage: &S,
-        slot: u32,
-        entry: S::Entry<'_>,
-        deadline: u64,
-    ) {
-        let location = near_location(self.heads[slot as usize]);
-        self.link(storage, slot, entry, deadline, location);
-    }
-
-    /// Links an entry into a slot from which it is cascaded.
+    /// Counts an entry of a slot as deferred. Returns false if the slot has too many of them.
     #[inline]
-    pub(super) fn link_far<S: Storage>(
-        &mut self,
-        storage: &S,
-        slot: u32,
-        entry: S::Entry<'_>,
-        deadline: u64,
-    ) {
-        self.link(storage, slot, entry, deadline, Location::far(slot));
+    pub(super) fn try_defer(&mut self, slot: u32) -> bool {
+        let head = self.head_mut(slot);
+        let has_room = *head < DEFERRED_MAX * COUNT_ONE;
+        if has_room {
+            *head += COUNT_ONE;
+        }
+        has_room
     }
 
+    /// Links an entry to the front of a slot. Returns the links that the entry gets.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    fn link<S: Storage>(
-        &mut self,
-        storage: &S,
-        slot: u32,
-        entry: S::Entry<'_>,
-        deadline: u64,
-        location: Location,
-    ) {
-        let head = &mut self.heads[slot as usize];
+    pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, index: u32) -> Links {
+        let head = self.head_mut(slot);
         let next = *head & FIRST;
-        *head = one_more(*head) | entry.index();
-        let links = Links { previous: SLOT | slot, next };
-        entry.place(Placement { deadline, links, location });
-        storage.set_previous(next, entry.index());
+        *head ^= next ^ index;
+        storage.set_previous(next, index);
+        Links { previous: SLOT | slot, next }
     }
 
-    /// Notes that this entry is the only one of the slot that can be spliced.
-    #[inline]
-    pub(super) fn set_splice_tail(&mut self, index: u32) {
-        self.last = index;
+    /// Links an entry to the front of the late slot.
+    pub(super) fn link_late<S: Storage>(&mut self, storage: &S, index: u32) -> Links {
+        let late = Geometry::<BITS, LEVELS>::LATE;
+        if self.is_empty(late) {
+            self.last_late = index;
+        }
+        self.link(storage, late, index)
     }
 
-    /// Unlinks the first entry of a slot, which is not the one that can be spliced.
+    /// Unlinks the first entry of a slot that is not the late slot. Returns false if that leaves
+    /// the slot empty.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(super) fn pop<'s, S: Storage>(
-        &mut self,
-        storage: &'s S,
-        slot: u32,
-    ) -> Option<Popped<S::Entry<'s>>> {
-        let head = &mut self.heads[slot as usize];
-        let index = *head & FIRST;
-        if index == 0 {
-            return None;
-        }
-        let entry = storage.entry(index);
-        let Placement { deadline, links: Links { next, .. }, location } = entry.displace();
-        let is_empty = next == 0;
-        if is_empty {
+    pub(super) fn pop<S: Storage>(&mut self, storage: &S, slot: u32, first: u32, next: u32) -> bool {
+        let head = self.head_mut(slot);
+        if next == 0 {
             *head = 0;
-        } else {
-            *head = next | *head & !FIRST;
-            storage.set_previous(next, SLOT | slot);
+            return false;
         }
-        let unlinked = Unlinked { slot, is_empty, location };
-        Some(Popped { entry, deadline, unlinked })
+        *head ^= first ^ next;
+        storage.set_previous(next, SLOT | slot);
+        true
     }
 
-    /// Unlinks an entry from its slot.
+    /// Unlinks an entry that is not in the late slot. Returns its slot if that is empty now.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(super) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) -> Unlinked {
-        let Placement { links: Links { previous, next }, location, .. } = entry.displace();
+    pub(super) fn unlink<S: Storage>(
+        &mut self,
+        storage: &S,
+        Links { previous, next }: Links,
+    ) -> Option<u32> {
         let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
-        if entry.index() == self.last {
-            self.last = if is_first { 0 } else { previous };
+        if is_first && next == 0 {
+            *self.head_mut(slot) = 0;
+            return Some(slot);
         }
-        let is_empty = is_first && next == 0;
-        if is_empty {
-            self.heads[slot as usize] = 0;
-        } else {
-            storage.set_previous(next, previous);
-            // Makes both writes, one of them to the sink: the branch on the entry's position in the
-            // list would be unpredictable.
-            storage.set_next(select_unpredictable(is_first, 0, previous), next);
-            let head = &mut self.heads[select_unpredictable(is_first, slot, 0) as usize];
-            *head = select_unpredictable(is_first, next | *head & !FIRST, *head);
-        }
-        Unlinked { slot, is_empty, location }
+        storage.set_previous(next, previous);
+        // Makes both writes, one of them to the sink: the branch on the entry's position in the
+        // list would be unpredictable.
+        storage.set_next(select_unpredictable(is_first, 0, previous), next);
+        let head = self.head_mut(select_unpredictable(is_first, slot, 0));
+        *head = select_unpredictable(is_first, next | *head & !FIRST, *head);
+        None
     }
 
-    /// Moves all entries of the slot that can be spliced, which has some, to the front of another,
-    /// in constant time.
-    pub(super) fn splice(&mut self, storage: &impl Storage, slot: u32) {
-        let from = mem::take(&mut self.heads[self.splice_slot as usize]);
-        let first = mem::replace(&mut self.heads[slot as usize], from) & FIRST;
-        storage.set_previous(from & FIRST, SLOT | slot);
-        storage.set_previous(first, self.last);
-        storage.set_next(self.last, first);
-        self.last = 0;
+    /// Forgets an entry that leaves the late slot.
+    pub(super) fn note_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
+        if index == self.last_late {
+            self.last_late = if previous & SLOT == 0 { previous } else { 0 };
+        }
+    }
+
+    /// Moves all entries of the late slot, which has some, to the front of another, in constant
+    /// time.
+    pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
+        let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE));
+        let head = self.head_mut(slot);
+        let first = *head & FIRST;
+        *head ^= first ^ from;
+        storage.set_previous(from, SLOT | slot);
+        storage.set_previous(first, self.last_late);
+        storage.set_next(self.last_late, first);
+        self.last_late = 0;
     }
 
     /// Returns the entries of a slot; panics if a link is wrong.
@@ -192,68 +236,72 @@ impl Slots {
         assert!(at != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
         while at != 0 {
-            let links = storage.entry(at).links();
+            let links = super::storage::Entry::links(storage.entry(at));
             assert_eq!(links.previous, previous, "entry {at} of slot {slot}");
             entries.push(at);
             (previous, at) = (at, links.next);
         }
         let last = entries.last().copied().unwrap_or(0);
-        assert!(
-            slot != self.splice_slot || self.last == last,
-            "the last entry of the spliced slot"
-        );
+        let is_late = slot == Geometry::<BITS, LEVELS>::LATE;
+        assert!(!is_late || self.last_late == last, "the last entry of the late slot");
         entries
     }
-}
 
-/// Returns the location of an entry that is linked into a slot of the first level with this head.
-#[inline]
-fn near_location(head: u32) -> Location {
-    if head >= CROWDED_FROM * COUNT_ONE { Location::CROWDED } else { Location::NEAR }
-}
+    /// Returns whether a slot is marked as occupied.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn is_marked(&self, slot: u32) -> bool {
+        self.first_occupied(slot..slot + 1).is_some()
+    }
 
-/// Returns the count of a slot after one more entry was linked.
-#[inline]
-fn one_more(head: u32) -> u32 {
-    let count = head & !FIRST;
-    if head >= CROWDED_FROM * COUNT_ONE { count } else { count + COUNT_ONE }
+    /// Returns how many entries of a slot have been deferred since it was empty.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn deferred(&self, slot: u32) -> u32 {
+        self.head(slot) / COUNT_ONE
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::wheel::entries::Entries;
+    use crate::wheel::{
+        entries::Entries,
+        storage::{Entry, Location, Placement},
+    };
+
+    type Tiny = Geometry<2, 32>;
 
     struct List {
-        slots: Slots,
+        slots: Slots<2, 32>,
         entries: Entries<()>,
     }
 
     impl List {
         fn new() -> Self {
-            Self { slots: Slots::new(2, 0), entries: Entries::new() }
+            Self { slots: Slots::new(), entries: Entries::new() }
         }
 
         fn link(&mut self, slot: u32) -> u32 {
             let index = self.entries.insert(());
-            let was_empty = self.slots.is_empty(slot);
-            self.slots.link_near(&self.entries, slot, self.entries.entry(index), 0);
-            if slot == 0 && was_empty {
-                self.slots.set_splice_tail(index);
-            }
+            let links = if slot == Tiny::LATE {
+                self.slots.link_late(&self.entries, index)
+            } else {
+                self.slots.link(&self.entries, slot, index)
+            };
+            let location = Location::NEAR;
+            self.entries.entry(index).place(Placement { deadline: 0, links, location });
             index
         }
 
-        fn unlink(&mut self, index: u32) -> Unlinked {
-            self.slots.unlink(&self.entries, self.entries.entry(index))
+        fn unlink(&mut self, index: u32) -> Option<u32> {
+            let links = self.entries.entry(index).links();
+            self.slots.note_unlinked_late(index, links);
+            self.slots.unlink(&self.entries, links)
         }
 
         fn of(&self, slot: u32) -> Vec<u32> {
             self.slots.entries(&self.entries, slot)
-        }
-
-        fn is_crowded(&self, index: u32) -> bool {
-            self.entries.entry(index).location() == Location::CROWDED
         }
     }
 
@@ -262,64 +310,78 @@ mod tests {
         for gone in 0..3 {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..3).map(|_| list.link(1)).collect();
-            let unlinked = list.unlink(entries.remove(gone));
-            assert!(!unlinked.is_empty);
+            assert_eq!(list.unlink(entries.remove(gone)), None);
             entries.reverse();
             assert_eq!(list.of(1), entries);
-            assert!(!list.unlink(entries[0]).is_empty);
-            let unlinked = list.unlink(entries[1]);
-            assert!(unlinked.is_empty && unlinked.slot == 1);
+            assert_eq!(list.unlink(entries[0]), None);
+            assert_eq!(list.unlink(entries[1]), Some(1));
             assert!(list.slots.is_empty(1));
         }
     }
 
     #[test]
-    fn a_slot_is_spliced_as_a_whole() {
+    fn the_late_slot_is_spliced_as_a_whole() {
         for present in 0..=2 {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
-            entries.extend((0..3).map(|_| list.link(0)));
+            entries.extend((0..3).map(|_| list.link(Tiny::LATE)));
             // The last entry is tracked when it leaves.
-            assert!(!list.unlink(entries[present]).is_empty);
+            assert_eq!(list.unlink(entries[present]), None);
             entries.remove(present);
-            list.slots.splice(&list.entries, 1);
-            assert!(list.slots.is_empty(0));
+            list.slots.splice_late(&list.entries, 1);
+            assert!(list.slots.is_empty(Tiny::LATE));
             entries.reverse();
             assert_eq!(list.of(1), entries);
         }
     }
 
-    /// Entries that have left count until the slot is empty.
+    /// Deferred entries count until the slot is empty.
     #[test]
-    fn an_entry_linked_into_a_crowd_is_crowded() {
+    fn a_slot_defers_a_bounded_number_of_entries() {
         let mut list = List::new();
         // So that indices are no small numbers.
         (0..5).for_each(|_| _ = list.link(0));
-        for round in 0..2 {
-            for came in 0..10 {
-                let index = list.link(1);
-                assert_eq!(
-                    list.is_crowded(index),
-                    came >= CROWDED_FROM,
-                    "entry {came} of round {round}"
-                );
+        for _ in 0..2 {
+            let entries = [(); 4].map(|()| list.link(1));
+            for count in 0..10 {
+                assert_eq!(list.slots.try_defer(1), count < DEFERRED_MAX);
+                assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
             }
-            for gone in 0..10 {
-                // From the middle, from the end, and from the front in both ways.
-                let entries = list.of(1);
-                match gone % 4 {
-                    0 => _ = list.unlink(entries[entries.len() / 2]),
-                    1 => _ = list.unlink(entries[entries.len() - 1]),
-                    2 => _ = list.unlink(entries[0]),
-                    _ => assert!(list.slots.pop(&list.entries, 1).is_some()),
-                }
-                if gone < 9 {
-                    let index = list.link(1);
-                    assert!(list.is_crowded(index), "after {gone} have left");
-                    _ = list.unlink(index);
-                }
-            }
+            // From the middle, the end, and the front in both ways.
+            assert_eq!(list.unlink(entries[1]), None);
+            assert_eq!(list.unlink(entries[0]), None);
+            assert_eq!(list.unlink(entries[3]), None);
+            let again = list.link(1);
+            assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
+            assert!(!list.slots.try_defer(1));
+            assert!(!list.slots.pop(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
+        }
+    }
+
+    #[test]
+    fn occupied_slots_agree_with_a_set() {
+        // Miri takes a thousand times as long.
+        let rounds = if cfg!(miri) { 50 } else { 3000 };
+        for bits in [1, 5, 6, 7, 10] {
+            let (first, end) = (8, 8 + (1 << bits));
+            let mut slots = Slots::<4, 16>::new();
+            slots.mark(first - 1);
+            slots.mark(end);
+            let mut set = BTreeSet::new();
+            let mut random = fastrand::Rng::with_seed(bits);
+            for _ in 0..rounds {
+                let slot = random.u32(first..end);
+                if set.insert(slot) {
+                    slots.mark(slot);
+                } else {
+                    set.remove(&slot);
+                    slots.clear(slot);
+                }
+                let from = random.u32(first..end);
+                assert_eq!(slots.first_occupied(from..end), set.range(from..).next().copied());
+                assert_eq!(slots.count_occupied(first..end) as usize, set.len());
+            }
         }
     }
 }

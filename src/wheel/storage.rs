@@ -34,6 +34,7 @@ pub(crate) trait Entry: Copy {
     fn deadline(self) -> u64;
     fn set_deadline(self, deadline: u64);
     fn location(self) -> Location;
+    fn set_location(self, location: Location);
 
     /// Writes all fields.
     fn place(self, placement: Placement);
@@ -69,11 +70,14 @@ impl Location {
     pub(crate) const NEW: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
-    /// In a slot from which it expires.
+    /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(2);
-    /// In a slot from which it expires, which had many entries when this one came. Such an entry
-    /// is in the slot of its deadline.
-    pub(super) const CROWDED: Self = Self(3);
+    /// In a slot of the first level before its deadline, which counts it as deferred.
+    pub(super) const DEFERRED: Self = Self(3);
+    /// In the aligned slot that starts at its deadline.
+    pub(super) const ALIGNED: Self = Self(4);
+    /// In the late slot, or in the slot that this was spliced into.
+    pub(super) const LATE: Self = Self(5);
     const FAR: u32 = 1 << 31;
 
     /// In a slot from which it is cascaded to a lower level.
@@ -86,6 +90,18 @@ impl Location {
     #[inline]
     pub(super) fn far_slot(self) -> Option<u32> {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
+    }
+
+    /// Returns true if the entry may be in a slot before its deadline.
+    #[inline]
+    pub(super) fn is_before_deadline(self) -> bool {
+        self == Self::DEFERRED || self.0 & Self::FAR != 0
+    }
+
+    /// Returns true if an entry that is in a slot was linked into the first level.
+    #[inline]
+    pub(super) fn is_near(self) -> bool {
+        self.0 <= Self::DEFERRED.0
     }
 
     /// Returns true if the entry is in a slot.

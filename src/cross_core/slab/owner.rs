@@ -20,7 +20,7 @@ use crate::{
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::pin,
-        state::{Freed, Kind, StateWord, Swept},
+        state::{Freed, Kind, Run, StateWord, Swept},
     },
     limits::{REMOTE_GENERATION, RETIRED_MAX},
     util::{
@@ -124,26 +124,17 @@ impl<T> OwnerNodes<T> {
         })
     }
 
-    /// Frees the node of an ended timer that has no message queued.
-    #[inline(always)]
-    #[allow(clippy::inline_always)] // As in `link_by`.
-    pub(crate) fn free(&mut self, index: u32) {
+    /// Frees the node of an ended timer of this generation that has no message queued.
+    #[inline]
+    pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
-        match self.free.replace_last(index) {
-            Some(0) => (),
-            Some(before) => self.put(before),
-            None if self.free.has(page_of(index)) => self.put_both(index),
-            None => self.free_remote(index),
+        if generation & REMOTE_GENERATION != 0 {
+            return self.free_remote(index);
         }
-    }
-
-    /// Puts a node and the one that was freed before into the list of their page.
-    #[cold]
-    fn put_both(&mut self, index: u32) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
+        let before = self.free.replace_last(index);
+        if before != 0 {
+            self.put(before);
         }
-        self.put(index);
     }
 
     #[inline]
@@ -263,7 +254,7 @@ impl<T> OwnerNodes<T> {
         self.free.keep(pages);
         while as_u32(self.pages.numbers().count()) < pages {
             let Some((number, place)) = self.add_page() else { break };
-            self.free(index_of(number, place));
+            self.put(index_of(number, place));
         }
     }
 
@@ -288,6 +279,7 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
+        self.free_last();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
             let Some(number) = self.free.remove_surplus().or_else(|| self.take_empty_remote_page())
@@ -302,9 +294,17 @@ impl<T> OwnerNodes<T> {
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
+    /// Puts the node that was freed last into the list of its page, which it kept until now.
+    fn free_last(&mut self) {
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
+        }
+    }
+
     /// Frees all surplus pages before a long sleep, because no turn would free them during it.
     /// Another thread that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
+        self.free_last();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
             if self.has_garbage {
                 self.trim();
@@ -441,18 +441,23 @@ impl<T> OwnerNodes<T> {
 }
 
 impl OwnerNodes<Callback> {
+    /// Returns true if dropping the callback of a timer that has just been cancelled has any effect.
+    #[inline]
+    pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
+        // SAFETY: as in `take_payload`.
+        unsafe { node.node().payload().as_ref() }.needs_drop()
+    }
+
     /// Takes the callback of a timer that has just been cancelled, if its drop has any effect.
     #[inline]
     pub(crate) fn take_to_drop(node: NodeRef<'_, Callback>) -> Option<Callback> {
-        // SAFETY: as in `take_payload`.
-        let needs_drop = unsafe { node.node().payload().as_ref() }.needs_drop();
-        needs_drop.then(|| node.take_payload())
+        Self::needs_drop(node).then(|| node.take_payload())
     }
 
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
     /// neither freed nor armed before the run has ended.
     #[inline]
-    pub(crate) fn running(node: NodeRef<'_, Callback>) -> Running {
+    pub(crate) fn running(node: NodeRef<'_, Callback>, _: Run) -> Running {
         // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
         // a running timer.
         unsafe { Running::new(node.node().payload()) }
@@ -484,9 +489,12 @@ pub(crate) struct Ended<T> {
 impl<T> Ended<T> {
     /// Ends a claimed timer and takes its payload.
     #[inline]
-    pub(crate) fn of(node: NodeRef<'_, T>) -> Self {
-        let generation = node.state().generation();
-        Self { generation, freed: node.state().finish(), payload: node.take_payload() }
+    pub(crate) fn of(node: NodeRef<'_, T>, run: Run) -> Self {
+        Self {
+            generation: run.generation(),
+            freed: node.state().finish(run),
+            payload: node.take_payload(),
+        }
     }
 }
 
@@ -592,12 +600,6 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn set_location(self, location: Location) {
-        // SAFETY: this is the owner.
-        unsafe { self.node().header.location.set(location) };
-    }
-
-    #[inline]
     fn set_links(self, links: Links) {
         // SAFETY: this is the owner.
         unsafe { self.links_cell().set(links) };
@@ -632,6 +634,12 @@ impl<T> Entry for NodeRef<'_, T> {
     fn location(self) -> Location {
         // SAFETY: this is the owner.
         unsafe { self.node().header.location.get() }
+    }
+
+    #[inline]
+    fn set_location(self, location: Location) {
+        // SAFETY: this is the owner.
+        unsafe { self.node().header.location.set(location) };
     }
 
     #[inline]

@@ -26,7 +26,7 @@ fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
 fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
     assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
-    own.free(index);
+    own.free(index, generation);
 }
 
 fn is_there(slab: &Slab, index: u32) -> bool {
@@ -77,7 +77,7 @@ fn payloads_of_any_type_are_kept() {
         for (index, generation) in indices.into_iter().zip(1..) {
             assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
             assert_eq!(&own.entry(index).take_payload(), payload);
-            own.free(index);
+            own.free(index, generation);
         }
     }
 
@@ -140,7 +140,7 @@ fn a_retired_page_is_gone_from_both_views_and_comes_again() {
             (own.entry(index).state().collect(), own.entry(index).take_payload()),
             (Collected::Cancelled { has_payload: true }, 7)
         );
-        own.free(index);
+        own.free(index, generation);
     }
 }
 
@@ -211,7 +211,7 @@ fn a_node_taken_by_an_adder_comes_back() {
         assert!(!own.entry(index).is_not_admitted());
         assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
-        own.free(index);
+        own.free(index, generation);
         own.return_nodes();
     }
     assert!(seen.len() <= 2, "{seen:?}");
@@ -227,7 +227,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
-        own.free(index);
+        own.free(index, generation);
     }
     own.return_nodes();
     for _ in 0..1_000 {
@@ -270,7 +270,7 @@ fn no_node_is_taken_twice() {
             assert!(own.entry(index).state().cancel_own(generation).is_ok());
             assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
             assert!(used.lock().unwrap().remove(&index));
-            own.free(index);
+            own.free(index, generation);
             if generation % 3 == 0 {
                 own.return_nodes();
             }
@@ -320,7 +320,7 @@ fn other_threads_may_ask_at_any_time() {
                 );
                 lost += 1;
             }
-            own.free(index);
+            own.free(index, generation);
             for (index, extra) in others.into_iter().zip(0..) {
                 end(&mut own, index, (1 << 40) + extra);
             }

@@ -197,6 +197,12 @@ impl Phase {
         }
     }
 
+    /// Returns true for a pending one-shot timer without flags that is not private.
+    #[inline]
+    const fn is_plain_armed(word: u64) -> bool {
+        word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
+    }
+
     /// Returns `word` with this phase.
     const fn set_in(self, word: u64) -> u64 {
         (word & !PHASE_MASK) | self as u64
@@ -225,13 +231,30 @@ pub(crate) enum Kind {
 #[must_use]
 pub(crate) enum Claim {
     /// It is `Running` now: the owner takes the payload and must `finish` or `rearm`.
-    Fires,
+    Fires(Run),
     /// Another thread has moved it. The owner must link it at the new deadline, and then claim
     /// again if it is due.
     Moved { periodic: bool },
     /// Another thread has cancelled it or is moving it; its message is in the mailbox or on the
     /// way.
     Held,
+}
+
+/// The word of a timer that the owner has claimed to run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Run(u64);
+
+impl Run {
+    #[inline]
+    pub(crate) fn generation(self) -> u64 {
+        self.0 >> GENERATION_SHIFT
+    }
+
+    #[inline]
+    pub(crate) fn is_periodic(self) -> bool {
+        self.0 & PERIODIC != 0
+    }
 }
 
 /// The answer of a cancel, available at once on any thread.
@@ -413,35 +436,34 @@ impl StateWord {
     #[inline]
     pub(crate) fn claim(&self) -> Claim {
         let word = self.load_relaxed();
-        let running = Phase::Running.set_in(word);
-        match Phase::of(word) {
-            Phase::Private => {
-                // Release (S2): a stale handle may read this word, as in `arm`; no other thread
-                // writes the word of a private timer.
-                self.0.store(running, Ordering::Release);
-                Claim::Fires
-            }
+        // Mostly a one-shot timer without flags, of which other threads may have a handle.
+        if Phase::is_plain_armed(word) {
+            let running = Phase::Running.set_in(word);
             // Relaxed, both: the swap decides because it is atomic; it guards data of the owner
             // only, and a failure is read again.
-            Phase::Armed
-                if word & MOVED == 0
-                    && self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() =>
-            {
-                Claim::Fires
+            if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return Claim::Fires(Run(running));
             }
-            _ => self.claim_slow(),
         }
+        self.claim_slow()
     }
 
-    #[cold]
+    #[inline(never)]
     fn claim_slow(&self) -> Claim {
         loop {
             let word = self.load_relaxed();
+            let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
+                Phase::Private => {
+                    // Release (S2): a stale handle may read this word, as in `arm`; no other thread
+                    // writes the word of a private timer.
+                    self.0.store(running, Ordering::Release);
+                    return Claim::Fires(Run(running));
+                }
                 Phase::Armed if word & MOVED != 0 => {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
-                Phase::Armed => (Phase::Running.set_in(word), Claim::Fires),
+                Phase::Armed => (running, Claim::Fires(Run(running))),
                 _ => return Claim::Held,
             };
             // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
@@ -455,26 +477,18 @@ impl StateWord {
     /// says why it has not won.
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
+        let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
-        if word == likely {
-            // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is
-            // read again.
-            match self.swap(word, Phase::idle(word), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(()) => return Ok(Freed::Now),
-                Err(_) => return self.cancel_slow(generation),
-            }
-        }
-        if word == Phase::Private.set_in(likely) {
-            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
-            // the word of a private timer.
-            self.0.store(Phase::idle(word), Ordering::Release);
+        // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is read
+        // again.
+        if word == Phase::Armed.set_in(idle)
+            && self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             return Ok(Freed::Now);
         }
         self.cancel_slow(generation)
     }
 
-    #[cold]
     #[inline(never)]
     fn cancel_slow(&self, generation: u64) -> Result<Freed, Cancel> {
         loop {
@@ -483,6 +497,12 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
+                Phase::Private => {
+                    // Release (S2): a stale handle may read this word, as in `arm`; no other thread
+                    // writes the word of a private timer.
+                    self.0.store(Phase::idle(word), Ordering::Release);
+                    return Ok(Freed::Now);
+                }
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
                 Phase::Moving => (Phase::Cancelling.set_in(word) | BY_OWNER, Ok(Freed::Queued)),
@@ -490,9 +510,7 @@ impl StateWord {
                     (Phase::Stopping.set_in(word) | BY_OWNER, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
-                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
-                    return Err(Cancel::Ended);
-                }
+                Phase::Idle | Phase::Cancelled | Phase::Cancelling => return Err(Cancel::Ended),
             };
             // Relaxed, both: the swap guards data of the owner only, as in `claim`; the owner
             // itself reads `Stopping` in `rearm`.
@@ -523,13 +541,11 @@ impl StateWord {
 
     /// Ends a run and its timer.
     #[inline]
-    pub(crate) fn finish(&self) -> Freed {
-        let word = self.load_relaxed();
-        debug_assert!(match Phase::of(word) {
-            Phase::Running => true,
-            Phase::Stopping => word & PERIODIC != 0,
-            _ => false,
-        });
+    pub(crate) fn finish(&self, run: Run) -> Freed {
+        // No other thread changes the word of a running one-shot timer. A periodic one may have
+        // become `Stopping`.
+        let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
+        debug_assert!(word == self.load_relaxed(), "another thread has changed the word");
         // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store:
         // no other thread leaves this phase, except that it may make a running periodic timer
         // `Stopping`, which ends here too.
@@ -660,11 +676,6 @@ impl StateWord {
         let is_pending = word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         is_pending.then_some(word & MOVED != 0)
-    }
-
-    /// Returns true if the timer is periodic.
-    pub(crate) fn is_periodic(&self) -> bool {
-        self.load_relaxed() & PERIODIC != 0
     }
 
     /// Returns true if the timer is periodic, and no cancel has forbidden further runs.
