@@ -34,13 +34,16 @@ impl Cells {
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
-        let total =
-            self.nanos.load(Ordering::Relaxed).saturating_add(nanos.saturating_mul(times.into()));
-        self.nanos.store(total, Ordering::Relaxed);
+        // A sum of 584 years wraps.
+        let total = self.nanos.load(Ordering::Relaxed);
+        self.nanos.store(
+            total.wrapping_add(nanos.wrapping_mul(times.into())),
+            Ordering::Relaxed,
+        );
         let cell = &self.counts[cell_of(nanos)];
         // Relaxed: one thread writes. Release: a thread that sees the count sees the sum and the
         // maximum; pairs with the Acquire in `read`.
-        cell.store(cell.load(Ordering::Relaxed).saturating_add(times.into()), Ordering::Release);
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Histogram {
@@ -57,9 +60,10 @@ impl Cells {
 
 /// Returns the cell of `nanos`. The first cell counts values below 1,024.
 fn cell_of(nanos: u64) -> usize {
-    let Some(octave) = nanos.checked_ilog2().filter(|&octave| octave >= HISTOGRAM_FINEST) else {
+    if nanos < 1 << HISTOGRAM_FINEST {
         return 0;
-    };
+    }
+    let octave = nanos.ilog2();
     let part = (nanos >> (octave - CELLS_BITS)) & ((1 << CELLS_BITS) - 1);
     let cell = 1 + (u64::from(octave - HISTOGRAM_FINEST) << CELLS_BITS) + part;
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))

@@ -154,14 +154,20 @@ impl Local {
     /// if the thread is exiting or cannot have a wheel.
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
-        let local = match HERE.try_with(Cell::get) {
-            Ok(Some(local)) => local,
-            _ => Self::make()?,
-        };
+        let local = Self::here()?;
         // SAFETY: the wheel of this thread does not move. It is dropped only when the thread exits,
         // after all other code of the thread, and takes itself out of `HERE` first. The reference
         // does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
+    }
+
+    /// Returns this thread's wheel, and creates it on first use.
+    #[inline]
+    fn here() -> Result<NonNull<Self>, AddErrorReason> {
+        match HERE.try_with(Cell::get) {
+            Ok(Some(local)) => Ok(local),
+            _ => Self::make(),
+        }
     }
 
     #[cold]
@@ -359,43 +365,51 @@ impl Local {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
-        let turned = Self::with(|local| {
-            let mut engine = local.shard.borrow_mut();
-            if try_idle(&mut engine) {
-                Turn { live: engine.len(), ..Turn::default() }
-            } else {
-                local.pass(engine, budget)
-            }
-        });
-        turned.unwrap_or_default()
+        // A thread without a wheel has nothing to turn. `with` would copy the result.
+        let Ok(local) = Self::here() else { return Turn::default() };
+        // SAFETY: as in `with`.
+        let local = unsafe { local.as_ref() };
+        let mut engine = local.shard.borrow_mut();
+        if try_idle(&mut engine) {
+            return Turn { live: engine.len(), ..Turn::default() };
+        }
+        local.pass(engine, budget)
     }
 
+    /// Runs a turn that may find work.
     #[inline(never)]
     fn pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
+        let mut turn = Turn::default();
         if let Driver::InTurn = self.driver.get() {
-            return Turn { live: engine.len(), nested: true, ..Turn::default() };
+            (turn.live, turn.nested) = (engine.len(), true);
+            return turn;
         }
         if !matches!(self.driver.get(), Driver::Between) {
             self.begin_driving();
         }
         self.driver.set(Driver::InTurn);
         let _turning = Turning(&self.driver);
-        let (mut fired, mut collected, touched) = (0, 0, engine.touched());
+        let touched = engine.touched();
         engine.begin(budget);
         if engine.urgent_comes_first() {
             drop(engine);
-            self.consume_messages(&mut fired, &mut collected);
+            self.consume_messages(&mut turn);
             engine = self.shard.borrow_mut();
         }
         while let Some((claimed, callback)) = engine.begin_next_run() {
             drop(engine);
             self.call(|| callback.run());
-            fired += 1;
-            engine = self.end_run(claimed);
+            turn.fired += 1;
+            if claimed.run.is_periodic() {
+                engine = self.go_on(claimed);
+            } else {
+                engine = self.shard.borrow_mut();
+                engine.finish(claimed.index, claimed.run);
+            }
         }
         if engine.take_remaining() {
             drop(engine);
-            self.consume_messages(&mut fired, &mut collected);
+            self.consume_messages(&mut turn);
             engine = self.shard.borrow_mut();
         }
         if self.wanted.get() != Wanted::default() {
@@ -404,64 +418,58 @@ impl Local {
             self.trim(false);
             engine = self.shard.borrow_mut();
         }
-        let behind = engine.end_pass();
+        turn.behind = engine.end_pass();
+        turn.live = engine.len();
+        turn.touched = engine.touched() - touched;
         if self.wanted.get() != Wanted::default() {
             engine.note_work();
         }
-        let touched = engine.touched() - touched;
-        Turn { fired, collected, live: engine.len(), touched, behind, nested: false }
+        turn
     }
 
     /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
     /// a pass it consumes urgent requests, at its end the rest.
     #[inline(never)]
-    fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
+    fn consume_messages(&self, turn: &mut Turn) {
         while let Some(message) =
             self.with_engine(|shard| shard.next_message(OwnerNodes::take_to_drop))
         {
             match message {
                 Message::Cancelled(callback) => {
                     self.drop_callback(callback);
-                    *collected += 1;
+                    turn.collected += 1;
                 }
                 Message::Due(claimed) => {
                     let callback = self.with_engine(|shard| shard.begin_run(claimed));
                     self.call(|| callback.run());
-                    self.end_run(claimed);
-                    *fired += 1;
+                    turn.fired += 1;
+                    if claimed.run.is_periodic() {
+                        self.go_on(claimed);
+                    } else {
+                        self.with_engine(|engine| engine.finish(claimed.index, claimed.run));
+                    }
                 }
                 Message::Done => (),
             }
         }
     }
 
-    /// Ends the run of a claimed timer. A periodic one is armed again, unless it was cancelled
-    /// during the run.
-    #[inline]
-    fn end_run(&self, claimed: Claimed) -> RefMut<'_, Engine<Callback>> {
-        if claimed.run.is_periodic() && self.go_on(claimed) {
-            return self.shard.borrow_mut();
-        }
-        let mut engine = self.shard.borrow_mut();
-        engine.finish(claimed.index, claimed.run);
-        engine
-    }
-
-    /// Arms a periodic timer again after its run. Returns false if it was cancelled during the run.
+    /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
-    fn go_on(&self, Claimed { index, .. }: Claimed) -> bool {
-        let next = self.with_engine(|shard| shard.next_run(index));
-        match self.with_engine(|shard| shard.rearm(index, next)) {
+    fn go_on(&self, Claimed { index, run, .. }: Claimed) -> RefMut<'_, Engine<Callback>> {
+        let mut engine = self.shard.borrow_mut();
+        let next = engine.next_run(index);
+        let stopped = engine.rearm(index, next);
+        drop(engine);
+        match stopped {
             Some(callback) => {
                 // A thread that waits for the timer's end also waits for this drop.
                 self.shared.hooks.drop_catching_panic(callback);
-                false
+                self.with_engine(|engine| engine.finish(index, run));
             }
-            None => {
-                self.wake_if_earlier(next);
-                true
-            }
+            None => self.wake_if_earlier(next),
         }
+        self.shard.borrow_mut()
     }
 
     /// Calls the user's code, and measures it if the sampler selects this call.

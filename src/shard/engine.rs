@@ -63,8 +63,10 @@ pub(crate) struct Engine<T> {
     pub(super) short_sleeps_until: u64,
     /// The maximum number of live timers.
     limit: u32,
-    /// Messages taken out of the mailbox and not yet consumed, and the message budget of the pass.
+    /// Messages taken out of the mailbox and not yet consumed.
     pub(super) backlog: Backlog,
+    /// The message budget of the pass.
+    budget: usize,
     pub(super) stats: Stats,
     /// The last sweep is done.
     pub(super) closed: bool,
@@ -152,6 +154,7 @@ impl<T> Engine<T> {
             short_sleeps_until: 0,
             limit,
             backlog: Backlog::default(),
+            budget: 0,
             stats: Stats::default(),
             closed: false,
             not_sync: PhantomData,
@@ -564,18 +567,31 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn begin(&mut self, budget: usize) {
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
-        self.nodes.return_nodes();
-        if self.nodes.has_garbage() && !self.closed {
-            // The memory of a shard that has ended is freed as a whole.
-            self.nodes.trim();
+        if self.nodes.has_housekeeping() {
+            self.keep_house();
         }
         self.publish_live();
-        self.begin_mailbox(budget);
         // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
         // regardless of which thread added or moved them.
+        self.budget = budget.min(MESSAGES_MAX);
+        if self.has_messages() {
+            self.begin_messages();
+        } else {
+            self.backlog.begin_quiet_pass();
+        }
         let target = self.time.tick.now(self.time.turn);
         if self.urgent_comes_first() || !self.wheel.try_idle_pass(target) {
             self.wheel.begin(&self.nodes, target, budget);
+        }
+    }
+
+    /// Returns freed nodes to the adders, and frees memory. The memory of a shard that has ended is
+    /// freed as a whole.
+    #[inline(never)]
+    fn keep_house(&mut self) {
+        self.nodes.return_nodes();
+        if self.nodes.has_garbage() && !self.closed {
+            self.nodes.trim();
         }
     }
 
@@ -586,13 +602,11 @@ impl<T> Engine<T> {
     }
 
     /// Takes the messages that have arrived since the last pass.
-    #[inline]
-    fn begin_mailbox(&mut self, budget: usize) {
-        self.backlog.begin_pass(budget.min(MESSAGES_MAX));
-        if self.has_messages() {
-            self.take_mailbox();
-            self.backlog.reserve_for_low();
-        }
+    #[inline(never)]
+    fn begin_messages(&mut self) {
+        self.backlog.begin_pass(self.budget);
+        self.take_mailbox();
+        self.backlog.reserve_for_low();
     }
 
     /// Takes low-priority messages and new ones after the last due timer. Returns true if there are
@@ -604,7 +618,7 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn poll_mailbox(&mut self) -> bool {
-        self.backlog.look_again();
+        self.backlog.look_again(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()
     }

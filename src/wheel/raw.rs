@@ -84,8 +84,10 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
 pub(super) enum Here {
     /// The upper slots that start here may have entries, which cascade first.
     Cascading,
-    /// The slot of this tick expires (0), or the aligned slot of this level.
-    Expiring(u8),
+    /// The slot of this tick expires.
+    Expiring,
+    /// The aligned slot of this level expires.
+    ExpiringAligned(usize),
     Nothing,
 }
 
@@ -471,7 +473,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.slots.splice_late(storage, slot);
         if tick == self.position && self.here != Here::Cascading {
             // Also while an aligned slot of this tick expires: no later step would visit this slot.
-            self.here = Here::Expiring(0);
+            self.here = Here::Expiring;
         }
     }
 
@@ -491,9 +493,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.step(storage);
             }
             let slot = match self.here {
-                Here::Expiring(0) => Geometry::<BITS, LEVELS>::near_at(self.position),
-                Here::Expiring(level) => {
-                    Geometry::<BITS, LEVELS>::aligned_at(level.into(), self.position)
+                Here::Expiring => Geometry::<BITS, LEVELS>::near_at(self.position),
+                Here::ExpiringAligned(level) => {
+                    Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
                 }
                 Here::Cascading => {
                     if !self.cascade(storage) {
@@ -532,10 +534,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Continues after an emptied slot with the aligned slots that start at the position, if any.
     #[inline]
     fn slot_has_expired(&mut self) {
-        let next = if let Here::Expiring(level) = self.here { level + 1 } else { 1 };
-        let is_start = Geometry::<BITS, LEVELS>::starts(1, self.position);
-        self.here = if is_start && usize::from(next) <= self.highest_here() {
-            Here::Expiring(next)
+        if !Geometry::<BITS, LEVELS>::starts(1, self.position) {
+            self.here = Here::Nothing;
+            return;
+        }
+        let next = if let Here::ExpiringAligned(level) = self.here { level + 1 } else { 1 };
+        self.here = if next <= self.highest_here() {
+            Here::ExpiringAligned(next)
         } else {
             Here::Nothing
         };
@@ -586,7 +591,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
             self.note_idle();
         } else {
-            self.here = Here::Expiring(0);
+            self.here = Here::Expiring;
             self.start_prefetcher(storage);
         }
     }
@@ -607,7 +612,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.cascade_portion(storage);
         }
         if next == start {
-            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring(0) };
+            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring };
             self.start_prefetcher(storage);
         } else {
             self.note_idle();
@@ -654,7 +659,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return false;
             }
         }
-        self.here = Here::Expiring(0);
+        self.here = Here::Expiring;
         true
     }
 

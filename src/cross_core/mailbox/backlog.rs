@@ -27,6 +27,8 @@ pub(crate) struct Backlog {
     is_looked_for: [bool; 2],
     /// Only urgent messages are consumed now, at the beginning of a pass.
     urgent_only: bool,
+    /// The pass began without messages and has polled none yet.
+    is_quiet: bool,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the budget that is held for the end of the pass.
@@ -42,9 +44,16 @@ impl Backlog {
         self.is_taken = [false; 2];
         self.is_looked_for = [false; 2];
         self.urgent_only = false;
+        self.is_quiet = false;
         self.reversible = REVERSED_MAX;
         self.budget = budget;
         self.held = 0;
+    }
+
+    /// Begins a pass without messages.
+    #[inline]
+    pub(crate) fn begin_quiet_pass(&mut self) {
+        (self.urgent_only, self.is_quiet) = (false, true);
     }
 
     /// If a message is urgent, consumes only urgent ones until the pass [looks
@@ -70,9 +79,11 @@ impl Backlog {
     }
 
     /// Releases the low-priority messages after the last due timer, and polls again for the kinds
-    /// that were empty.
-    #[inline]
-    pub(crate) fn look_again(&mut self) {
+    /// that were empty. A quiet pass begins with its message budget here.
+    pub(crate) fn look_again(&mut self, budget: usize) {
+        if self.is_quiet {
+            return self.begin_pass(budget);
+        }
         self.budget += mem::take(&mut self.held);
         self.urgent_only = false;
         self.is_looked_for = self.is_taken;

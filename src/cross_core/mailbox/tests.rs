@@ -109,7 +109,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     );
     // Later messages of a kind are left until that kind is used up.
     (7..9).for_each(|index| push(index, Priority::Low));
-    backlog.look_again();
+    backlog.look_again(ALL);
     assert_eq!((backlog.is_urgent_only(), backlog.left()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
@@ -119,7 +119,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(next(&mut backlog, &links), Some(1));
-    backlog.look_again();
+    backlog.look_again(ALL);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, none is held.
     push(9, Priority::Low);
@@ -157,7 +157,7 @@ fn half_of_what_a_pass_may_consume_is_for_low_priority() {
             (10..10 + first).collect::<Vec<_>>(),
             "{budget} of {others}"
         );
-        backlog.look_again();
+        backlog.look_again(ALL);
         assert_eq!(consumed(&mut backlog, &mailbox, &links).len() + first as usize, budget);
         backlog.end_pass();
         assert_eq!(next(&mut backlog, &links), None);
@@ -179,7 +179,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
-        backlog.look_again();
+        backlog.look_again(ALL);
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
     }
     let urgent = kinds.iter().filter(|&&index| index >= 10).count();
@@ -256,7 +256,7 @@ fn a_kind_is_taken_once_in_a_pass() {
     push(3, Priority::Urgent);
     backlog.take_more(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
-    backlog.look_again();
+    backlog.look_again(ALL);
     backlog.take_more(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [3], "which had not come before");
     backlog.begin_pass(ALL);

@@ -167,8 +167,13 @@ impl<T> OwnerNodes<T> {
         *count += 1;
     }
 
-    /// Returns free nodes of remote timers to their page.
+    /// Returns true if there are nodes to return, or there may be memory to free.
     #[inline]
+    pub(crate) fn has_housekeeping(&self) -> bool {
+        self.returning.count | u32::from(self.has_garbage) != 0
+    }
+
+    /// Returns free nodes of remote timers to their page.
     pub(crate) fn return_nodes(&mut self) {
         if self.returning.count > 0 {
             let Returning { first, last, count, .. } = mem::take(&mut self.returning);
