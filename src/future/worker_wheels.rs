@@ -70,7 +70,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_AT_ONCE},
     local::ShardRef,
-    shard::{Due, Engine, Message, Payload, PreparedSleep},
+    shard::{Due, Engine, Payload, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -242,12 +242,9 @@ impl WorkerWheel {
     /// Drops timers that remote threads have cancelled, until there is room for another timer.
     #[cold]
     fn make_room(&self) {
-        let next_cancelled = || {
-            let shard = &mut self.claim()?.shard;
-            shard.allow_adds(u64::MAX).err()?;
-            shard.next_cancelled(OwnerNodes::take_to_drop)
-        };
-        while let Some(Message::Cancelled(callback)) = next_cancelled() {
+        let next_cancelled =
+            || self.claim()?.shard.make_room(u64::MAX, OwnerNodes::needs_drop).ok().flatten();
+        while let Some(callback) = next_cancelled() {
             self.shared.hooks.drop_catching_panic(callback);
         }
     }

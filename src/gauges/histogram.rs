@@ -36,10 +36,7 @@ impl Cells {
         }
         // A sum of 584 years wraps.
         let total = self.nanos.load(Ordering::Relaxed);
-        self.nanos.store(
-            total.wrapping_add(nanos.wrapping_mul(times.into())),
-            Ordering::Relaxed,
-        );
+        self.nanos.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
         // Relaxed: one thread writes. Release: a thread that sees the count sees the sum and the
         // maximum; pairs with the Acquire in `read`.

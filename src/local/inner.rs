@@ -223,9 +223,7 @@ impl Local {
 
     /// Borrows the shard when there is room for another timer.
     #[inline]
-    pub(super) fn engine_with_room(
-        &self,
-    ) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
+    pub(super) fn engine_with_room(&self) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
         let engine = self.shard.borrow_mut();
         if engine.may_add() {
             return Ok(engine);
@@ -241,11 +239,9 @@ impl Local {
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
         let adds = self.report_if_undriven();
-        while let Err(reason) = self.with_engine(|shard| shard.allow_adds(adds)) {
-            match self.with_engine(|shard| shard.next_cancelled(OwnerNodes::take_to_drop)) {
-                Some(Message::Cancelled(callback)) => self.drop_callback(callback),
-                _ => return Err(reason),
-            }
+        let make_room = || self.with_engine(|shard| shard.make_room(adds, OwnerNodes::needs_drop));
+        while let Some(callback) = make_room()? {
+            self.shared.hooks.drop_catching_panic(callback);
         }
         Ok(())
     }
@@ -431,14 +427,12 @@ impl Local {
     /// a pass it consumes urgent requests, at its end the rest.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) {
-        while let Some(message) =
-            self.with_engine(|shard| shard.next_message(OwnerNodes::take_to_drop))
-        {
+        let collected = &mut turn.collected;
+        let mut next =
+            || self.with_engine(|shard| shard.next_message(collected, OwnerNodes::needs_drop));
+        while let Some(message) = next() {
             match message {
-                Message::Cancelled(callback) => {
-                    self.drop_callback(callback);
-                    turn.collected += 1;
-                }
+                Message::Cancelled(callback) => self.shared.hooks.drop_catching_panic(callback),
                 Message::Due(claimed) => {
                     let callback = self.with_engine(|shard| shard.begin_run(claimed));
                     self.call(|| callback.run());
@@ -449,7 +443,6 @@ impl Local {
                         self.with_engine(|engine| engine.finish(claimed.index, claimed.run));
                     }
                 }
-                Message::Done => (),
             }
         }
     }
@@ -479,14 +472,6 @@ impl Local {
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
-        }
-    }
-
-    /// Drops the callback of a timer that has just been cancelled.
-    #[inline]
-    fn drop_callback(&self, callback: Option<Callback>) {
-        if let Some(callback) = callback {
-            self.shared.hooks.drop_catching_panic(callback);
         }
     }
 
@@ -709,7 +694,7 @@ fn cancel(handle: TimerHandle) -> Cancel {
                 let callback = engine.take_cancelled(handle, freed);
                 drop(engine);
                 local.publish_cancel_if_asleep();
-                local.drop_callback(Some(callback));
+                local.shared.hooks.drop_catching_panic(callback);
             }
             Err(answer) => return answer,
         }

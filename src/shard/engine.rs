@@ -101,15 +101,13 @@ impl Due {
     }
 }
 
-/// The remaining work for a message. It is done while nothing is borrowed.
+/// The rest of the work for a message, which the caller does while nothing is borrowed.
 #[must_use]
-pub(crate) enum Message<P> {
-    /// The timer was cancelled. The caller drops its payload, if it is there.
-    Cancelled(Option<P>),
-    /// The timer was moved to a deadline that has elapsed. It runs now.
+pub(crate) enum Message<T> {
+    /// The timer was cancelled: the caller drops its payload.
+    Cancelled(T),
+    /// The timer was added or moved, and its deadline has elapsed: the caller runs it.
     Due(Claimed),
-    /// Nothing remains to be done.
-    Done,
 }
 
 /// A payload that a pass has taken out of a node.
@@ -337,7 +335,7 @@ impl<T> Engine<T> {
         if is_wanted {
             return Ok(Some(freed));
         }
-        self.nodes.free(index, generation);
+        self.free(index, generation);
         Ok(None)
     }
 
@@ -345,9 +343,18 @@ impl<T> Engine<T> {
     pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if freed == Freed::Now {
-            self.nodes.free(handle.index(), handle.generation());
+            self.free(handle.index(), handle.generation());
         }
         payload
+    }
+
+    /// Frees the node of a timer that has ended and was counted.
+    #[inline]
+    fn free(&mut self, index: u32, generation: u64) {
+        self.nodes.free(index, generation);
+        if self.stats.live == 0 {
+            self.nodes.free_last();
+        }
     }
 
     /// Unlinks a cancelled timer whose node stays in use until its message arrives.
@@ -715,21 +722,31 @@ impl<T> Engine<T> {
 
     /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
     /// [`apply_move`](Self::apply_move).
+    #[inline]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<Claimed> {
+        let node = self.nodes.entry(index);
         if is_periodic {
-            let period = self.nodes.entry(index).requested_period();
+            let period = node.requested_period();
             self.nodes.periodic(index).period = period;
         }
-        self.nodes.entry(index).admit(|| self.time.now());
+        let node = self.nodes.entry(index);
+        node.admit(|| self.time.now());
         self.stats.counts.added += 1;
         self.stats.live += 1;
         // One add less of the owner's fits below the limit.
         self.asks_from = self.asks_from.saturating_sub(1);
-        // The order matters: the timer is counted in at least one of both places at any moment, see
-        // `admission`.
-        self.shared.admission.set_live(self.stats.live);
-        self.shared.admission.release();
-        self.apply_move(index, is_periodic)
+        if self.limit < INDEX_MAX {
+            // The order matters: the timer is counted in at least one of both places at any moment,
+            // see `admission`.
+            self.shared.admission.set_live(self.stats.live);
+            self.shared.admission.release();
+        }
+        let deadline = self.time.tick.deadline(node.requested().read());
+        if is_periodic || deadline <= self.wheel.now() {
+            return self.apply_move_slow(index, is_periodic);
+        }
+        self.wheel.link(&self.nodes, node, deadline);
+        None
     }
 
     /// Ends a claimed timer and takes its payload, which the caller counts by
@@ -743,7 +760,7 @@ impl<T> Engine<T> {
     pub(super) fn count_ended(&mut self, claimed: Claimed, freed: Freed) {
         self.stats.count_fired();
         if freed == Freed::Now {
-            self.nodes.free(claimed.index, claimed.run.generation());
+            self.free(claimed.index, claimed.run.generation());
         }
     }
 
@@ -751,7 +768,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn finish(&mut self, index: u32, run: Run) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
-            self.nodes.free(index, run.generation());
+            self.free(index, run.generation());
         }
     }
 
@@ -1033,10 +1050,9 @@ impl<T> Engine<T> {
 
     fn next_due_message(&mut self) -> Option<Claimed> {
         loop {
-            match self.next_message(|node| Some(node.take_payload()))? {
+            match self.next_message(&mut 0, |_| true)? {
                 Message::Cancelled(payload) => self.shared.hooks.drop_catching_panic(payload),
                 Message::Due(claimed) => return Some(claimed),
-                Message::Done => (),
             }
         }
     }
@@ -1068,52 +1084,57 @@ impl<T> Engine<T> {
     }
 
     fn next_message_payload(&mut self) -> Option<Payload<T>> {
-        loop {
-            match self.next_message(|node| Some(node.take_payload()))? {
-                Message::Cancelled(Some(payload)) => return Some(Payload::Cancelled(payload)),
-                Message::Due(claimed) => {
-                    let (claimed, ended) = self.end(claimed);
-                    self.count_ended(claimed, ended.freed);
-                    return Some(Payload::Due(ended.payload));
-                }
-                Message::Cancelled(None) | Message::Done => (),
+        Some(match self.next_message(&mut 0, |_| true)? {
+            Message::Cancelled(payload) => Payload::Cancelled(payload),
+            Message::Due(claimed) => {
+                let (claimed, ended) = self.end(claimed);
+                self.count_ended(claimed, ended.freed);
+                Payload::Due(ended.payload)
             }
-        }
+        })
     }
 
-    /// Consumes the next message within the budget. `take` takes the payload of a cancelled timer.
-    #[inline]
-    pub(crate) fn next_message<P>(
+    /// Consumes messages within the budget, up to one that the caller finishes. Counts the remotely
+    /// cancelled timers in `collected`. `is_wanted` says whether the caller drops their payloads.
+    pub(crate) fn next_message(
         &mut self,
-        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
-    ) -> Option<Message<P>> {
-        let (index, link) = match self.take_message() {
-            (0, _) => self.take_new_message()?,
-            taken => taken,
-        };
-        // The message after the next comes from another core's cache. The next one is on its way.
-        self.nodes.prefetch(link);
-        let node = self.nodes.entry(index);
-        Some(match node.state().collect() {
-            Collected::Cancelled { has_payload } => {
-                Message::Cancelled(self.collect_cancelled(index, has_payload, take))
+        collected: &mut usize,
+        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+    ) -> Option<Message<T>> {
+        loop {
+            let (index, link) = match self.take_message() {
+                (0, _) => self.take_new_message()?,
+                taken => taken,
+            };
+            // The message after the next comes from another core's cache. The next one is on its
+            // way.
+            self.nodes.prefetch(link);
+            let node = self.nodes.entry(index);
+            match node.state().collect() {
+                Collected::Cancelled { has_payload } => {
+                    *collected += 1;
+                    if self.collect_cancelled(index, has_payload, &is_wanted) {
+                        return Some(Message::Cancelled(self.take_collected(index)));
+                    }
+                }
+                Collected::Freed => {
+                    let generation = node.state().generation();
+                    self.free(index, generation);
+                }
+                Collected::Moved { periodic } => {
+                    let claimed = if node.is_not_admitted() {
+                        self.admit(index, periodic)
+                    } else {
+                        self.stats.counts.resets_elsewhere += 1;
+                        self.apply_move(index, periodic)
+                    };
+                    if let Some(claimed) = claimed {
+                        return Some(Message::Due(claimed));
+                    }
+                }
+                Collected::Nothing => (),
             }
-            Collected::Freed => {
-                let generation = node.state().generation();
-                self.nodes.free(index, generation);
-                Message::Done
-            }
-            Collected::Moved { periodic } => {
-                let claimed = if node.is_not_admitted() {
-                    self.admit(index, periodic)
-                } else {
-                    self.stats.counts.resets_elsewhere += 1;
-                    self.apply_move(index, periodic)
-                };
-                claimed.map_or(Message::Done, Message::Due)
-            }
-            Collected::Nothing => Message::Done,
-        })
+        }
     }
 
     /// Takes the next message within the budget. Returns its index and its link, zero if there is
@@ -1136,54 +1157,73 @@ impl<T> Engine<T> {
         Some(self.take_message()).filter(|&(index, _)| index != 0)
     }
 
-    /// Collects the next remotely cancelled timer ahead of its order, because an add needs its
-    /// room. Returns `None` if no such timer waits.
+    /// Collects remotely cancelled timers ahead of their order until there is room for another
+    /// timer, at most `adds` before the next question. Returns a payload that the caller drops
+    /// before it calls again, or the reason why no timer can be added.
     #[cold]
-    pub(crate) fn next_cancelled<P>(
+    pub(crate) fn make_room(
         &mut self,
-        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
-    ) -> Option<Message<P>> {
-        let nodes = &mut self.nodes;
-        let link_of = |index| nodes.node_of_message(index).link().get();
-        let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
-        if index == 0 {
-            return None;
-        }
-        // The others are out of the mailbox, where an idle turn looks.
-        self.stats.note_backlog();
-        match self.nodes.entry(index).state().collect() {
-            Collected::Cancelled { has_payload } => {
-                Some(Message::Cancelled(self.collect_cancelled(index, has_payload, take)))
+        adds: u64,
+        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+    ) -> Result<Option<T>, AddErrorReason> {
+        while let Err(reason) = self.allow_adds(adds) {
+            let nodes = &mut self.nodes;
+            let link_of = |index| nodes.node_of_message(index).link().get();
+            let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
+            if index == 0 {
+                return Err(reason);
             }
-            other => unreachable!("a message that can wait is about a cancelled timer: {other:?}"),
+            // The others are out of the mailbox, where an idle turn looks.
+            self.stats.note_backlog();
+            let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
+            else {
+                unreachable!("a message that can wait is about a cancelled timer");
+            };
+            if self.collect_cancelled(index, has_payload, &is_wanted) {
+                return Ok(Some(self.take_collected(index)));
+            }
         }
+        Ok(None)
     }
 
     /// Collects a remotely cancelled timer. It is in no slot if it was due and its claim failed, or
-    /// if it was not admitted.
+    /// if it was not admitted. Returns true if its payload is there and wanted: the caller takes it
+    /// by [`take_collected`](Self::take_collected).
     #[inline]
-    fn collect_cancelled<P>(
+    fn collect_cancelled(
         &mut self,
         index: u32,
         has_payload: bool,
-        take: impl FnOnce(NodeRef<'_, T>) -> Option<P>,
-    ) -> Option<P> {
+        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+    ) -> bool {
         let node = self.nodes.entry(index);
-        let payload = if has_payload {
+        if has_payload {
             self.short_sleeps_until = self.time.turn.saturating_add(self.shared.drop_within);
-            take(node)
-        } else {
-            None
-        };
+        }
+        let is_wanted = has_payload && is_wanted(node);
+        let generation = node.state().generation();
         self.stats.counts.cancelled_elsewhere += 1;
-        if node.is_not_admitted() {
+        let location = node.location();
+        if location.is_linked() {
+            self.wheel.unlink(&self.nodes, node);
+            self.stats.count_cancelled();
+        } else if node.is_not_admitted() {
             self.count_cancelled_unseen();
         } else {
-            self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        let generation = self.nodes.entry(index).state().generation();
-        self.nodes.free(index, generation);
+        if !is_wanted {
+            self.free(index, generation);
+        }
+        is_wanted
+    }
+
+    /// Takes the payload of a collected timer, and frees its node.
+    #[cold]
+    fn take_collected(&mut self, index: u32) -> T {
+        let node = self.nodes.entry(index);
+        let (payload, generation) = (node.take_payload(), node.state().generation());
+        self.free(index, generation);
         payload
     }
 

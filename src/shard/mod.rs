@@ -745,13 +745,8 @@ impl<T> Shard<T> {
     /// Drops timers that other threads have cancelled, until there is room for another timer.
     #[cold]
     fn make_room(&mut self) -> Result<(), AddErrorReason> {
-        while let Err(reason) = self.engine.allow_adds(u64::MAX) {
-            match self.engine.next_cancelled(|node| Some(node.take_payload())) {
-                Some(Message::Cancelled(payload)) => {
-                    self.engine.shared.hooks.drop_catching_panic(payload);
-                }
-                _ => return Err(reason),
-            }
+        while let Some(payload) = self.engine.make_room(u64::MAX, |_| true)? {
+            self.engine.shared.hooks.drop_catching_panic(payload);
         }
         Ok(())
     }

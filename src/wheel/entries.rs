@@ -274,6 +274,15 @@ impl<T> Entries<T> {
         }
     }
 
+    /// Puts the index that was freed last into the list of its page, which it kept until now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_last(&mut self) {
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
+        }
+    }
+
     #[inline]
     fn put(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));

@@ -220,7 +220,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         let entry = self.entries.find(key.index, key.generation)?;
         self.raw.unlink(&self.entries, entry);
         let value = entry.take();
-        self.entries.free(key.index, key.generation + 1);
+        self.free(key.index, key.generation + 1);
         value
     }
 
@@ -263,10 +263,19 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Due { wheel: self }
     }
 
+    /// Frees the index of an entry whose value has been taken.
+    #[inline]
+    fn free(&mut self, index: u32, generation: u32) {
+        self.entries.free(index, generation);
+        if self.raw.len() == 0 {
+            self.entries.free_last();
+        }
+    }
+
     fn pop_due(&mut self) -> Option<(u64, T)> {
         let (entry, deadline) = self.raw.pop_due(&self.entries)?;
         let (index, value, generation) = (entry.index(), entry.take(), entry.generation());
-        self.entries.free(index, generation);
+        self.free(index, generation);
         value.map(|value| (deadline, value))
     }
 

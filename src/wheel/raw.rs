@@ -234,8 +234,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. If its slot has deferred too many, it goes to a pseudo-random slot before its deadline, where its next reset can be
-    /// deferred. If that slot has too many as well, it goes to the slot of its deadline.
+    /// Moves an entry whose reset cannot be deferred. If that is because its slot has deferred too
+    /// many, the entry is counted as deferred in its new slot, so that its next reset is a store
+    /// again. If the slot of its deadline has too many as well, it goes to a pseudo-random slot
+    /// before that one.
     #[inline(never)]
     fn relink_at_once<S: Storage>(
         &mut self,
@@ -252,12 +254,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if is_crowded {
             let half = (deadline - self.target).div_ceil(2);
             let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-            let tick = deadline - sooner;
-            if tick > self.last_near {
-                return self.link_far(storage, entry, deadline, tick);
-            }
-            if sooner > 0 && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
-                return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
+            for tick in [deadline, deadline - sooner] {
+                if tick > self.last_near {
+                    return self.link_far(storage, entry, deadline, tick);
+                }
+                if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
+                    return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
+                }
             }
         }
         self.link_exactly(storage, entry, deadline);
@@ -539,11 +542,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return;
         }
         let next = if let Here::ExpiringAligned(level) = self.here { level + 1 } else { 1 };
-        self.here = if next <= self.highest_here() {
-            Here::ExpiringAligned(next)
-        } else {
-            Here::Nothing
-        };
+        self.here =
+            if next <= self.highest_here() { Here::ExpiringAligned(next) } else { Here::Nothing };
     }
 
     /// Returns true if the pass has reached its end.

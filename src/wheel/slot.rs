@@ -176,7 +176,13 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// the slot empty.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(super) fn pop<S: Storage>(&mut self, storage: &S, slot: u32, first: u32, next: u32) -> bool {
+    pub(super) fn pop<S: Storage>(
+        &mut self,
+        storage: &S,
+        slot: u32,
+        first: u32,
+        next: u32,
+    ) -> bool {
         let head = self.head_mut(slot);
         if next == 0 {
             *head = 0;

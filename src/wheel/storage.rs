@@ -72,7 +72,7 @@ impl Location {
     pub(crate) const UNLINKED: Self = Self(1);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(2);
-    /// In a slot of the first level before its deadline, which counts it as deferred.
+    /// In a slot of the first level that counts it as deferred: its deadline may be later.
     pub(super) const DEFERRED: Self = Self(3);
     /// In the aligned slot that starts at its deadline.
     pub(super) const ALIGNED: Self = Self(4);

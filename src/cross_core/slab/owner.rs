@@ -300,7 +300,9 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Puts the node that was freed last into the list of its page, which it kept until now.
-    fn free_last(&mut self) {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_last(&mut self) {
         if let Some(last) = self.free.take_last() {
             self.put(last);
         }
@@ -451,12 +453,6 @@ impl OwnerNodes<Callback> {
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
         // SAFETY: as in `take_payload`.
         unsafe { node.node().payload().as_ref() }.needs_drop()
-    }
-
-    /// Takes the callback of a timer that has just been cancelled, if its drop has any effect.
-    #[inline]
-    pub(crate) fn take_to_drop(node: NodeRef<'_, Callback>) -> Option<Callback> {
-        Self::needs_drop(node).then(|| node.take_payload())
     }
 
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
