@@ -16,7 +16,7 @@ use super::{Client, ClientPlace, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
-        callback::Callback,
+        callback::{Callback, Running},
         handle::{Cancel, Owner, OwnerPath, TimerHandle},
         hooks::PanicPlace,
         origin::Origin,
@@ -389,24 +389,16 @@ impl Local {
         engine.begin(budget);
         if engine.urgent_comes_first() {
             drop(engine);
-            self.consume_messages(&mut turn);
-            engine = self.shard.borrow_mut();
+            engine = self.consume_messages(&mut turn);
         }
         while let Some((claimed, callback)) = engine.begin_next_run() {
             drop(engine);
-            self.call(|| callback.run());
             turn.fired += 1;
-            if claimed.run.is_periodic() {
-                engine = self.go_on(claimed);
-            } else {
-                engine = self.shard.borrow_mut();
-                engine.finish(claimed.index, claimed.run);
-            }
+            engine = self.run(claimed, callback);
         }
         if engine.take_remaining() {
             drop(engine);
-            self.consume_messages(&mut turn);
-            engine = self.shard.borrow_mut();
+            engine = self.consume_messages(&mut turn);
         }
         if self.wanted.get() != Wanted::default() {
             drop(engine);
@@ -426,25 +418,37 @@ impl Local {
     /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
     /// a pass it consumes urgent requests, at its end the rest.
     #[inline(never)]
-    fn consume_messages(&self, turn: &mut Turn) {
-        let collected = &mut turn.collected;
-        let mut next =
-            || self.with_engine(|shard| shard.next_message(collected, OwnerNodes::needs_drop));
-        while let Some(message) = next() {
-            match message {
-                Message::Cancelled(callback) => self.shared.hooks.drop_catching_panic(callback),
-                Message::Due(claimed) => {
-                    let callback = self.with_engine(|shard| shard.begin_run(claimed));
-                    self.call(|| callback.run());
-                    turn.fired += 1;
-                    if claimed.run.is_periodic() {
-                        self.go_on(claimed);
-                    } else {
-                        self.with_engine(|engine| engine.finish(claimed.index, claimed.run));
-                    }
+    fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
+        let mut engine = self.shard.borrow_mut();
+        while let Some(message) = engine.next_message(&mut turn.collected, OwnerNodes::needs_drop) {
+            engine = match message {
+                Message::Cancelled(index) => {
+                    let callback = engine.take_collected(index);
+                    drop(engine);
+                    self.shared.hooks.drop_catching_panic(callback);
+                    self.shard.borrow_mut()
                 }
-            }
+                Message::Due(claimed) => {
+                    let callback = engine.begin_run(claimed);
+                    drop(engine);
+                    turn.fired += 1;
+                    self.run(claimed, callback)
+                }
+            };
         }
+        engine
+    }
+
+    /// Runs the callback of a claimed timer, and ends its run.
+    #[inline]
+    fn run(&self, claimed: Claimed, callback: Running) -> RefMut<'_, Engine<Callback>> {
+        self.call(|| callback.run());
+        if claimed.run.is_periodic() {
+            return self.go_on(claimed);
+        }
+        let mut engine = self.shard.borrow_mut();
+        engine.finish(claimed.index, claimed.run);
+        engine
     }
 
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.

@@ -103,9 +103,10 @@ impl Due {
 
 /// The rest of the work for a message, which the caller does while nothing is borrowed.
 #[must_use]
-pub(crate) enum Message<T> {
-    /// The timer was cancelled: the caller drops its payload.
-    Cancelled(T),
+pub(crate) enum Message {
+    /// The timer of this index was cancelled: the caller takes its payload
+    /// ([`take_collected`](Engine::take_collected)) and drops it.
+    Cancelled(u32),
     /// The timer was added or moved, and its deadline has elapsed: the caller runs it.
     Due(Claimed),
 }
@@ -700,11 +701,7 @@ impl<T> Engine<T> {
                 return None;
             };
             match node.state().claim() {
-                Claim::Fires(run) => {
-                    let asked = self.time.tick.start(deadline);
-                    self.stats.count_arrived_due(asked, &self.time, &self.shared.gauges);
-                    return Some(Claimed { index, run, due: self.time.tick.start(due) });
-                }
+                Claim::Fires(run) => return Some(self.run_arrived(index, run, deadline, due)),
                 Claim::Moved { periodic: again } => {
                     self.stats.counts.resets_elsewhere += 1;
                     periodic = again;
@@ -742,11 +739,26 @@ impl<T> Engine<T> {
             self.shared.admission.release();
         }
         let deadline = self.time.tick.deadline(node.requested().read());
-        if is_periodic || deadline <= self.wheel.now() {
-            return self.apply_move_slow(index, is_periodic);
+        if !is_periodic && deadline > self.wheel.now() {
+            self.wheel.link(&self.nodes, node, deadline);
+            return None;
         }
-        self.wheel.link(&self.nodes, node, deadline);
-        None
+        if !is_periodic
+            && let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline)
+            && let Claim::Fires(run) = node.state().claim()
+        {
+            return Some(self.run_arrived(index, run, deadline, due));
+        }
+        self.apply_move_slow(index, is_periodic)
+    }
+
+    /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The pass
+    /// fires it at tick `due`.
+    #[inline]
+    fn run_arrived(&mut self, index: u32, run: Run, deadline: u64, due: u64) -> Claimed {
+        let asked = self.time.tick.start(deadline);
+        self.stats.count_arrived_due(asked, &self.time, &self.shared.gauges);
+        Claimed { index, run, due: self.time.tick.start(due) }
     }
 
     /// Ends a claimed timer and takes its payload, which the caller counts by
@@ -1051,7 +1063,10 @@ impl<T> Engine<T> {
     fn next_due_message(&mut self) -> Option<Claimed> {
         loop {
             match self.next_message(&mut 0, |_| true)? {
-                Message::Cancelled(payload) => self.shared.hooks.drop_catching_panic(payload),
+                Message::Cancelled(index) => {
+                    let payload = self.take_collected(index);
+                    self.shared.hooks.drop_catching_panic(payload);
+                }
                 Message::Due(claimed) => return Some(claimed),
             }
         }
@@ -1085,7 +1100,7 @@ impl<T> Engine<T> {
 
     fn next_message_payload(&mut self) -> Option<Payload<T>> {
         Some(match self.next_message(&mut 0, |_| true)? {
-            Message::Cancelled(payload) => Payload::Cancelled(payload),
+            Message::Cancelled(index) => Payload::Cancelled(self.take_collected(index)),
             Message::Due(claimed) => {
                 let (claimed, ended) = self.end(claimed);
                 self.count_ended(claimed, ended.freed);
@@ -1100,7 +1115,7 @@ impl<T> Engine<T> {
         &mut self,
         collected: &mut usize,
         is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> Option<Message<T>> {
+    ) -> Option<Message> {
         loop {
             let (index, link) = match self.take_message() {
                 (0, _) => self.take_new_message()?,
@@ -1114,7 +1129,7 @@ impl<T> Engine<T> {
                 Collected::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &is_wanted) {
-                        return Some(Message::Cancelled(self.take_collected(index)));
+                        return Some(Message::Cancelled(index));
                     }
                 }
                 Collected::Freed => {
@@ -1220,7 +1235,7 @@ impl<T> Engine<T> {
 
     /// Takes the payload of a collected timer, and frees its node.
     #[cold]
-    fn take_collected(&mut self, index: u32) -> T {
+    pub(crate) fn take_collected(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
