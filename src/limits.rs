@@ -40,9 +40,9 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 /// because a walk along one list waits for each entry's cache line.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Entries that a slot of the first level holds although they were reset to a later deadline. The
-/// slot's tick relinks them, so that a tick has a bounded number to relink (P7). A reset that finds
-/// as many relinks its entry at once.
+/// Entries that a slot of the first level keeps although they were reset to a later deadline. The
+/// slot's tick relinks them, so that a tick has a bounded number to relink (P7). Beyond it, a reset
+/// relinks its entry at once.
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
 /// Entries of upper levels that one pass may move down ahead of time (P7).

@@ -93,8 +93,8 @@ impl When {
     ///
     /// It fires at the tick within the slack that is a multiple of the largest power of two. Most
     /// timers with slack share such ticks, so that one wake-up of the loop serves many of them. See
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset to a tick that 96 timers
-    /// share may wake the loop once more, to move the timer there.
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset of one of
+    /// more than 96 timers that share a tick may wake the loop once more, to move the timer.
     ///
     /// # Examples
     ///

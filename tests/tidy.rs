@@ -23,7 +23,7 @@ const ORDER: &[(&str, &str)] = &[
     ),
     ("util", "sync snapshot prefetch pages"),
     ("clock", "tick schedule boot counter follower manual reader"),
-    ("wheel", "storage entries slot level prefetcher raw check"),
+    ("wheel", "storage entries level slot prefetcher raw check"),
     ("gauges", "counts histogram"),
     (
         "cross_core",
@@ -67,9 +67,11 @@ const UNSAFE: &[&str] = &[
     "src/cross_core/slab/page.rs",
     "src/cross_core/slab/retired.rs",
     "src/future/worker_wheels.rs",
+    "src/local/inner.rs",
     "src/util/pages.rs",
     "src/util/prefetch.rs",
     "src/wheel/entries.rs",
+    "src/wheel/slot.rs",
 ];
 
 /// Words and names that the project does without, and the one it uses instead.

@@ -279,11 +279,10 @@ impl LocalTimer {
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
     /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
-    /// the wheel, and at most 96 entries that were reset away from that tick. Each slot of a higher
-    /// level that starts at the tick adds at most 96 more entries that were reset away. A purgatory
-    /// of several cores sends one message for up to 64 events, and an event checks all operations
-    /// that watch its key. Each consumed message costs about a cache miss. So does each deadline
-    /// request that the turn puts in order, up to 4,096 for any budget.
+    /// the wheel, and at most 96 entries that were reset away from that tick. A purgatory of several
+    /// cores sends one message for up to 64 events, and an event checks all operations that watch
+    /// its key. Each consumed message costs about a cache miss. So does each deadline request that
+    /// the turn puts in order, up to 4,096 for any budget.
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }

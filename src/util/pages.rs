@@ -4,7 +4,8 @@
 //! nothing ever moves and no vector of entries doubles. Each page has its own free list, so that a
 //! page can be freed without a search of other lists. The place that was freed last is used first,
 //! because it is still in the cache. Until another place is freed, it is in no list: most timers
-//! are added after another has ended.
+//! are added after another has ended. Until then it keeps its page. The last entry that ends gives
+//! it up ([`FreePlaces::take_last`]).
 //!
 //! # When memory goes back
 //!

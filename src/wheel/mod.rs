@@ -60,7 +60,7 @@ pub(crate) use self::{
 /// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the
 /// number of levels. Together they must reach 64 bits, which is checked when the wheel is compiled.
 /// Memory: 24 bytes and an `Option` of the value per entry, in pages that are freed when they are
-/// empty. Each slot takes 4 bytes and a bit, 0.8 MB with the default geometry. The operating system
+/// empty. Each slot takes 4 bytes and a bit, 1.1 MB with the default geometry. The operating system
 /// commits that memory on first use.
 ///
 /// # Examples
