@@ -63,6 +63,18 @@ fn assert_full(shard: Option<&ShardRef>) {
 // ---- on the own core
 
 #[test]
+fn timers_from_elsewhere_count_once_a_turn_has_admitted_them() {
+    limited(10, |clock| {
+        fill(2);
+        assert_eq!(elsewhere(|shard| (0..5).map(|_| shard.add(HOUR, || {})).count()), 5);
+        assert_eq!(turn_after(clock, 0).live, 7);
+        fill(3);
+        assert_full(None);
+        assert_eq!(local_timer().len(), 10);
+    });
+}
+
+#[test]
 fn a_callback_finds_the_room_of_its_own_timer() {
     limited(1, |clock| {
         local_timer().add(TICK, || assert!(local_timer().try_add(TICK, || {}).is_ok()));
