@@ -17,7 +17,7 @@
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
 //!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
 //!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]).
-//! * The cost of a task's timeout ([`timeouts`]) is the CPU time of all threads of the process. The
+//! * The cost of a task's timeout ([`workloads::guarded`]) is the CPU time of all threads of the process. The
 //!   cost of moving one with each packet ([`workloads::packets`]) is the CPU time of one thread. The
 //!   CPU time of the same work without timeouts is subtracted; both take turns.
 //! * The allocator counts in the runs about memory only.
@@ -44,6 +44,5 @@ pub mod plan;
 pub mod report;
 pub mod run;
 pub mod schemes;
-pub mod timeouts;
 pub mod timers;
 pub mod workloads;

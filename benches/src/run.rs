@@ -1,8 +1,11 @@
 //! How each peer does each workload, in the process that was started for it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    io,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
-use corewheel::{Clock, Shard};
+use corewheel::{Clock, Shard, future};
 use tokio::{
     runtime::{Builder, Runtime},
     task::unconstrained,
@@ -21,14 +24,11 @@ use crate::{
         Single65536, TokioSleep, TokioSleepRealTime,
     },
     plan::{Job, Peer, Workload as W},
-    timeouts::{Here, Pingora, There, Timeouts, Tokio},
     timers::{Timers, Waking},
     workloads::{
         asked, contended, drain, flood,
-        guarded::{self, TwoCores, Workers},
-        late, memory, operations, packets, pause, purgatory, scaling, slack,
-        waking::{self, EventFd, Futex, TokioNotify},
-        xcancel,
+        guarded::{self, on_two_cores, on_workers},
+        late, memory, operations, packets, pause, purgatory, scaling, slack, waking, xcancel,
     },
 };
 
@@ -145,17 +145,19 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::Channel, ASKED, asked::run::<Channel<CorewheelWheel>>),
     (Peer::TokioSleep, ASKED, asked::run::<Entered>),
     (Peer::CorewheelLocal, WAKING, waking::run_twice),
-    (Peer::TokioNotify, WAKING, waking::run::<TokioNotify>),
-    (Peer::EventFd, WAKING, waking::run::<EventFd>),
-    (Peer::Futex, WAKING, waking::run::<Futex>),
-    (Peer::CorewheelLocal, ASYNC, |job| guarded::run(job, &TwoCores(Here::<false>))),
-    (Peer::CorewheelLocalFast, ASYNC, |job| guarded::run(job, &TwoCores(Here::<true>))),
-    (Peer::TokioSleep, ASYNC, |job| guarded::run(job, &TwoCores(Tokio))),
-    (Peer::CorewheelTimers, ASYNC, |job| workers(job, There::on_threads(2))),
-    (Peer::CorewheelPerWorker, ASYNC, |job| workers(job, There::per_worker())),
-    (Peer::TokioThreads, ASYNC, |job| workers(job, Tokio)),
-    (Peer::TokioAlt, ASYNC, |job| workers(job, Tokio)),
-    (Peer::PingoraTimeout, ASYNC, |job| workers(job, Pingora)),
+    (Peer::TokioNotify, WAKING, |job| waking::run(job, waking::tokio_notify)),
+    (Peer::EventFd, WAKING, |job| waking::run(job, waking::event_fd)),
+    (Peer::Futex, WAKING, |job| waking::run(job, waking::futex)),
+    (Peer::CorewheelLocal, ASYNC, corewheel_tasks::<false>),
+    (Peer::CorewheelLocalFast, ASYNC, corewheel_tasks::<true>),
+    (Peer::TokioSleep, ASYNC, |job| guarded::run(job, &on_two_cores(tokio::time::timeout, || ()))),
+    (Peer::CorewheelTimers, ASYNC, |job| on_timers(job, future::Timers::start(2))),
+    (Peer::CorewheelPerWorker, ASYNC, |job| on_timers(job, future::Timers::per_worker())),
+    (Peer::TokioThreads, ASYNC, tokio_tasks),
+    (Peer::TokioAlt, ASYNC, tokio_tasks),
+    (Peer::PingoraTimeout, ASYNC, |job| {
+        guarded::run(job, &on_workers(runtime(job, 2), pingora_timeout::timeout))
+    }),
     (Peer::CorewheelLocal, PACKETS, |job| packets::in_loop(job, || Local::<false>::new(0))),
     (Peer::CorewheelShard, PACKETS, |job| packets::in_loop(job, Shard::new)),
     (Peer::MutexLinked64, PACKETS, |job| {
@@ -217,9 +219,21 @@ fn flood_tokio(job: Job) -> Vec<Sample> {
     flood::run(job, false, |load| flood::tokio(load, &runtime(job, 2)))
 }
 
-/// Tasks on the workers of a runtime.
-fn workers<T: Timeouts<Guarded: Send> + Send + Sync>(job: Job, timeouts: T) -> Vec<Sample> {
-    guarded::run(job, &Workers::new(runtime(job, 2), timeouts))
+/// Timeouts on the wheel of each of two threads.
+fn corewheel_tasks<const FAST: bool>(job: Job) -> Vec<Sample> {
+    guarded::run(job, &on_two_cores(future::timeout, guarded::drive_corewheel::<FAST>))
+}
+
+/// Timeouts on threads beside the runtime, or on a wheel for each core. They live as long as the
+/// process.
+fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
+    let timers = timers.expect("threads can be started");
+    let guard = move |limit, operation| timers.timeout(limit, operation);
+    guarded::run(job, &on_workers(runtime(job, 2), guard))
+}
+
+fn tokio_tasks(job: Job) -> Vec<Sample> {
+    guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))
 }
 
 /// Builds the runtime of a peer. Each of two workers is pinned to a core.

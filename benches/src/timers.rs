@@ -61,21 +61,33 @@ pub trait Timers: Sized {
     }
 }
 
+/// How much later than its deadline a timer may fire.
+#[derive(Clone, Copy, Debug)]
+pub enum Window {
+    /// By up to this number of ticks, so that it can wait for others.
+    Slack(u64),
+    /// At any tick of such a range, and at another one than those before it.
+    Spread(u64),
+}
+
+impl Window {
+    /// Chooses for a peer that cannot: a tick that most timers share, or a random one.
+    pub(crate) fn choose(self, deadline: u64) -> u64 {
+        match self {
+            Self::Slack(slack) => roundest(deadline, deadline + slack),
+            Self::Spread(range) => deadline + fastrand::u64(..=range),
+        }
+    }
+}
+
 /// Timers that tell a loop how long it may sleep, and can be asked for less than an exact deadline.
 pub trait Waking: Timers {
     /// The tick until which there is nothing to do; `None` without timers.
     fn next_deadline(&self) -> Option<u64>;
 
-    /// Adds a timer that may fire up to `slack` ticks after `deadline`. For a peer without slack
-    /// the caller chooses a tick that most timers share.
-    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Self::Handle {
-        self.add(roundest(deadline, deadline + slack), payload)
-    }
-
-    /// Adds a timer that fires at a tick from `deadline` to `range` later, different from those
-    /// before it. For a peer that does not spread, the caller draws a tick.
-    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> Self::Handle {
-        self.add(deadline + fastrand::u64(..=range), payload)
+    /// Adds a timer that fires in a window from `deadline` on.
+    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Self::Handle {
+        self.add(window.choose(deadline), payload)
     }
 }
 

@@ -3,16 +3,17 @@
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     pin::Pin,
     sync::{Mutex, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
+use corewheel::future::{self, Timers};
 use corewheel_bench::{
     plan::{Job, Peer, Scale, Workload},
-    timeouts::{Here, LocalTimeouts, Operation, Pingora, There, Timeouts, Tokio},
-    workloads::guarded::{self, Stage, TwoCores, Workers},
+    workloads::guarded::{self, Operation, Stage, drive_corewheel, on_two_cores, on_workers},
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,60 +25,46 @@ fn two_workers() -> Runtime {
 }
 
 /// Returns how many of 60 dropped timeouts are left.
-fn left(stage: &dyn Stage) -> f64 {
+fn left(stage: Stage<'_>) -> f64 {
     let samples = guarded::run(JOB, stage);
     samples.iter().find(|sample| sample.workload == "async-left").expect("a figure").value
 }
 
-fn leaves_nothing(stage: &dyn Stage) {
+fn leaves_nothing(stage: Stage<'_>) {
     // A thread that has to look may have to wait for its core.
     assert!((0..20).any(|_| left(stage) < 1.0), "what was dropped goes");
 }
 
 #[test]
 fn dropped_timeouts_go() {
-    leaves_nothing(&Workers::new(two_workers(), There::on_threads(1)));
-    leaves_nothing(&Workers::new(two_workers(), Tokio));
-    leaves_nothing(&Workers::new(two_workers(), Pingora));
-    leaves_nothing(&TwoCores(Here::<false>));
-    leaves_nothing(&TwoCores(Here::<true>));
-    leaves_nothing(&TwoCores(Tokio));
+    let timers = Timers::start(1).expect("a thread");
+    let guard = move |limit, operation| timers.timeout(limit, operation);
+    leaves_nothing(&on_workers(two_workers(), guard));
+    leaves_nothing(&on_workers(two_workers(), tokio::time::timeout));
+    leaves_nothing(&on_workers(two_workers(), pingora_timeout::timeout));
+    leaves_nothing(&on_two_cores(future::timeout, drive_corewheel::<false>));
+    leaves_nothing(&on_two_cores(future::timeout, drive_corewheel::<true>));
+    leaves_nothing(&on_two_cores(tokio::time::timeout, || ()));
 }
-
-/// Keeps every waker.
-#[derive(Clone, Copy, Debug)]
-struct Leaky;
-
-struct Leak(Operation);
 
 static LEAKED: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
-impl Future for Leak {
-    type Output = Result<(), Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = Pin::new(&mut self.0).poll(cx).map(Ok);
+/// Keeps every waker.
+async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> {
+    poll_fn(|cx| {
+        let polled = Pin::new(&mut operation).poll(cx);
         if polled.is_pending() {
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
         }
         polled
-    }
+    })
+    .await;
+    Ok(())
 }
-
-impl Timeouts for Leaky {
-    type Elapsed = Infallible;
-    type Guarded = Leak;
-
-    fn guard(&self, _: Duration, operation: Operation) -> Leak {
-        Leak(operation)
-    }
-}
-
-impl LocalTimeouts for Leaky {}
 
 #[test]
 fn what_is_left_is_counted() {
-    for stage in [&Workers::new(two_workers(), Leaky) as &dyn Stage, &TwoCores(Leaky)] {
+    for stage in [&on_workers(two_workers(), leaky) as Stage<'_>, &on_two_cores(leaky, || ())] {
         assert_eq!(left(stage).to_bits(), 60f64.to_bits());
     }
 }

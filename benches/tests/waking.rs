@@ -4,7 +4,7 @@ use std::thread;
 
 use corewheel_bench::{
     peers::{BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, Linked64},
-    timers::{Timers, Waking, connection, payload},
+    timers::{Timers, Waking, Window, connection, payload},
 };
 use fastrand::Rng;
 
@@ -26,13 +26,13 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
 }
 
 /// Each timer fires in its window, though the loop sleeps; an exact one in its tick.
-fn keeps_windows<T: Waking>(add: fn(&mut T, u64, u64, usize)) {
+fn keeps_windows<T: Waking>(window: fn(u64) -> Window) {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(3));
     let windows: Vec<(u64, u64)> = (0..TIMERS)
         .map(|id| (rng.u64(1..LONGEST), if id % 3 == 0 { 0 } else { rng.u64(..LONGEST / 10) }))
         .collect();
     for (id, &(deadline, width)) in windows.iter().enumerate() {
-        add(&mut timers, deadline, width, id);
+        timers.add_in(deadline, window(width), payload(id));
     }
     for ((deadline, width), fired) in windows.into_iter().zip(sleep_through(timers)) {
         assert!((deadline..=deadline + width).contains(&fired), "{deadline} + {width}: {fired}");
@@ -41,12 +41,8 @@ fn keeps_windows<T: Waking>(add: fn(&mut T, u64, u64, usize)) {
 
 /// Each has a thread, because some peers are thread-local.
 fn check<T: Waking + 'static>() {
-    let adds: [fn(&mut T, u64, u64, usize); 2] = [
-        |timers, deadline, slack, id| _ = timers.add_within(deadline, slack, payload(id)),
-        |timers, deadline, range, id| _ = timers.add_spread(deadline, range, payload(id)),
-    ];
-    for add in adds {
-        thread::spawn(move || keeps_windows::<T>(add)).join().expect("in its window");
+    for window in [Window::Slack, Window::Spread] {
+        thread::spawn(move || keeps_windows::<T>(window)).join().expect("in its window");
     }
 }
 

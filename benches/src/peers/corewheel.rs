@@ -7,7 +7,7 @@ use ::corewheel::{
     Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, When, local_timer,
 };
 
-use crate::timers::{Payload, Timers, Waking};
+use crate::timers::{Payload, Timers, Waking, Window};
 
 /// `corewheel-wheel`.
 pub struct CorewheelWheel(Wheel<Payload>);
@@ -51,8 +51,11 @@ impl Waking for CorewheelWheel {
         self.0.next_deadline()
     }
 
-    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> Key {
-        self.0.insert_within(deadline, slack, payload)
+    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Key {
+        match window {
+            Window::Slack(slack) => self.0.insert_within(deadline, slack, payload),
+            Window::Spread(_) => self.add(window.choose(deadline), payload),
+        }
     }
 }
 
@@ -63,9 +66,12 @@ pub struct CorewheelShard {
     now: u64,
 }
 
-impl CorewheelShard {
-    fn delay(&self, deadline: u64) -> Duration {
-        Duration::from_millis(deadline - self.now)
+/// Returns when a timer is due that a peer is asked for at the tick `now`.
+fn when(now: u64, deadline: u64, window: Window) -> When {
+    let when = When::after(Duration::from_millis(deadline - now));
+    match window {
+        Window::Slack(ticks) => when.slack(Duration::from_millis(ticks)),
+        Window::Spread(ticks) => when.spread(Duration::from_millis(ticks)),
     }
 }
 
@@ -79,7 +85,7 @@ impl Timers for CorewheelShard {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
-        self.shard.add(self.delay(deadline), payload)
+        self.shard.add(Duration::from_millis(deadline - self.now), payload)
     }
 
     fn cancel(&mut self, handle: &TimerHandle) -> bool {
@@ -87,7 +93,7 @@ impl Timers for CorewheelShard {
     }
 
     fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
-        self.shard.reset(*handle, self.delay(deadline))
+        self.shard.reset(*handle, Duration::from_millis(deadline - self.now))
     }
 
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
@@ -118,14 +124,8 @@ impl Waking for CorewheelShard {
         Some(self.now + wait.as_millis() as u64)
     }
 
-    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
-        self.shard
-            .add(When::after(self.delay(deadline)).slack(Duration::from_millis(slack)), payload)
-    }
-
-    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
-        self.shard
-            .add(When::after(self.delay(deadline)).spread(Duration::from_millis(range)), payload)
+    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
+        self.shard.add(when(self.now, deadline, window), payload)
     }
 }
 
@@ -177,12 +177,6 @@ impl<const FAST: bool> LocalClock for RealTime<FAST> {
     fn set(&self, _: u64) {}
 }
 
-impl<C> CorewheelLocal<C> {
-    fn delay(&self, deadline: u64) -> Duration {
-        Duration::from_millis(deadline - self.now)
-    }
-}
-
 /// Keeps the payload of a callback until [`take_fired`].
 pub(crate) fn note_fired(payload: Payload) {
     FIRED.with_borrow_mut(|fired| fired.push(payload));
@@ -203,7 +197,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> TimerHandle {
-        local_timer().add(self.delay(deadline), move || note_fired(payload))
+        local_timer().add(Duration::from_millis(deadline - self.now), move || note_fired(payload))
     }
 
     fn cancel(&mut self, handle: &TimerHandle) -> bool {
@@ -211,7 +205,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     }
 
     fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
-        handle.reset(self.delay(deadline))
+        handle.reset(Duration::from_millis(deadline - self.now))
     }
 
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
@@ -240,15 +234,7 @@ impl Waking for CorewheelLocal {
         Some(self.now + wait.as_millis() as u64)
     }
 
-    fn add_within(&mut self, deadline: u64, slack: u64, payload: Payload) -> TimerHandle {
-        let slack = Duration::from_millis(slack);
-        local_timer()
-            .add(When::after(self.delay(deadline)).slack(slack), move || note_fired(payload))
-    }
-
-    fn add_spread(&mut self, deadline: u64, range: u64, payload: Payload) -> TimerHandle {
-        let range = Duration::from_millis(range);
-        local_timer()
-            .add(When::after(self.delay(deadline)).spread(range), move || note_fired(payload))
+    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
+        local_timer().add(when(self.now, deadline, window), move || note_fired(payload))
     }
 }

@@ -3,13 +3,15 @@
 //! timeouts. Both take turns.
 
 use std::{
+    convert::Infallible,
+    fmt::Debug,
     mem,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -23,8 +25,8 @@ use super::late::{self, Log};
 use crate::{
     cores,
     measure::{Sample, cpu_nanos, median},
+    peers::{LocalClock, RealTime},
     plan::{Job, Workload as W},
-    timeouts::{LocalTimeouts, Operation, Timeouts, Unguarded},
 };
 
 /// Called after the tasks of a stretch, whose work on other threads belongs to it.
@@ -36,10 +38,45 @@ const LINGER: Duration = Duration::from_millis(50);
 /// Operations that are ready at once between two that let the other tasks run.
 const TOGETHER: u32 = 64;
 
+/// The operation inside a timeout.
+pub enum Operation {
+    /// Ready after this number of pending polls. It wakes its task at once each time.
+    Yields(u32),
+    /// Waits for what does not come.
+    Never,
+}
+
+impl Future for Operation {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Self::Yields(0) => return Poll::Ready(()),
+            Self::Yields(left) => {
+                *left -= 1;
+                cx.waker().wake_by_ref();
+            }
+            Self::Never => (),
+        }
+        Poll::Pending
+    }
+}
+
+/// A peer's function that wraps an operation in a timeout.
+pub trait Guard<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
+
+impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> Guard<F> for G {}
+
+/// The floor: no timeout.
+async fn unguarded(_: Duration, operation: Operation) -> Result<(), Infallible> {
+    operation.await;
+    Ok(())
+}
+
 /// For an operation, as medians of the stretches after one for the warm-up: the time that all
 /// threads ran, that without timeouts, and the difference; operations a second. And what is left of
 /// as many timeouts as there are tasks.
-pub fn run(job: Job, stage: &dyn Stage) -> Vec<Sample> {
+pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
         return late(job, stage);
     }
@@ -49,7 +86,7 @@ pub fn run(job: Job, stage: &dyn Stage) -> Vec<Sample> {
     for _ in 0..=stretches {
         for (with_timeouts, to) in [(false, &mut floor), (true, &mut own)] {
             let errands = vec![work.clone(); job.n];
-            let run = || stage.run(errands, with_timeouts);
+            let run = || stage(errands, with_timeouts);
             to.push(Stretch::of(job.n, operations, run));
         }
     }
@@ -85,21 +122,21 @@ impl Stretch {
 }
 
 /// One look on each core, where the cores have their own tasks.
-fn left(timeouts: usize, stage: &dyn Stage) -> usize {
+fn left(timeouts: usize, stage: Stage<'_>) -> usize {
     let dropped = Dropped::new(timeouts);
     let mut errands = vec![Errand::Drop(Arc::clone(&dropped)); timeouts];
     errands.insert(0, Errand::Look(Arc::clone(&dropped)));
     errands.push(Errand::Look(Arc::clone(&dropped)));
-    stage.run(errands, true);
+    stage(errands, true);
     dropped.left()
 }
 
 /// Tasks whose timeouts do end.
-fn late(job: Job, stage: &dyn Stage) -> Vec<Sample> {
+fn late(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     late::run(job, |size| {
         let log = Arc::new(Mutex::new(Log::default()));
         let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
-        stage.run(late.collect(), true);
+        stage(late.collect(), true);
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         mem::take(&mut log.lateness)
     })
@@ -125,23 +162,26 @@ pub enum Errand {
 
 impl Errand {
     /// Does it.
-    async fn run<T: Timeouts>(self, timeouts: T) {
+    async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl Guard<F>) {
         match self {
-            Self::Work { operations, yields } => work(operations, yields, timeouts).await,
-            Self::Drop(dropped) => dropped.add(timeouts).await,
+            Self::Work { operations, yields } => work(operations, yields, guard).await,
+            Self::Drop(dropped) => dropped.add(guard).await,
             Self::Look(dropped) => dropped.look().await,
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
-                timeouts.guard(delay, Operation::Never).await.expect_err("it is never ready");
+                guard(delay, Operation::Never).await.expect_err("it is never ready");
                 log.lock().unwrap_or_else(PoisonError::into_inner).fired(due);
             }
         }
     }
 }
 
-async fn work<T: Timeouts>(operations: u32, yields: u32, timeouts: T) {
+async fn work<F, E: Debug>(operations: u32, yields: u32, guard: impl Guard<F>)
+where
+    F: Future<Output = Result<(), E>>,
+{
     for done in 1..=operations {
-        timeouts.guard(LIMIT, Operation::Yields(yields)).await.expect("nothing takes so long");
+        guard(LIMIT, Operation::Yields(yields)).await.expect("nothing takes so long");
         if yields == 0 && done % TOGETHER == 0 {
             yield_now().await;
         }
@@ -175,9 +215,9 @@ impl Dropped {
         self.left.load(Ordering::Relaxed)
     }
 
-    async fn add<T: Timeouts>(&self, timeouts: T) {
+    async fn add<F: Future>(&self, guard: impl Guard<F>) {
         {
-            let mut guarded = pin!(timeouts.guard(LIMIT, Operation::Never));
+            let mut guarded = pin!(guard(LIMIT, Operation::Never));
             let waker = Waker::from(Arc::clone(&self.waker));
             let is_registered =
                 guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
@@ -201,66 +241,61 @@ impl Dropped {
     }
 }
 
-/// Where tasks run.
-pub trait Stage {
-    /// Runs tasks until all are over, with timeouts or without.
-    fn run(&self, errands: Vec<Errand>, with_timeouts: bool);
-}
+/// Runs tasks until all are over, with timeouts or without.
+pub type Stage<'a> = &'a dyn Fn(Vec<Errand>, bool);
 
-/// The workers of a runtime, which move tasks between them.
-pub struct Workers<T> {
+/// Runs tasks on the workers of a runtime, which move tasks between them.
+pub fn on_workers<F, E>(
     runtime: Runtime,
-    timeouts: T,
-}
-
-impl<T> Workers<T> {
-    /// Of this runtime.
-    pub fn new(runtime: Runtime, timeouts: T) -> Self {
-        Self { runtime, timeouts }
-    }
-
-    fn spawn<U>(&self, timeouts: &U, errands: Vec<Errand>)
-    where
-        U: Timeouts<Guarded: Send> + Send + Sync,
-    {
-        self.runtime.block_on(join(errands, |errand| tokio::spawn(errand.run(timeouts.clone()))));
-    }
-}
-
-impl<T: Timeouts<Guarded: Send> + Send + Sync> Stage for Workers<T> {
-    fn run(&self, errands: Vec<Errand>, with_timeouts: bool) {
-        if with_timeouts {
-            self.spawn(&self.timeouts, errands);
-        } else {
-            self.spawn(&Unguarded, errands);
-        }
+    guard: impl Guard<F> + Send + Sync,
+) -> impl Fn(Vec<Errand>, bool)
+where
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Debug + 'static,
+{
+    move |errands, with_timeouts| {
+        runtime.block_on(join(errands, |errand| {
+            if with_timeouts {
+                tokio::spawn(errand.run(guard.clone()))
+            } else {
+                tokio::spawn(errand.run(unguarded))
+            }
+        }));
     }
 }
 
-/// A runtime on each of two cores, whose tasks stay there.
-#[derive(Clone, Copy, Debug)]
-pub struct TwoCores<T>(pub T);
-
-impl<T: LocalTimeouts> Stage for TwoCores<T> {
-    fn run(&self, errands: Vec<Errand>, with_timeouts: bool) {
-        if with_timeouts {
-            on_two_cores(&self.0, errands);
-        } else {
-            on_two_cores(&Unguarded, errands);
-        }
+/// Runs tasks on a runtime on each of two cores, where they stay. `drive` starts the timers of a
+/// core.
+pub fn on_two_cores<F, E>(
+    guard: impl Guard<F> + Send + Sync,
+    drive: fn(),
+) -> impl Fn(Vec<Errand>, bool)
+where
+    F: Future<Output = Result<(), E>> + 'static,
+    E: Debug + 'static,
+{
+    move |mut errands, with_timeouts| {
+        let others = errands.split_off(errands.len() / 2);
+        let run = |errands| {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            LocalSet::new().block_on(&runtime, async {
+                if with_timeouts {
+                    drive();
+                    join(errands, |errand| spawn_local(errand.run(guard.clone()))).await;
+                } else {
+                    join(errands, |errand| spawn_local(errand.run(unguarded))).await;
+                }
+            });
+        };
+        cores::on_two(|| run(errands), || run(others));
     }
 }
 
-fn on_two_cores<T: LocalTimeouts>(timeouts: &T, mut errands: Vec<Errand>) {
-    let others = errands.split_off(errands.len() / 2);
-    let run = |errands| {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let local = LocalSet::new();
-        local.spawn_local(T::drive());
-        let spawn = |errand: Errand| spawn_local(errand.run(timeouts.clone()));
-        local.block_on(&runtime, join(errands, spawn));
-    };
-    cores::on_two(|| run(errands), || run(others));
+/// Drives corewheel's timers of the thread in a task, by the fast clock or the monotonic one.
+pub fn drive_corewheel<const FAST: bool>() {
+    RealTime::<FAST>::install();
+    let driver = corewheel_tokio::spawn_local().expect("a runtime that polls for events");
+    spawn_local(async { driver.await.expect("a task that does not panic").expect("a descriptor") });
 }
 
 async fn join(errands: Vec<Errand>, spawn: impl Fn(Errand) -> JoinHandle<()>) {

@@ -9,7 +9,7 @@ use super::{SEED, in_settings, quantile};
 use crate::{
     measure::Sample,
     plan::Job,
-    timers::{Payload, Waking, payload},
+    timers::{Payload, Waking, Window, payload},
 };
 
 /// 1 to 120 s.
@@ -70,7 +70,8 @@ impl<T: Waking> Sleeper<T> {
 
     fn add(&mut self, payload: Payload) {
         let delay = self.rng.u64(DELAYS);
-        black_box(self.timers.add_within(self.now + delay, self.slack.of(delay), payload));
+        let window = Window::Slack(self.slack.of(delay));
+        black_box(self.timers.add_in(self.now + delay, window, payload));
     }
 
     /// Sleeps and wakes up for so long.
@@ -128,7 +129,7 @@ fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
     fastrand::seed(SEED);
     let mut timers = T::new();
     for id in 0..n {
-        black_box(timers.add_spread(SPREAD_DELAY, range, payload(id)));
+        black_box(timers.add_in(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
     // Allocated and touched up front, because the caller's memory is not the peer's time.
     let mut fired: Vec<Payload> = vec![payload(0); n];
