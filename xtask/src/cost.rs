@@ -49,8 +49,8 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         println!("SKIPPED cost: {reason}");
         return Ok(true);
     }
-    let default = Program::build("default", "", "--release")?;
-    let all = Program::build("all", "+all", "--release --features all")?;
+    let default = Program::build("default", "", "--profile cost")?;
+    let all = Program::build("all", "+all", "--profile cost --features all")?;
     let debug = Program::build("debug", "", "")?;
     let list = output(&format!("'{}' --list", default.path.display()))?;
     let (paths, cases): (Vec<_>, Vec<_>) = list.lines().partition(|case| case.starts_with("path"));
@@ -159,7 +159,7 @@ impl Best {
     }
 }
 
-/// A build of `cost/`.
+/// A build of the program in `cost/`.
 struct Program {
     path: PathBuf,
     /// What follows the names of its cases in the tables.
@@ -170,17 +170,16 @@ struct Program {
 
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
-        let directory = root().join(lanes::target()).join("cost");
         // Replaces the flags of `.cargo/config.toml`, which a user's build does not have.
-        output(&format!(
-            "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked --manifest-path cost/Cargo.toml \
-             --target-dir '{}' {options}",
-            directory.display()
-        ))?;
+        let (profile, flags) = match options {
+            "" => ("debug", ""),
+            _ => ("cost", "CARGO_ENCODED_RUSTFLAGS= "),
+        };
+        output(&format!("{flags}cargo build --quiet --locked -p corewheel-cost {options}"))?;
+        let directory = root().join(lanes::target()).join(profile);
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));
-        let profile = if options.contains("--release") { "release" } else { "debug" };
-        fs::copy(directory.join(profile).join("cost"), &path)?;
+        fs::copy(directory.join("cost"), &path)?;
         // Profiles name files by the path without symbolic links.
         let path = fs::canonicalize(path)?;
         let locked = locked_instructions(&path);
