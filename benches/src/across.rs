@@ -67,6 +67,12 @@ impl Turned {
     }
 }
 
+/// An owner that moves its own timers.
+pub trait Resets: Owner {
+    /// Moves a timer; false if it has ended.
+    fn reset(&mut self, handle: &mut Self::Handle, delay: Duration) -> bool;
+}
+
 /// An owner whose thread sleeps until the next timer is due.
 pub trait Sleeping: Owner {
     /// Sleeps until a turn is needed.
@@ -141,16 +147,10 @@ pub fn noted() -> u64 {
 }
 
 /// A closure, where the peer has no call that runs one.
-struct Task(Box<dyn FnOnce() + Send>);
+type Task = Box<dyn FnOnce() + Send>;
 
-impl Task {
-    fn new(payload: Payload) -> Self {
-        Self(Box::new(move || note(payload)))
-    }
-
-    fn run(self) {
-        (self.0)();
-    }
+fn task(payload: Payload) -> Task {
+    Box::new(move || note(payload))
 }
 
 /// Aligned so that it shares its cache lines with nothing else.

@@ -30,18 +30,6 @@ pub struct Effort {
     pub warm_up_max: Duration,
 }
 
-impl Effort {
-    /// The effort of `compare`.
-    pub const NORMAL: Self =
-        Self { timed: Duration::from_millis(250), warm_up_max: Duration::from_secs(1) };
-    /// The effort of `compare --quick`: too short for a million timers to settle.
-    pub const QUICK: Self =
-        Self { timed: Duration::from_millis(40), warm_up_max: Duration::from_millis(120) };
-    /// The effort of tests: long enough for every thread to have its turn on a busy machine.
-    pub const TINY: Self =
-        Self { timed: Duration::from_millis(20), warm_up_max: Duration::from_millis(5) };
-}
-
 /// One figure of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {

@@ -1,6 +1,8 @@
 //! The peers and the workloads, and how often and how large each is run. The comments of [`Peer`]
 //! and [`Workload`] are the text of `--help` and of `doc/figures.md`.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -317,9 +319,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns how long it takes.
+    /// Returns how long it takes. A quick run is too short for a million timers to settle; a tiny
+    /// one is long enough for every thread to have its turn on a busy machine.
     pub fn effort(self) -> Effort {
-        self.scale.pick(Effort::NORMAL, Effort::QUICK, Effort::TINY)
+        let (timed, warm_up_max) = self.scale.pick((250, 1000), (40, 120), (20, 5));
+        let [timed, warm_up_max] = [timed, warm_up_max].map(Duration::from_millis);
+        Effort { timed, warm_up_max }
     }
 
     /// Creates a figure of the workload, or of a part of it that has a name.

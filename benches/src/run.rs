@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use corewheel::{Clock, Shard, future};
+use corewheel::{Clock, future};
 use tokio::{
     runtime::{Builder, Runtime},
     task::unconstrained,
@@ -158,11 +158,9 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::PingoraTimeout, ASYNC, |job| {
         guarded::run(job, &on_workers(runtime(job, 2), pingora_timeout::timeout))
     }),
-    (Peer::CorewheelLocal, PACKETS, |job| packets::in_loop(job, || Local::<false>::new(0))),
-    (Peer::CorewheelShard, PACKETS, |job| packets::in_loop(job, Shard::new)),
-    (Peer::MutexLinked64, PACKETS, |job| {
-        packets::in_loop(job, || Locked::<Linked64, ParkingLot>::new(0))
-    }),
+    (Peer::CorewheelLocal, PACKETS, packets::in_loop::<Local<false>>),
+    (Peer::CorewheelShard, PACKETS, packets::in_loop::<LocalShard>),
+    (Peer::MutexLinked64, PACKETS, packets::in_loop::<Locked<Linked64, ParkingLot>>),
     (Peer::CorewheelSleep, PACKETS, packets::corewheel_sleep),
     (Peer::TokioSleep, PACKETS, packets::tokio_sleep),
     (Peer::MonoioSleep, PACKETS, packets::monoio_sleep),

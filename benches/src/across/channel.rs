@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned};
+use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, task};
 use crate::timers::{Payload, Timers, Waking};
 
 /// The owner's side.
@@ -65,7 +65,7 @@ impl<T: Timers> Channel<T> {
                 };
                 assert!(self.timers.reset(handle, deadline), "it is live");
             }
-            Request::Run(task) => task.run(),
+            Request::Run(task) => task(),
             Request::Cancel(name) => {
                 let handle = match name {
                     Name::Own(handle) => handle,
@@ -150,6 +150,6 @@ impl<H: Clone + Send> Requests for Requester<H> {
     }
 
     fn run(&mut self, payload: Payload) {
-        self.request(Request::Run(Task::new(payload)));
+        self.request(Request::Run(task(payload)));
     }
 }

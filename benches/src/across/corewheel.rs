@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
 
-use super::{Owner, Remote, Requests, Sleeping, Turned, note};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, note};
 use crate::{
     peers::{self, LocalClock, RealTime},
     timers::{Payload, not_due},
@@ -30,6 +30,12 @@ impl<const FAST: bool> Owner for Local<FAST> {
         let turn = local_timer().turn_within(budget);
         peers::take_fired(on_fire);
         Turned { collected: turn.collected, is_behind: turn.behind }
+    }
+}
+
+impl<const FAST: bool> Resets for Local<FAST> {
+    fn reset(&mut self, handle: &mut TimerHandle, delay: Duration) -> bool {
+        handle.reset(delay)
     }
 }
 
@@ -89,6 +95,12 @@ impl Owner for LocalShard {
         let collected = self.live - self.shard.len();
         self.live = self.shard.len();
         Turned { collected, is_behind: self.shard.is_behind() }
+    }
+}
+
+impl Resets for LocalShard {
+    fn reset(&mut self, handle: &mut TimerHandle, delay: Duration) -> bool {
+        self.shard.reset(*handle, delay)
     }
 }
 

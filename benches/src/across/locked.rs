@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
-use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Task, Ticks, Turned, task};
 use crate::timers::{Payload, Timers, Waking};
 
 /// The owner's side. Each call takes the lock. Memory is free at once.
@@ -87,8 +87,14 @@ impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
             }
             mem::take(&mut guarded.cancelled)
         });
-        self.to_run.drain(..).for_each(Task::run);
+        self.to_run.drain(..).for_each(|task| task());
         Turned::all(collected)
+    }
+}
+
+impl<T: Shareable, L: Lock> Resets for Locked<T, L> {
+    fn reset(&mut self, handle: &mut T::Handle, delay: Duration) -> bool {
+        self.shared.reset(handle, delay)
     }
 }
 
@@ -128,7 +134,7 @@ impl<T: Shareable, L: Lock> Requests for Arc<Shared<T, L>> {
     }
 
     fn run(&mut self, payload: Payload) {
-        let task = Task::new(payload);
+        let task = task(payload);
         L::with(&self.guarded, |guarded| guarded.to_run.push_back(task));
     }
 }

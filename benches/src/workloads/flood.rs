@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     SEED,
-    late::{LEAD, Log, Size, delays, sleeping_tasks},
+    late::{self, LEAD, Size, delays, sleeping_tasks},
     quantiles,
 };
 use crate::{
@@ -83,16 +83,17 @@ pub fn on_two_cores<O: Sleeping>(load: Load) -> Outcome {
         delays(load.due).for_each(|delay| _ = owner.add(delay, due(delay)));
         to_other.send((remote, handles)).expect("the other core waits");
         let wanted = if load.is_flooded { load.pending } else { 0 };
-        let (mut log, mut collected, mut flood_ended) = (Log::default(), 0, None);
-        while collected < wanted || log.lateness.len() < load.due.timers {
+        let (mut log, mut collected, mut flood_ended) = (Vec::new(), 0, None);
+        while collected < wanted || log.len() < load.due.timers {
             owner.sleep();
-            let fired = |[due, ..]: Payload| log.fired(start + Duration::from_nanos(due));
+            let fired =
+                |[due, ..]: Payload| log.push(late::lateness(start + Duration::from_nanos(due)));
             collected += owner.turn(load.budget, fired).collected;
             if flood_ended.is_none() && collected == load.pending {
                 flood_ended = Some(Instant::now());
             }
         }
-        (log.lateness, flood_ended)
+        (log, flood_ended)
     };
     let flood = move || {
         let (mut remote, handles): (O::Remote, Vec<O::Handle>) =

@@ -21,7 +21,7 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local, yield_now},
 };
 
-use super::late::{self, Log};
+use super::late;
 use crate::{
     cores,
     measure::{Sample, cpu_nanos, median},
@@ -134,11 +134,10 @@ fn left(timeouts: usize, stage: Stage<'_>) -> usize {
 /// Tasks whose timeouts do end.
 fn late(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     late::run(job, |size| {
-        let log = Arc::new(Mutex::new(Log::default()));
+        let log = Arc::new(Mutex::new(Vec::new()));
         let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
         stage(late.collect(), true);
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        mem::take(&mut log.lateness)
+        mem::take(&mut log.lock().unwrap_or_else(PoisonError::into_inner))
     })
 }
 
@@ -157,7 +156,7 @@ pub enum Errand {
     /// Looks what is left when all have done that.
     Look(Arc<Dropped>),
     /// Waits until the time of an operation is over.
-    Late(Duration, Arc<Mutex<Log>>),
+    Late(Duration, Arc<Mutex<Vec<f64>>>),
 }
 
 impl Errand {
@@ -170,7 +169,8 @@ impl Errand {
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
                 guard(delay, Operation::Never).await.expect_err("it is never ready");
-                log.lock().unwrap_or_else(PoisonError::into_inner).fired(due);
+                let lateness = late::lateness(due);
+                log.lock().unwrap_or_else(PoisonError::into_inner).push(lateness);
             }
         }
     }

@@ -31,20 +31,12 @@ pub struct Size {
     pub span: Duration,
 }
 
-/// When each timer fired, against the earliest moment at which it was due.
-#[derive(Debug, Default)]
-pub struct Log {
-    /// Microseconds, negative if early.
-    pub(super) lateness: Vec<f64>,
-}
-
-impl Log {
-    pub(super) fn fired(&mut self, due: Instant) {
-        let now = Instant::now();
-        let late = now.saturating_duration_since(due).as_nanos() as f64;
-        let early = due.saturating_duration_since(now).as_nanos() as f64;
-        self.lateness.push((late - early) / 1e3);
-    }
+/// Returns how many microseconds late a timer fires now; negative if it is early.
+pub(super) fn lateness(due: Instant) -> f64 {
+    let now = Instant::now();
+    let late = now.saturating_duration_since(due).as_nanos() as f64;
+    let early = due.saturating_duration_since(now).as_nanos() as f64;
+    (late - early) / 1e3
 }
 
 /// Delays of all timers, the same for all peers. None is due before all have been added.
@@ -54,14 +46,14 @@ pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
 }
 
 /// Runs one of the loops below, or of another workload, and says how late it was.
-pub fn run(job: Job, lateness: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
+pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     let span = match job.workload {
         W::AsyncLate => job.scale.pick(3000, 300, 100),
         _ => job.scale.pick(5000, 2000, 100),
     };
     let size = Size { timers: job.n, span: Duration::from_millis(span) };
     let cpu_before = cpu_nanos();
-    let mut lateness = lateness(size);
+    let mut lateness = fire(size);
     let cpu = (cpu_nanos() - cpu_before) / 1e9;
     assert_eq!(lateness.len(), size.timers, "each timer fires once");
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
@@ -79,21 +71,21 @@ pub fn corewheel_local(job: Job, clock: Clock) -> Vec<Sample> {
 
 fn parked_between_turns(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
     Config::new().tick(tick).clock(clock).install().expect("a new thread");
-    let log = Rc::new(RefCell::new(Log::default()));
+    let log = Rc::new(RefCell::new(Vec::new()));
     for delay in delays(size) {
         let (log, due) = (Rc::clone(&log), Instant::now() + delay);
-        local_timer().add(delay, move || log.borrow_mut().fired(due));
+        local_timer().add(delay, move || log.borrow_mut().push(lateness(due)));
     }
     while !local_timer().is_empty() {
         local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
         local_timer().turn();
     }
-    log.take().lateness
+    log.take()
 }
 
 /// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.
 pub fn btree(size: Size) -> Vec<f64> {
-    let mut log = Log::default();
+    let mut log = Vec::new();
     let mut timers: BTreeSet<(Instant, usize)> =
         delays(size).enumerate().map(|(id, delay)| (Instant::now() + delay, id)).collect();
     while let Some(&(due, _)) = timers.first() {
@@ -102,10 +94,10 @@ pub fn btree(size: Size) -> Vec<f64> {
             thread::park_timeout(due - now);
         } else {
             timers.pop_first();
-            log.fired(due);
+            log.push(lateness(due));
         }
     }
-    log.lateness
+    log
 }
 
 /// tokio's `Sleep`, a task for each.
@@ -120,9 +112,7 @@ pub(super) fn sleeping_tasks(size: Size) -> JoinSet<f64> {
         let sleep = tokio::time::sleep(delay);
         async move {
             sleep.await;
-            let mut log = Log::default();
-            log.fired(due);
-            log.lateness[0]
+            lateness(due)
         }
     };
     delays(size).map(task).collect()
@@ -131,16 +121,15 @@ pub(super) fn sleeping_tasks(size: Size) -> JoinSet<f64> {
 /// tokio-util's `DelayQueue`, one task that waits for the next.
 pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async {
-        let mut log = Log::default();
-        let mut queue = DelayQueue::new();
+        let (mut log, mut queue) = (Vec::new(), DelayQueue::new());
         for delay in delays(size) {
             let due = Instant::now() + delay;
             queue.insert(due, delay);
         }
         while let Some(expired) = poll_fn(|context| queue.poll_expired(context)).await {
-            log.fired(expired.into_inner());
+            log.push(lateness(expired.into_inner()));
         }
-        log.lateness
+        log
     })
 }
 

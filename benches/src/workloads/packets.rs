@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Shard, TimerHandle, future};
+use corewheel::future;
 use fastrand::Rng;
 use monoio::{FusionDriver, RuntimeBuilder, io::AsyncReadRent};
 use tokio::{
@@ -33,10 +33,10 @@ use tokio::{
 
 use super::{SEED, in_thread};
 use crate::{
-    across::{Owner, Requests},
+    across::Resets,
     measure::{Clock, Sample, median},
     plan::Job,
-    timers::{Payload, connection, payload},
+    timers::{connection, payload},
 };
 
 /// The timeout of a connection that talks.
@@ -119,68 +119,16 @@ impl Traffic {
     }
 }
 
-/// The idle timeouts of a loop that turns.
-pub trait Timeouts {
-    /// Names a timeout.
-    type Handle;
-
-    /// Adds the timeout of a connection.
-    fn add(&mut self, after: Duration, connection: usize) -> Self::Handle;
-
-    /// Moves it; false if it has ended.
-    fn reset(&mut self, timeout: &mut Self::Handle, after: Duration) -> bool;
-
-    /// Hands out the connections whose timeouts have elapsed.
-    fn turn(&mut self, on_idle: impl FnMut(usize));
-}
-
-/// `corewheel-local`, `mutex-linked64`.
-impl<O: Owner<Remote: Requests>> Timeouts for (O, O::Remote) {
-    type Handle = O::Handle;
-
-    fn add(&mut self, after: Duration, connection: usize) -> O::Handle {
-        self.0.add(after, payload(connection))
-    }
-
-    fn reset(&mut self, timeout: &mut O::Handle, after: Duration) -> bool {
-        self.1.reset(timeout, after)
-    }
-
-    fn turn(&mut self, mut on_idle: impl FnMut(usize)) {
-        self.0.turn(usize::MAX, |payload| on_idle(connection(payload)));
-    }
-}
-
-/// `corewheel-shard`.
-impl Timeouts for Shard<Payload> {
-    type Handle = TimerHandle;
-
-    fn add(&mut self, after: Duration, connection: usize) -> TimerHandle {
-        Self::add(self, after, payload(connection))
-    }
-
-    fn reset(&mut self, timeout: &mut TimerHandle, after: Duration) -> bool {
-        Self::reset(self, *timeout, after)
-    }
-
-    fn turn(&mut self, mut on_idle: impl FnMut(usize)) {
-        Self::turn(self);
-        while let Some(expired) = self.next_expired() {
-            on_idle(connection(expired.payload));
-        }
-    }
-}
-
 /// Serves connections in a loop that turns.
-pub fn in_loop<T: Timeouts>(job: Job, new: fn() -> T) -> Vec<Sample> {
-    run(job, |traffic, timers| serve_in_loop(traffic, timers.then(new)))
+pub fn in_loop<O: Resets>(job: Job) -> Vec<Sample> {
+    run(job, |traffic, timers| serve_in_loop(traffic, timers.then(|| O::new(0).0)))
 }
 
 /// Serves one stretch and returns the CPU time of its packets.
-fn serve_in_loop<T: Timeouts>(traffic: &Traffic, mut timeouts: Option<T>) -> Duration {
+fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Duration {
     let accept = |connection| {
         let timeout = timeouts.as_mut().map(|timeouts| {
-            let mut timeout = timeouts.add(traffic.first_timeout(connection), connection);
+            let mut timeout = timeouts.add(traffic.first_timeout(connection), payload(connection));
             assert!(timeouts.reset(&mut timeout, IDLE), "the connection is open");
             timeout
         });
@@ -200,14 +148,14 @@ fn serve_in_loop<T: Timeouts>(traffic: &Traffic, mut timeouts: Option<T>) -> Dur
             }
         }
         if let Some(timeouts) = &mut timeouts {
-            timeouts.turn(|connection| closed.push(connection));
+            timeouts.turn(usize::MAX, |payload| closed.push(connection(payload)));
         }
     }
     while let Some(timeouts) = &mut timeouts
         && closed.len() < traffic.silent().len()
     {
         thread::sleep(Duration::from_millis(1));
-        timeouts.turn(|connection| closed.push(connection));
+        timeouts.turn(usize::MAX, |payload| closed.push(connection(payload)));
     }
     let cpu = Clock::Cpu.read().saturating_sub(began);
     traffic.check(closed, connections.iter().map(|(_, read)| read).sum());
@@ -403,20 +351,11 @@ async fn serve<F: Future<Output = ()>>(
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
-
     use super::*;
-    use crate::plan::{Peer, Scale, Workload};
-
-    #[test]
-    fn each_peer_closes_exactly_the_silent_connections() {
-        let (workload, n, scale) = (Workload::Packets, 200, Scale::Tiny);
-        let run = |&peer: &Peer| {
-            let run = crate::run::run(peer, workload)?;
-            Some(run(Job { peer, workload, n, scale }))
-        };
-        assert_eq!(Peer::value_variants().iter().filter_map(run).count(), 6);
-    }
+    use crate::{
+        across::{Owner, Remote, Turned},
+        timers::Payload,
+    };
 
     #[test]
     fn a_silent_connection_sends_nothing_after_its_last_packet() {
@@ -430,32 +369,49 @@ mod tests {
     }
 
     /// Also closes the neighbour of a silent connection.
-    #[derive(Default)]
-    struct Hasty(Vec<usize>);
+    struct Hasty(Vec<Payload>);
 
-    impl Timeouts for Hasty {
-        type Handle = usize;
+    struct NoRemote;
 
-        fn add(&mut self, _: Duration, connection: usize) -> usize {
-            connection
+    impl Remote for NoRemote {
+        type Handle = Payload;
+
+        fn cancel(&mut self, _: Payload) -> bool {
+            false
+        }
+    }
+
+    impl Owner for Hasty {
+        type Handle = Payload;
+        type Remote = NoRemote;
+
+        fn new(_: usize) -> (Self, NoRemote) {
+            (Self(Vec::new()), NoRemote)
         }
 
-        fn reset(&mut self, connection: &mut usize, after: Duration) -> bool {
+        fn add(&mut self, _: Duration, payload: Payload) -> Payload {
+            payload
+        }
+
+        fn turn(&mut self, _: usize, on_fire: impl FnMut(Payload)) -> Turned {
+            self.0.drain(..).for_each(on_fire);
+            Turned { collected: 0, is_behind: false }
+        }
+    }
+
+    impl Resets for Hasty {
+        fn reset(&mut self, timeout: &mut Payload, after: Duration) -> bool {
             if after == LINGER {
-                self.0.extend([*connection, *connection + 1]);
+                self.0.extend([*timeout, payload(connection(*timeout) + 1)]);
             }
             true
-        }
-
-        fn turn(&mut self, on_idle: impl FnMut(usize)) {
-            self.0.drain(..).for_each(on_idle);
         }
     }
 
     #[test]
     #[should_panic = "exactly the silent connections are closed"]
     fn a_loop_that_closes_a_connection_that_talks_is_noticed() {
-        serve_in_loop(&Traffic::new(200, 3000), Some(Hasty::default()));
+        serve_in_loop(&Traffic::new(200, 3000), Some(Hasty::new(0).0));
     }
 
     #[test]
