@@ -8,7 +8,6 @@ mod cost;
 mod lanes;
 mod process;
 mod run;
-mod soak;
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -24,7 +23,6 @@ usage: cargo xtask COMMAND
   cost [--save [--all]]
                       instructions per operation, beside the best so far in cost/best.txt
                       --save: keeps the lower ones as the best; --all: keeps all
-  soak [MINUTES]      idle_timeouts at full load, for an hour; memory and lateness must not drift
 and these campaigns of xtask/lanes.txt: ";
 
 fn main() -> ExitCode {
@@ -36,8 +34,6 @@ fn main() -> ExitCode {
         ["test", "--only", word] => run::run(|lane| lane.is_test() && lane.name.contains(word)),
         ["break", ref options @ ..] => breakage::run(options),
         ["cost", ref options @ ..] => cost::run(options),
-        ["soak"] => soak::run("60"),
-        ["soak", minutes] => soak::run(minutes),
         [group] if lanes::campaigns().contains(&group) => run::run(|lane| lane.group == group),
         _ => Err(anyhow!("{USAGE}{}", lanes::campaigns().join(", "))),
     };

@@ -30,19 +30,19 @@ pub(crate) fn output(command: &str) -> Result<String> {
     Ok(text(&output.stdout) + &errors)
 }
 
-/// Runs `command` until it ends. If it takes longer than `limit`, or `look` returns true, kills it
-/// with all its descendants and returns `None`. `look` is called with the process's number.
+/// Runs `command` until it ends. If it takes longer than `limit`, or `is_enough` returns true, kills
+/// it with all its descendants and returns `None`.
 pub(crate) fn supervise(
     command: &mut Command,
     limit: Duration,
-    mut look: impl FnMut(u32) -> bool,
+    is_enough: impl Fn() -> bool,
 ) -> Result<Option<ExitStatus>> {
     let (start, mut child) = (Instant::now(), command.spawn()?);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if start.elapsed() > limit || look(child.id()) {
+        if start.elapsed() > limit || is_enough() {
             // They stay in the process group of xtask, so that an interrupt at the terminal
             // reaches them too. Some may have ended by themselves.
             let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
@@ -64,7 +64,7 @@ pub(crate) fn supervise_log(
     let file = File::create(log)?;
     command.stdout(file.try_clone()?).stderr(file);
     let text = || fs::read(log).map(|text| String::from_utf8_lossy(&text).into_owned());
-    let status = supervise(command, limit, |_| text().is_ok_and(|text| is_enough(&text)))?;
+    let status = supervise(command, limit, || text().is_ok_and(|text| is_enough(&text)))?;
     Ok((status, text()?))
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let (start, (reader, writer)) = (Instant::now(), io::pipe().expect("a pipe"));
         let mut shell = shell("sleep 60 & sleep 60");
         shell.stdout(writer);
-        let ended = supervise(&mut shell, Duration::from_millis(300), |_| false).expect("started");
+        let ended = supervise(&mut shell, Duration::from_millis(300), || false).expect("started");
         drop(shell);
         // The pipe ends when the last process that has its other end is gone.
         assert_eq!(io::read_to_string(reader).expect("readable"), "");

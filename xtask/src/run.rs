@@ -81,7 +81,7 @@ fn execute(lane: &Lane, has_company: bool) -> Result<Option<ExitStatus>> {
     println!("\n==> {}\n    {}", lane.name, lane.command);
     let mut shell = shell(&lane.command);
     if !has_company {
-        return supervise(&mut shell, lane.limit, |_| false);
+        return supervise(&mut shell, lane.limit, || false);
     }
     let logs = root().join(lanes::target()).join("lanes");
     fs::create_dir_all(&logs)?;
